@@ -14,11 +14,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from robo_rl.discovery import make_environment, make_vector_environment
-    from robo_rl.evaluation import Evaluation, evaluate
-    from robo_rl.protocols import Policy
-    from robo_rl.rollout import rollout as run_episode
-    from robo_rl.runs import Run
+    from robo_rl.environments.discovery import make_environment, make_vector_environment
+    from robo_rl.evaluation.evaluation import Evaluation, evaluate
+    from robo_rl.protocols.components import Policy
+    from robo_rl.rollout.episode import rollout as run_episode
+    from robo_rl.runs.run import Run
     from robo_rl.types import Episode
     from robo_rl.workbench import load_policy, open_dataset, open_run, resume, train
 
@@ -39,17 +39,17 @@ __all__ = [
 ]
 _PLACES = {
     "Episode": "types",
-    "Evaluation": "evaluation",
-    "Policy": "protocols",
-    "Run": "runs",
-    "evaluate": "evaluation",
+    "Evaluation": "evaluation.evaluation",
+    "Policy": "protocols.components",
+    "Run": "runs.run",
+    "evaluate": "evaluation.evaluation",
     "load_policy": "workbench",
-    "make_environment": "discovery",
-    "make_vector_environment": "discovery",
+    "make_environment": "environments.discovery",
+    "make_vector_environment": "environments.discovery",
     "open_dataset": "workbench",
     "open_run": "workbench",
     "resume": "workbench",
-    "run_episode": "rollout:rollout",
+    "run_episode": "rollout.episode:rollout",
     "train": "workbench",
 }
 """Module of each name, and its name there if that is another: a function `rollout` would hide the module of that name."""

@@ -9,7 +9,7 @@ A learner lists extras in its `Sampling`; every memory then stores their columns
         def record(self, step): return {"step_number": step.info["step_number"]}
         def sample(self, rows): return {"step_numbers": rows.column("step_number", rows.first)}
 
-B sampled rows, T steps of an episode; rows are those of `robo_rl.rows`.
+B sampled rows, T steps of an episode; rows are those of `robo_rl.replay.rows`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Episode, Layout, Transition
 
 RowNumbers = npt.NDArray[np.int64]

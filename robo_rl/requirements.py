@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate, require_allowed
-from robo_rl.observation_spec import Role
-from robo_rl.spec import EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import EnvironmentSpec, ObservationSpec
+from robo_rl.spec.observation import Role
 from robo_rl.types import Array
 
 RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {

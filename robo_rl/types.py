@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidEpisode, InvalidSetting
-from robo_rl.spec import Observation
+from robo_rl.spec.environment import Observation
 
 Array = npt.NDArray[Any]
 Layout = Mapping[str, tuple[tuple[int, ...], Any]]
@@ -24,7 +24,7 @@ StateDict = dict[str, Any]
 Metrics = dict[str, float]
 """Scalars by TensorBoard tag, such as "train/critic_loss"."""
 MEASURES = "measures"
-"""In `info` of a step, and in the metadata of an episode: what is told of the whole episode (robo_rl.measures)."""
+"""In `info` of a step, and in the metadata of an episode: what is told of the whole episode (robo_rl.evaluation.measures)."""
 DIVERGED = "sim_diverged"
 """The stop reason of an episode whose simulation left the realm of finite numbers."""
 DISCARDED = "discarded"

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from robo_rl.discovery import operation
-from robo_rl.protocols import Policy
-from robo_rl.record import Display
-from robo_rl.runs import Run, find_run
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.environments.discovery import operation
+from robo_rl.protocols.components import Policy
+from robo_rl.runs.observer import Display
+from robo_rl.runs.run import Run, find_run
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode
 
 

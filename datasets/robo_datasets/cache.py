@@ -24,14 +24,14 @@ from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_datasets.mapped_rows import map_rows, write_rows
-from robo_rl.durable_files import exclusive_lock, sync_folder
 from robo_rl.errors import DatasetError, InvalidSetting
 from robo_rl.extras import Extra, recorded_columns
-from robo_rl.memory import GIGABYTE, size_of
-from robo_rl.recorded import RecordedReplay
-from robo_rl.rows import layout_of, rows_of, with_rewards
-from robo_rl.runs import write_text
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.replay.recorded import RecordedReplay
+from robo_rl.replay.rows import layout_of, rows_of, with_rewards
+from robo_rl.replay.storage import GIGABYTE, size_of
+from robo_rl.runs.run import write_text
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.system.durable_files import exclusive_lock, sync_folder
 from robo_rl.types import Array, Episode, Labels
 
 SCHEMA = "robo_rl.cache/1"
@@ -48,7 +48,7 @@ Watch = Callable[[Sequence[Entry]], Iterable[Entry]]
 
 @dataclass(frozen=True)
 class Cache:
-    """Rows of some episodes (robo_rl.rows), mapped read-only."""
+    """Rows of some episodes (robo_rl.replay.rows), mapped read-only."""
 
     path: Path
     content: str

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from robo_datasets.episode_file import FileName
-from robo_rl.database import Database
 from robo_rl.errors import DatabaseCorrupt, DatasetNotFound
+from robo_rl.system.database import Database
 from robo_rl.types import Episode
 
 NAME = "catalogue.sqlite"

@@ -24,11 +24,11 @@ from robo_datasets.catalogue import Catalogue, Entry
 from robo_datasets.draft import drafted
 from robo_datasets.episode_file import copy_episode, read_episode, store_episode, write_episode
 from robo_datasets.packed_pictures import EXACT, packing
-from robo_rl.durable_files import exclusive_lock
 from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound, RoboRLError, fix_of
-from robo_rl.journal import Journal
-from robo_rl.runs import write_text
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.rollout.journal import Journal
+from robo_rl.runs.run import write_text
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.system.durable_files import exclusive_lock
 from robo_rl.types import Episode
 
 SCHEMA = "robo_rl.dataset/1"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from robo_rl.durable_files import exclusive_lock, sync_folder
 from robo_rl.errors import DatasetBusy, DatasetError
+from robo_rl.system.durable_files import exclusive_lock, sync_folder
 
 LOCK = ".robo_rl.lock"
 

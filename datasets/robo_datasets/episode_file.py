@@ -26,9 +26,9 @@ import numpy as np
 
 from robo_datasets.hdf5_arrays import Array, read_arrays, write_array
 from robo_datasets.packed_pictures import Packing, packed, unpacked
-from robo_rl.durable_files import write_durably
 from robo_rl.errors import EpisodeCorrupt, InvalidEpisode, RoboRLError
-from robo_rl.spec import ArraySpec, EnvironmentSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
+from robo_rl.system.durable_files import write_durably
 from robo_rl.types import Episode
 
 SCHEMA = "robo_rl.episode/1"

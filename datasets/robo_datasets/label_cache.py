@@ -19,10 +19,10 @@ from typing import Any
 from robo_datasets.catalogue import Entry
 from robo_datasets.episode_file import FileName
 from robo_datasets.labels import COLUMNS, labels_of, row_of
-from robo_rl.database import Database
 from robo_rl.errors import DatasetError
-from robo_rl.reward_protocols import RewardModel
+from robo_rl.protocols.rewards import RewardModel
 from robo_rl.settings import plain
+from robo_rl.system.database import Database
 from robo_rl.types import RewardLabels
 
 Maker = tuple[str, str]

@@ -13,8 +13,8 @@ from robo_datasets.dataset import Dataset, dataset_lock, require_no_links
 from robo_datasets.label_cache import LabelCache, Maker
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import DatasetBusy, InvalidSetting, RoboRLError
-from robo_rl.prefetch import prefetched
-from robo_rl.reward_protocols import RewardModel
+from robo_rl.protocols.rewards import RewardModel
+from robo_rl.system.prefetch import prefetched
 from robo_rl.types import RewardLabels
 
 Watch = Callable[[Sequence[Entry]], Iterable[Entry]]

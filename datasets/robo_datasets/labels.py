@@ -17,8 +17,8 @@ import numpy as np
 
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
-from robo_rl.database import NAME, SUFFIX, Database
 from robo_rl.errors import EpisodeCorrupt, InvalidSetting, UnknownName
+from robo_rl.system.database import NAME, SUFFIX, Database
 from robo_rl.types import RewardLabels
 
 COLUMNS = """values_f32 BLOB NOT NULL, valid BLOB NOT NULL, confidence_f32 BLOB,

@@ -1,4 +1,4 @@
-"""Rows of a replay (robo_rl.rows) in plain .npy files, one for each array: written in one go, then mapped read-only."""
+"""Rows of a replay (robo_rl.replay.rows) in plain .npy files, one for each array: written in one go, then mapped read-only."""
 
 from __future__ import annotations
 

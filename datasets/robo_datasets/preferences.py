@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from robo_datasets.dataset import Dataset, require_no_links
-from robo_rl.database import NAME, SUFFIX, Database
 from robo_rl.errors import DatasetError, EpisodeCorrupt, InvalidSetting, UnknownName
+from robo_rl.system.database import NAME, SUFFIX, Database
 from robo_rl.types import Preference
 
 FOLDER = "preferences"

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from robo_datasets.cache import Watch, read_listed
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
-from robo_rl.rows import columns_of
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.replay.rows import columns_of
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import ActionSource, Array, Episode
 
 DRAWN = 5_000

@@ -10,9 +10,9 @@ import gymnasium
 
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import DatasetWriter
-from robo_rl.journal import Journal
-from robo_rl.protocols import Policy, Supervisor
-from robo_rl.rollout import Rollout
+from robo_rl.protocols.components import Policy, Supervisor
+from robo_rl.rollout.episode import Rollout
+from robo_rl.rollout.journal import Journal
 from robo_rl.types import Transition
 
 

@@ -19,7 +19,7 @@ from robo_datasets.figures import content_hash
 from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.preferences import PreferenceSet, preference_sets
 from robo_rl.errors import DatabaseCorrupt, DatasetError, DatasetNotFound, EpisodeCorrupt, RoboRLError
-from robo_rl.journal import SUFFIX, recover
+from robo_rl.rollout.journal import SUFFIX, recover
 from robo_rl.types import Episode
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from robo_real.arm import ArmState, ArmTarget
 from robo_real.rotations import heading, pointing_down
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 MAX_STEP = (0.015, 0.015, 0.015, 0.12)
 """[m] and [rad] of the hand in one control period, either way."""

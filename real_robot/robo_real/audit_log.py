@@ -20,7 +20,7 @@ from typing import Any
 
 from robo_real.audit_writer import FAILED, FREED, HELD, READY, WRITTEN
 from robo_rl.errors import InvalidSetting
-from robo_rl.supervised_process import SupervisedProcess
+from robo_rl.system.supervised_process import SupervisedProcess
 
 LARGEST, FILES = 64 << 20, 16
 """Bytes of a file, and files: a gigabyte has two days of commands at 20 Hz."""

@@ -19,9 +19,9 @@ from robo_real.clock import Clock
 from robo_real.control_loop import ControlLoop
 from robo_real.fingers import GRIP, fingers
 from robo_rl.errors import CameraStale, InvalidSetting, RobotBusy, RobotStopped, RobotUnavailable
-from robo_rl.protocols import Policy
-from robo_rl.protocols import Robot as AnyRobot
-from robo_rl.spec import ActionSpec
+from robo_rl.protocols.components import Policy
+from robo_rl.protocols.components import Robot as AnyRobot
+from robo_rl.spec.environment import ActionSpec
 
 Observations = dict[str, npt.NDArray[Any]]
 ENDS: tuple[tuple[type[Exception], str], ...] = (
@@ -163,7 +163,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
 
     def scripted_policy(self, seed: int, noise: float = 0.0) -> Policy:
         """Returns the expert of the simulated task of the same name; raises InvalidSetting if there is none."""
-        from robo_rl.discovery import make_environment
+        from robo_rl.environments.discovery import make_environment
         from robo_rl.errors import UnknownName
 
         try:

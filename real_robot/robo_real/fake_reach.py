@@ -14,7 +14,7 @@ from robo_real.drivers.fake import START, FakeArm
 from robo_real.environment import RobotEnv
 from robo_real.guarded import GuardedArm
 from robo_real.limits import TWIN
-from robo_rl.spec import ArraySpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, ObservationSpec
 
 GOALS = np.array([[0.40, -0.15, 0.10], [0.60, 0.15, 0.35]])
 """[m]"""

@@ -11,7 +11,7 @@ import yaml
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.protocols import EnvironmentFamily
+from robo_rl.protocols.components import EnvironmentFamily
 
 if TYPE_CHECKING:
     from robo_real.environment import RobotEnv
@@ -58,7 +58,7 @@ class RobotFamily(EnvironmentFamily):
 def _in_frame(environment: RobotEnv, is_relative: bool) -> gymnasium.Env[Any, Any]:
     if not is_relative:
         return environment
-    from robo_rl.relative_frame import RelativeFrame
+    from robo_rl.environments.relative_frame import RelativeFrame
 
     return RelativeFrame(environment)
 

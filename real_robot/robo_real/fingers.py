@@ -11,7 +11,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.spec import ActionSpec
+from robo_rl.spec.environment import ActionSpec
 
 GRIP = "gripper_opening"
 """The part of actions and observations that is a position of the fingers; the others displace the hand."""

@@ -18,8 +18,8 @@ from robo_real.guard import LATCHED, Guard, Mode, Verdict, stopped
 from robo_real.limits import Limits
 from robo_real.ticker import Ticker
 from robo_rl.errors import InvalidAction, RobotStopped, RobotUnavailable
-from robo_rl.protocols import Robot
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.protocols.components import Robot
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Executed
 
 WATCH = 0.01

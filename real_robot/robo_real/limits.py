@@ -10,8 +10,8 @@ import numpy as np
 
 from robo_real.rotations import DOWN, Quaternion
 from robo_rl.errors import InvalidSetting
-from robo_rl.plain_files import read_yaml
 from robo_rl.settings import settings_as
+from robo_rl.system.plain_files import read_yaml
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from robo_real.cameras import Frame
 from robo_real.server.messages import LARGEST_ANSWER
 from robo_rl.errors import InvalidSetting, RobotBusy, RobotError, RobotStopped, RobotUnavailable, printable
-from robo_rl.timed_http import NoResponse, Response, ResponseTooLarge, TimedClient
+from robo_rl.system.timed_http import NoResponse, Response, ResponseTooLarge, TimedClient
 
 TIMEOUT = 5.0
 """[s] of a call that no motion waits for: a server may be busy, or just begin"""

@@ -20,8 +20,8 @@ from robo_real.clock import MonotonicClock
 from robo_real.link import Link
 from robo_real.server.robo_routes import PROTOCOL
 from robo_rl.errors import RobotError, RobotUnavailable
-from robo_rl.protocols import Robot
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.protocols.components import Robot
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Executed
 
 TIMEOUT = 0.5

@@ -20,9 +20,9 @@ from robo_real.faults import Faults
 from robo_real.limits import TWIN
 from robo_real.priority import run_as_others
 from robo_real.rotations import quaternion
-from robo_rl.discovery import load
+from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, RobotUnavailable
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 
 MOST_BEHIND = 0.25
 """[s] of simulated time that are made up for; beyond it the twin admits to have stood still."""

@@ -26,7 +26,7 @@ from robo_rl.cluster.head_monitor import HeadMonitor
 from robo_rl.cluster.preflight import require_open
 from robo_rl.cluster.temp_folders import held_folder
 from robo_rl.errors import ClusterUnavailable
-from robo_rl.supervised_process import SupervisedProcess
+from robo_rl.system.supervised_process import SupervisedProcess
 
 AGAIN = "give the same command again, once the cluster that it joined is there again: it goes on"
 

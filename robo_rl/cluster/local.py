@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from robo_rl.cluster.host import Host, Make
 from robo_rl.cluster.workers import Engine, Link
-from robo_rl.supervised_process import SupervisedProcess
+from robo_rl.system.supervised_process import SupervisedProcess
 
 
 class LocalEngine(Engine):

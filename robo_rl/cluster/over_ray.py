@@ -13,7 +13,7 @@ from robo_rl.cluster.connection import Cluster
 from robo_rl.cluster.host import Host, made_of
 from robo_rl.cluster.workers import Engine, Link
 from robo_rl.errors import InvalidSetting
-from robo_rl.supervised_process import SHOWN
+from robo_rl.system.supervised_process import SHOWN
 
 
 class RayEngine(Engine):

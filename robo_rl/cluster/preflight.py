@@ -12,7 +12,7 @@ import tempfile
 
 from robo_rl.cluster.environment import AUTO, TOKENS, ray_library
 from robo_rl.errors import ClusterUnavailable, InvalidSetting
-from robo_rl.supervised_process import SupervisedProcess
+from robo_rl.system.supervised_process import SupervisedProcess
 
 NOBODY = 5.0
 """[s] until a port counts as one without a listener."""

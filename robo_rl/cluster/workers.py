@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from robo_rl.cluster.host import content_of, error_of
 from robo_rl.errors import RoboRLError, WorkerFailed
-from robo_rl.supervised_process import SHOWN
+from robo_rl.system.supervised_process import SHOWN
 
 
 class Link(Protocol):

@@ -12,16 +12,16 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from robo_rl.evaluation import Evaluation
-from robo_rl.measures import Measure
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.evaluation.measures import Measure
+from robo_rl.evaluation.statistics import Interval
 from robo_rl.report.charts import GREY, Series, line_chart, share_bar, thinned
 from robo_rl.report.films import embed_films
 from robo_rl.report.hacking import MODEL
 from robo_rl.report.headline import duration, headline
 from robo_rl.report.reading import ACTIVITIES, OTHER, RecordedRun, read_runs
-from robo_rl.rollout import SUCCESS_CONVENTION
-from robo_rl.runs import write_text
-from robo_rl.statistics import Interval
+from robo_rl.rollout.episode import SUCCESS_CONVENTION
+from robo_rl.runs.run import write_text
 
 __all__ = ["template", "write_report"]
 

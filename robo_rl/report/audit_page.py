@@ -15,7 +15,7 @@ from robo_rl.report.charts import COLORS, Across, Series, bar_chart, line_chart
 from robo_rl.rewards.audit.figures import Figure
 from robo_rl.rewards.audit.result import POINTS, Audit, Curve
 from robo_rl.rewards.audit.verdict import USELESS
-from robo_rl.runs import write_text
+from robo_rl.runs.run import write_text
 
 RATES = {"pairs", "success by", "missing"}
 MEANINGS = {

@@ -11,7 +11,7 @@ from robo_rl.report import template
 from robo_rl.report.charts import Across, Series, line_chart
 from robo_rl.rewards.success_classifier import ClassifierConfig
 from robo_rl.rewards.success_examples import Measured
-from robo_rl.runs import write_text
+from robo_rl.runs.run import write_text
 
 
 def write_classifier(found: Measured, config: ClassifierConfig, facts: Mapping[str, Any], out: Path) -> Path:

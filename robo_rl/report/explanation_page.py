@@ -15,7 +15,7 @@ from robo_rl.report import template
 from robo_rl.report.charts import Across, Series, line_chart, thinned
 from robo_rl.rewards.pipeline import BESIDE
 from robo_rl.rewards.steps import StepScores
-from robo_rl.runs import write_text
+from robo_rl.runs.run import write_text
 from robo_rl.types import Episode
 
 Values = npt.NDArray[np.float64]

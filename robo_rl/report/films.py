@@ -11,9 +11,9 @@ import av
 import cv2
 import numpy as np
 
-from robo_rl.evaluation import Evaluation
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.evaluation.video import Frame, read_frames
 from robo_rl.report.reading import RecordedRun
-from robo_rl.video import Frame, read_frames
 
 ROOM = 12_000_000  # [bytes] of all embedded films: pages beyond that are slow to open on a phone
 POSTER = 1.0  # share of the film whose picture stands for it: the end shows what was reached

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robo_rl.evaluation import Evaluation
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.evaluation.statistics import Interval
 from robo_rl.report.reading import RecordedRun
-from robo_rl.statistics import Interval
 
 FAILED = 0.1
 """Success rate below which a task counts as not learned, if the whole interval lies below."""

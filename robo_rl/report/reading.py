@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from robo_rl.errors import RoboRLError, RunError, RunNotFound
-from robo_rl.evaluation import Evaluation
-from robo_rl.plain_files import read_yaml
+from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.report.annotating import annotation_warnings
 from robo_rl.report.hacking import probe
-from robo_rl.runs import Run
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.runs.run import Run
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.system.plain_files import read_yaml
 
 ACTIVITIES = {
     "time/env_s": "simulation and actions",  # of runs before 0.2

@@ -11,7 +11,7 @@ from typing import Any
 from robo_rl.report import template
 from robo_rl.report.charts import COLORS, Across, Series, line_chart
 from robo_rl.rewards.search.candidates import Candidate, Outcome, Round
-from robo_rl.runs import write_text
+from robo_rl.runs.run import write_text
 
 REASONS = {
     "eureka": "It was chosen because its policy reached declared success most often, in episodes not trained on. What "

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from robo_rl.report import template
 from robo_rl.report.charts import Across, Series, line_chart
 from robo_rl.report.parallel import Axis, parallel_chart
-from robo_rl.runs import write_text
+from robo_rl.runs.run import write_text
 
 Facts = Mapping[str, Any]
 

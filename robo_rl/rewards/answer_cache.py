@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from robo_rl.database import Database
 from robo_rl.errors import JudgeError, fix_of
 from robo_rl.rewards.judging import Answer
 from robo_rl.rewards.user_cache import user_cache
+from robo_rl.system.database import Database
 
 REMEDY = "look at the disk; a broken file can be moved away, and its answers are asked for again"
 _TABLES = """CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, judge TEXT NOT NULL, status TEXT NOT NULL,

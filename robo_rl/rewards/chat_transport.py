@@ -20,7 +20,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from robo_rl.errors import JudgeUnavailable, QuestionNotAccepted, printable
 from robo_rl.rewards.judging import Status
-from robo_rl.timed_http import NoResponse, Response, ResponseTooLarge, TimedClient
+from robo_rl.system.timed_http import NoResponse, Response, ResponseTooLarge, TimedClient
 
 FIRST_WAIT = 0.5
 """[s] before the second attempt; each later one waits twice as long."""

@@ -17,7 +17,7 @@ from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.pictures import PICTURES_ALONE, PictureReward, Pictures, pictures_of
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
 from robo_rl.rewards.success_examples import Guard, Measured, guarded, moments_of
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode, Labels, RewardLabels
 
 

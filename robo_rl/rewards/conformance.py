@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import ConformanceFailure, SpecMismatch
-from robo_rl.reward_protocols import RewardModel
+from robo_rl.protocols.rewards import RewardModel
 from robo_rl.rewards.image_text import ImageTextModel
 from robo_rl.rewards.pictures import Pictures
 from robo_rl.types import Episode, RewardLabels

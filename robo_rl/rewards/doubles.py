@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import UnknownName, require_allowed
-from robo_rl.reward_protocols import RewardModel
+from robo_rl.protocols.rewards import RewardModel
 from robo_rl.rewards.identity import NamedSettings, hash_of
 from robo_rl.rewards.judging import Answer, Question, Terms
 from robo_rl.rewards.pictures import Pictures

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from robo_rl.checkpoints import Checkpoint, has_checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting
+from robo_rl.runs.checkpoints import Checkpoint, has_checkpoint, load_checkpoint, save_checkpoint
 
 NEEDED = {
     "classifier": "--dataset DATASET",

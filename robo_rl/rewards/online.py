@@ -15,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, RewardUnavailable, require_allowed
-from robo_rl.reward_protocols import DelayedRewards, Relabelling
+from robo_rl.protocols.rewards import DelayedRewards, Relabelling
 from robo_rl.rewards.place import Place
 from robo_rl.rewards.programs.runner import UsedProgram
 from robo_rl.rewards.step_scorer import StepScorer
 from robo_rl.rewards.steps import StepQueue, Steps, StepScores
-from robo_rl.spec import EnvironmentSpec, Observation, ObservationSpec
+from robo_rl.spec.environment import EnvironmentSpec, Observation, ObservationSpec
 from robo_rl.stopwatch import timed
 from robo_rl.types import Array, Episode, Labels, Metrics, StateDict, StepRewards
 
-RECENT = 100  # episodes of which means are told, as of the environment's own return (robo_rl.record)
+RECENT = 100  # episodes of which means are told, as of the environment's own return (robo_rl.runs.observer)
 
 
 class EpisodeSums:
@@ -196,7 +196,7 @@ class RunningReward(DelayedRewards):
 
 @dataclass(frozen=True)
 class OnlineReward:
-    """Reward that replaces that of the environment; implements `robo_rl.reward_protocols.OnlineRewards`."""
+    """Reward that replaces that of the environment; implements `robo_rl.protocols.rewards.OnlineRewards`."""
 
     model: StepScorer
     spec: EnvironmentSpec

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.reward_protocols import DelayedRewards, OnlineRewards, RewardModel
+from robo_rl.protocols.rewards import DelayedRewards, OnlineRewards, RewardModel
 from robo_rl.rewards.conformance import require_rule
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Episode, Labels, StepRewards
 
 OnlineCheck = Callable[[OnlineRewards, Sequence[Episode]], None]

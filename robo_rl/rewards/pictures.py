@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.reward_protocols import RewardModel
+from robo_rl.protocols.rewards import RewardModel
 from robo_rl.rewards.identity import hash_of
 from robo_rl.types import Array, Episode, Labels, RewardLabels
 

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.discovery import load
+from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
-from robo_rl.reward_protocols import RewardModel
+from robo_rl.protocols.rewards import RewardModel
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.place import Place
 from robo_rl.rewards.programs.runner import UsedProgram

@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import Stateful
+from robo_rl.protocols.components import Stateful
 from robo_rl.rewards.programs.abstraction import EnvAbstraction, recorded_spec
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode, StateDict
 
 Part = TypeVar("Part", bound=Stateful)

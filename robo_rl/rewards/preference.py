@@ -23,11 +23,11 @@ import torch
 from torch import Tensor, nn
 
 from robo_rl.errors import InvalidSetting, SpecMismatch, require_allowed
-from robo_rl.reward_protocols import RewardModel
+from robo_rl.protocols.rewards import RewardModel
+from robo_rl.replay.rows import columns_of
 from robo_rl.rewards.fitted_folder import bytes_of, fitted, require_named, save_fitted, tensors_of
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rows import columns_of
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Episode, Labels, RewardLabels
 
 FEW = 1000

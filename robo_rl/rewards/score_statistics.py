@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.statistics import Interval, rank_correlation, wilson
+from robo_rl.evaluation.statistics import Interval, rank_correlation, wilson
 from robo_rl.types import Array
 
 
@@ -58,7 +58,7 @@ Floats = npt.NDArray[np.float64]
 
 def roc_area(scores: Array, successes: npt.NDArray[np.bool_]) -> float:
     """Returns the probability that a success scores above a failure, ties counted half; NaN where either is lacking."""
-    from scipy import stats  # late, as in robo_rl.statistics
+    from scipy import stats  # late, as in robo_rl.evaluation.statistics
 
     ranks, count = stats.rankdata(scores), int(successes.sum())
     pairs = count * (len(scores) - count)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from robo_rl.reward_protocols import RewardModel
+from robo_rl.protocols.rewards import RewardModel
 from robo_rl.rewards.online import OnlineReward
 from robo_rl.rewards.place import Place
 from robo_rl.rewards.step_scorer import StepScorer
 from robo_rl.rewards.steps import Steps, StepScores
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode, Labels, RewardLabels
 
 

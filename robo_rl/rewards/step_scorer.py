@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from robo_rl.reward_protocols import Relabelling
+from robo_rl.protocols.rewards import Relabelling
 from robo_rl.rewards.identity import NamedSettings
 from robo_rl.rewards.place import Place
 from robo_rl.rewards.programs.runner import UsedProgram

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.spec import Observation
+from robo_rl.spec.environment import Observation
 from robo_rl.types import Array, Episode, Labels, StateDict
 
 

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.evaluation.statistics import Interval, wilson
+from robo_rl.replay.rows import columns_of
 from robo_rl.rewards.pictures import pictures_of
 from robo_rl.rewards.score_statistics import Bin, area_under_curve, expected_calibration_error, reliability
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
-from robo_rl.rows import columns_of
-from robo_rl.spec import EnvironmentSpec
-from robo_rl.statistics import Interval, wilson
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Episode, Labels
 
 FORM = re.compile(r"(?P<name>\w+)(\[(?P<index>\d+)\])?=(?P<low>[^:]*):(?P<high>[^:]*)")

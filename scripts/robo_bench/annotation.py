@@ -19,13 +19,13 @@ from typing_extensions import override
 from robo_bench.measurement import Bound, Case, Contestants, Effort, Work, timed
 from robo_bench.trainings import Environments, advancing
 from robo_policies.learners.ppo import PPOConfig
-from robo_rl.on_policy import OnPolicyTraining, UnrewardedRollout
 from robo_rl.rewards.annotation.annotator import Annotator
 from robo_rl.rewards.annotation.captioning import RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONI, ONIClassification, ONIRanking, ONIRetrieval
 from robo_rl.rewards.annotation.questions import Rule
 from robo_rl.rewards.online import OnlineReward
-from robo_rl.spec import specification
+from robo_rl.spec.environment import specification
+from robo_rl.training.on_policy import OnPolicyTraining, UnrewardedRollout
 
 TASK = "MiniGrid-DoorKey-8x8-v0"
 DOORS = Environments(f"minigrid/{TASK}", encoding="one-hot")

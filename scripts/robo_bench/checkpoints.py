@@ -19,11 +19,11 @@ from stable_baselines3 import SAC as SB3SAC
 
 from robo_bench.measurement import Case, Contestants, Effort, Trial, each, timed
 from robo_policies.learners.sac import SACConfig
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.discovery import make_environment
-from robo_rl.spec import EnvironmentSpec
-from robo_rl.step_sources import EnvironmentSteps
-from robo_rl.training import OnlineTraining, online_training
+from robo_rl.environments.discovery import make_environment
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.training.off_policy import OnlineTraining, online_training
+from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import Transition
 
 TASK = "HalfCheetah-v5"

@@ -21,18 +21,18 @@ from robo_cli.collector import collector_of
 from robo_cli.recipe import read_recipe, to_yaml
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
-from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.connection import connected
 from robo_rl.cluster.host import serve
 from robo_rl.cluster.local import InProcessEngine, LocalEngine
 from robo_rl.cluster.over_ray import RayEngine
 from robo_rl.cluster.workers import Engine
-from robo_rl.collecting.crew import Collector, Crew
-from robo_rl.collecting.rollouts import CollectedRollout
-from robo_rl.discovery import make_environment
-from robo_rl.protocols import TransferablePolicy
-from robo_rl.spec import specification
-from robo_rl.supervised_process import inherited
+from robo_rl.environments.discovery import make_environment
+from robo_rl.protocols.components import TransferablePolicy
+from robo_rl.runs.checkpoints import packed, unpacked
+from robo_rl.spec.environment import specification
+from robo_rl.system.supervised_process import inherited
+from robo_rl.training.collectors.crew import Collector, Crew
+from robo_rl.training.collectors.rollouts import CollectedRollout
 from robo_rl.types import StateDict
 
 TASK = "gymnasium/HalfCheetah-v5"

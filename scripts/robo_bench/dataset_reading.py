@@ -28,8 +28,8 @@ from robo_bench.measurement import Case, Contestants, Effort, each, microseconds
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.conversion import export
 from robo_datasets.dataset import Dataset
-from robo_rl.discovery import load
-from robo_rl.spec import ArraySpec, EnvironmentSpec
+from robo_rl.environments.discovery import load
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.types import Array, Episode
 
 BATCH, WINDOWS, LENGTH = 256, 64, 16

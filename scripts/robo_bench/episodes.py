@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from robo_datasets.dataset import Dataset
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource, Array, Episode
 
 

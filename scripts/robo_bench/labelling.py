@@ -23,7 +23,7 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label
 from robo_rl.rewards.pictures import PictureReward, Pictures
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode
 
 SIZE, STEPS = 64, 200

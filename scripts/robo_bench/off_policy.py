@@ -24,12 +24,12 @@ from robo_bench.trainings import advancing
 from robo_bench.updates import SPEC
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
-from robo_rl.discovery import make_environment
-from robo_rl.learner_conformance import random_batch
-from robo_rl.rollout import RandomPolicy, rollout
-from robo_rl.spec import specification
-from robo_rl.threads import use_threads
-from robo_rl.training import online_training
+from robo_rl.conformance.learners import random_batch
+from robo_rl.environments.discovery import make_environment
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.spec.environment import specification
+from robo_rl.system.threads import use_threads
+from robo_rl.training.off_policy import online_training
 
 TASK = "HalfCheetah-v5"
 RANDOM_STEPS, CHUNK = 100, 20  # [steps] before learning, as in Stable-Baselines3; between two looks at the clock

@@ -25,8 +25,8 @@ from robo_bench.measurement import Bound, Case, Contestants, Effort, Trial, each
 from robo_bench.off_policy import unit
 from robo_bench.trainings import Environments, advancing
 from robo_policies.learners.ppo import PPOConfig
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.threads import use_threads
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.system.threads import use_threads
 
 TASK = "HalfCheetah-v5"
 PEERS: dict[str, tuple[int, ...]] = {"DummyVecEnv": (1, 4, 16), "SubprocVecEnv": (2, 4, 16)}

@@ -18,9 +18,9 @@ from stable_baselines3.common.buffers import DictReplayBuffer
 from robo_bench.contestant import contestant
 from robo_bench.episodes import camera, spec_of
 from robo_bench.measurement import Case, Effort, Figures, Trial
-from robo_rl.checkpoints import Checkpoint, save_checkpoint
-from robo_rl.memory import InMemory, Mapped, Storage
-from robo_rl.replay import ReplayBuffer
+from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.replay.storage import InMemory, Mapped, Storage
+from robo_rl.runs.checkpoints import Checkpoint, save_checkpoint
 from robo_rl.types import Transition
 
 SIZE = 84

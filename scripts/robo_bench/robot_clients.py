@@ -10,9 +10,9 @@ from typing import Any
 from robo_bench.trainings import Silent
 from robo_real.control_loop import ControlLoop
 from robo_real.remote import RemoteRobot
-from robo_rl.discovery import load, make_environment
-from robo_rl.protocols import Training
-from robo_rl.training import online_training
+from robo_rl.environments.discovery import load, make_environment
+from robo_rl.protocols.components import Training
+from robo_rl.training.off_policy import online_training
 
 NICE = 10
 """Of the learner: a robot comes first."""

@@ -26,11 +26,11 @@ from robo_cli.recipe import require_at_least
 from robo_cli.reward_file import read_reward
 from robo_cli.typed_settings import settings_of
 from robo_rl.errors import InvalidSetting
-from robo_rl.reward_protocols import RewardModel
+from robo_rl.protocols.rewards import RewardModel
 from robo_rl.rewards.audit.figures import Figure, by_episode, mean_of, rank_correlations, unknown
 from robo_rl.rewards.embedded.pictures import CaptionedPictures, captioned_pictures
 from robo_rl.rewards.pictures import PICTURES_ALONE
-from robo_rl.runs import write_text
+from robo_rl.runs.run import write_text
 from robo_rl.types import Episode
 
 SCORES = (1, 2, 3, 4, 5)

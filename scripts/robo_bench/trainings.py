@@ -8,8 +8,8 @@ import gymnasium
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from robo_bench.measurement import Work
-from robo_rl.discovery import make_environment, make_vector_environment
-from robo_rl.protocols import Training, TrainingObserver
+from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.protocols.components import Training, TrainingObserver
 from robo_rl.types import Metrics
 
 

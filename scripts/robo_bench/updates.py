@@ -12,9 +12,9 @@ from typing import Any
 
 from robo_bench.contestant import contestant
 from robo_bench.measurement import Case, Contestants, Effort, Trial, each, timed
-from robo_rl.discovery import load
-from robo_rl.learner_conformance import random_batch
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.conformance.learners import random_batch
+from robo_rl.environments.discovery import load
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "sac": ("sac", {}),

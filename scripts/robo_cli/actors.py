@@ -11,10 +11,10 @@ import numpy as np
 
 from robo_cli.assembly import policy_of, recipe_of, scripted_expert
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.protocols import Policy
-from robo_rl.rollout import RandomPolicy
-from robo_rl.runs import Run, find_run
-from robo_rl.spec import specification
+from robo_rl.protocols.components import Policy
+from robo_rl.rollout.episode import RandomPolicy
+from robo_rl.runs.run import Run, find_run
+from robo_rl.spec.environment import specification
 
 MIX = "mix:"
 AT = "@"

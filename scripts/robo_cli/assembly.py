@@ -21,18 +21,18 @@ from robo_datasets.cache import CachedEpisodes
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
-from robo_rl.compatibility import asked_by, needs_of, require_loop
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting
-from robo_rl.evaluation import Evaluation, evaluate
-from robo_rl.learner_protocols import SelfTrainedConfig
-from robo_rl.plan import Accompany, Initial, OnlinePhase, TrainingPlan
-from robo_rl.protocols import Learner, Policy, TrainingSupervisor
-from robo_rl.reward_protocols import OnlineRewards
-from robo_rl.rollout import rollout
-from robo_rl.runs import Run, find_run
+from robo_rl.evaluation.evaluation import Evaluation, evaluate
+from robo_rl.protocols.components import Learner, Policy, TrainingSupervisor
+from robo_rl.protocols.learners import SelfTrainedConfig
+from robo_rl.protocols.rewards import OnlineRewards
+from robo_rl.rollout.episode import rollout
+from robo_rl.runs.run import Run, find_run
 from robo_rl.settings import plain
-from robo_rl.spec import EnvironmentSpec, specification
+from robo_rl.spec.environment import EnvironmentSpec, specification
+from robo_rl.training.compatibility import asked_by, needs_of, require_loop
+from robo_rl.training.plan import Accompany, Initial, OnlinePhase, TrainingPlan
 from robo_rl.types import Episode
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from robo_rl.rewards.audit.evidence import (
     wrongly_told,
 )
 from robo_rl.rewards.audit.result import Audit, concluded
-from robo_rl.runs import write_text
+from robo_rl.runs.run import write_text
 
 EXAMPLES = """robo-rl audit oracle --dataset data/pick --out audits/oracle
 robo-rl audit preference --settings folder=rewards/pick --dataset data/pick --out audits/learned

@@ -15,13 +15,13 @@ from robo_cli.recipe import Recipe
 from robo_real.environment import RobotEnv
 from robo_real.server.lease import LASTS
 from robo_rl.errors import RunError
-from robo_rl.evaluation import Evaluation, compare
-from robo_rl.offline_to_online import OfflineThenOnline
-from robo_rl.protocols import Learner, Training
-from robo_rl.record import RunRecord
-from robo_rl.runs import Run
-from robo_rl.step_sources import EnvironmentSteps
-from robo_rl.training import StepLoop
+from robo_rl.evaluation.evaluation import Evaluation, compare
+from robo_rl.protocols.components import Learner, Training
+from robo_rl.runs.observer import RunRecord
+from robo_rl.runs.run import Run
+from robo_rl.training.off_policy import StepLoop
+from robo_rl.training.offline_to_online import OfflineThenOnline
+from robo_rl.training.step_sources import EnvironmentSteps
 
 PATIENCE = 2 * LASTS
 """[s] for the lease of a process that died to end"""

@@ -13,11 +13,11 @@ from robo_cli.node_answers import asks_judges, begin_ledger, require_shareable
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.labelling import Answers
-from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.connection import connected
 from robo_rl.cluster.pool import Pool
-from robo_rl.reward_protocols import RewardModel
-from robo_rl.threads import threads_in_use
+from robo_rl.protocols.rewards import RewardModel
+from robo_rl.runs.checkpoints import packed, unpacked
+from robo_rl.system.threads import threads_in_use
 from robo_rl.types import RewardLabels
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import DatasetWriter
-from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.connection import Cluster, connected
 from robo_rl.cluster.environment import LOOPBACK
 from robo_rl.cluster.pool import Pool
 from robo_rl.cluster.workers import Timeouts
 from robo_rl.errors import InvalidSetting
-from robo_rl.threads import threads_in_use
+from robo_rl.runs.checkpoints import packed, unpacked
+from robo_rl.system.threads import threads_in_use
 
 TIMEOUTS = Timeouts(answer=1800.0)
 """An episode may be long, and its simulator slow."""

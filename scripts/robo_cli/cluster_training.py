@@ -14,12 +14,12 @@ from robo_cli.interruption import gentle_interruption
 from robo_cli.jobs import Begin, Job, fitting
 from robo_cli.main import status_of
 from robo_cli.trainings import TrainingJob
-from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.connection import Cluster, connected
 from robo_rl.cluster.host import MADE
 from robo_rl.cluster.over_ray import RayEngine
 from robo_rl.cluster.workers import Timeouts, Workers
 from robo_rl.errors import ClusterUnavailable, RoboRLError
+from robo_rl.runs.checkpoints import packed, unpacked
 
 TIMEOUTS = Timeouts(start=86_400.0, answer=120.0)
 """A training waits a day for room on a node; it sends news every second, or at the end of a copy of its files."""

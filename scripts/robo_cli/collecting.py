@@ -20,17 +20,17 @@ from robo_rl.cluster.environment import require_library
 from robo_rl.cluster.local import LocalEngine
 from robo_rl.cluster.over_ray import RayEngine
 from robo_rl.cluster.workers import Engine
-from robo_rl.collecting.asynchronous import AsynchronousTraining, Pace
-from robo_rl.collecting.crew import TIMEOUTS, Crew
-from robo_rl.collecting.segment_log import SegmentLog
-from robo_rl.collecting.synchronous import SynchronousTraining
-from robo_rl.contract import COLLECTED_ROLLOUTS
 from robo_rl.errors import InvalidSetting
-from robo_rl.plan import TrainingPlan
-from robo_rl.protocols import Training
-from robo_rl.replay_learning import ReplayLearner
-from robo_rl.runs import Run
+from robo_rl.protocols.components import Training
+from robo_rl.protocols.contract import COLLECTED_ROLLOUTS
+from robo_rl.runs.run import Run
 from robo_rl.stopwatch import Stopwatch
+from robo_rl.training.collectors.asynchronous import AsynchronousTraining, Pace
+from robo_rl.training.collectors.crew import TIMEOUTS, Crew
+from robo_rl.training.collectors.segment_log import SegmentLog
+from robo_rl.training.collectors.synchronous import SynchronousTraining
+from robo_rl.training.plan import TrainingPlan
+from robo_rl.training.replay_learning import ReplayLearner
 
 HERE = "here"
 AGAIN_THERE = "start the cluster again, then robo-rl resume: it goes on from its newest checkpoint"
@@ -48,7 +48,7 @@ class CollectingSettings:
     patience: float = TIMEOUTS.answer
     """[s] after which a collector that has not answered counts as hung."""
     most_stale: int = 0
-    """Off-policy learners only: steps by which parameters may be old (robo_rl.collecting.asynchronous.Pace)."""
+    """Off-policy learners only: steps by which parameters may be old (robo_rl.training.collectors.asynchronous.Pace)."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns what run.json holds of it."""

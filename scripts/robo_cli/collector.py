@@ -10,18 +10,18 @@ import yaml
 from robo_cli.environments import RecipeEnvironments
 from robo_cli.loops import loop_of
 from robo_cli.recipe import Recipe, parse_recipe
-from robo_rl.actor_learner.acting import transferable
-from robo_rl.checkpoints import unpacked
 from robo_rl.cluster.host import serve
-from robo_rl.collecting.crew import Collector
-from robo_rl.collecting.rollouts import CollectedLearner, RolloutCollector
-from robo_rl.collecting.segments import SegmentCollector
-from robo_rl.contract import COLLECTED_ROLLOUTS
-from robo_rl.protocols import VectorFactory
-from robo_rl.spec import specification
-from robo_rl.step_sources import episode_seed
-from robo_rl.supervised_process import inherited
-from robo_rl.threads import use_threads
+from robo_rl.protocols.components import VectorFactory
+from robo_rl.protocols.contract import COLLECTED_ROLLOUTS
+from robo_rl.runs.checkpoints import unpacked
+from robo_rl.spec.environment import specification
+from robo_rl.system.supervised_process import inherited
+from robo_rl.system.threads import use_threads
+from robo_rl.training.actor_learner.acting import transferable
+from robo_rl.training.collectors.crew import Collector
+from robo_rl.training.collectors.rollouts import CollectedLearner, RolloutCollector
+from robo_rl.training.collectors.segments import SegmentCollector
+from robo_rl.training.step_sources import episode_seed
 
 
 def collector_of(packed_job: bytes) -> Collector:

@@ -16,10 +16,10 @@ from rich.table import Table
 
 from robo_cli.selection import find_files, find_runs
 from robo_rl.errors import InvalidSetting, RunError, SpecMismatch, printable
-from robo_rl.evaluation import Evaluation, compare
-from robo_rl.runs import Run
-from robo_rl.spec import EnvironmentSpec
-from robo_rl.statistics import Comparison
+from robo_rl.evaluation.evaluation import Evaluation, compare
+from robo_rl.evaluation.statistics import Comparison
+from robo_rl.runs.run import Run
+from robo_rl.spec.environment import EnvironmentSpec
 
 EXAMPLES = """robo-rl compare RUN_A RUN_B
 robo-rl compare '*-arm-pick-sac-*' '*-arm-pick-rlpd-*'     (groups of training seeds)

@@ -11,7 +11,7 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import DatasetNotFound, InvalidSetting
-from robo_rl.runs import Run
+from robo_rl.runs.run import Run
 
 
 def learnt_from(recipe: Recipe[Any]) -> dict[str, Any]:

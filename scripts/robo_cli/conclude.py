@@ -17,14 +17,14 @@ from robo_cli.extension import ENDED
 from robo_cli.recipe import Recipe
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import normalised
-from robo_rl.evaluation import Evaluation, evaluate
-from robo_rl.protocols import Policy
-from robo_rl.record import RunRecord
+from robo_rl.evaluation.evaluation import Evaluation, evaluate
+from robo_rl.evaluation.video import VideoRequest, render_mode_for_films
+from robo_rl.protocols.components import Policy
 from robo_rl.report import write_report
 from robo_rl.report.annotating import annotation_warnings
 from robo_rl.report.hacking import probe
-from robo_rl.runs import Run, write_text
-from robo_rl.video import VideoRequest, render_mode_for_films
+from robo_rl.runs.observer import RunRecord
+from robo_rl.runs.run import Run, write_text
 
 if TYPE_CHECKING:
     from robo_real.console.operator import Operator

@@ -19,8 +19,8 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.recorder import EpisodeRecorder
 from robo_datasets.repair import repair
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import Policy
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.protocols.components import Policy
+from robo_rl.spec.environment import EnvironmentSpec
 
 if TYPE_CHECKING:
     from robo_real.console.assembly import RobotConsole

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from robo_rl.evaluation import Evaluation
-from robo_rl.runs import Run
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.runs.run import Run
 
 WIDTH, HEIGHT = 5.0, 3.4
 """[inch] of one panel."""

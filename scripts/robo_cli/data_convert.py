@@ -15,9 +15,9 @@ from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.draft import require_free
 from robo_datasets.formats.recording import Format
 from robo_datasets.formats.side_file import NAME, side_path
-from robo_rl.discovery import load, make_environment
+from robo_rl.environments.discovery import load, make_environment
 from robo_rl.errors import DatasetNotFound, InvalidSetting
-from robo_rl.spec import specification
+from robo_rl.spec.environment import specification
 
 EXAMPLES = """robo-rl data convert data/pick --to minari --out ~/.minari/datasets/pick-v0
 robo-rl data convert data/pick --to robomimic --out pick.hdf5

@@ -16,7 +16,7 @@ from robo_cli.person import CONSOLE, robot_at
 from robo_cli.recipe import DemonstrationSettings, EnvironmentSettings, HumanSettings, Recipe, read_recipe, require_at_least
 from robo_cli.twin_process import twin_process
 from robo_datasets.dataset import Dataset
-from robo_rl.runs import Run
+from robo_rl.runs.run import Run
 
 EXAMPLES = """robo-rl demo hil                       (open the page that it names; you begin, take over and label)
 robo-rl demo hil --human simulated     (nobody is needed)

@@ -18,7 +18,7 @@ from robo_rl.errors import InvalidSetting, printable_lines
 from robo_rl.types import Metrics
 
 if TYPE_CHECKING:
-    from robo_rl.record import Display
+    from robo_rl.runs.observer import Display
 
 Item = TypeVar("Item")
 PLAIN_PERIOD = 15.0  # [s] between two lines in a pipe

@@ -10,8 +10,8 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from robo_cli.recipe import Recipe
-from robo_rl.discovery import make_environment, make_vector_environment
-from robo_rl.spec import EnvironmentSpec, specification
+from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.spec.environment import EnvironmentSpec, specification
 
 
 class Specs(Protocol):

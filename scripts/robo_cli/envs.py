@@ -10,9 +10,9 @@ from typing import Annotated
 
 import tyro
 
-from robo_rl.discovery import environment_names, make_environment
-from robo_rl.measures import Measure, measures_of
-from robo_rl.spec import EnvironmentSpec, specification
+from robo_rl.environments.discovery import environment_names, make_environment
+from robo_rl.evaluation.measures import Measure, measures_of
+from robo_rl.spec.environment import EnvironmentSpec, specification
 
 EXAMPLES = """robo-rl envs
 robo-rl envs robo

@@ -12,7 +12,7 @@ import tyro
 import robo_rl
 from robo_cli.servers import with_server
 from robo_cli.typed_settings import settings_of
-from robo_rl.evaluation import FIRST_SEED
+from robo_rl.evaluation.evaluation import FIRST_SEED
 
 EXAMPLES = """robo-rl evaluate latest
 robo-rl evaluate latest --episodes 200 --json

@@ -24,8 +24,8 @@ from robo_cli.race_table import race_facts, race_page
 from robo_cli.recipe import require_at_least
 from robo_cli.trainings import train_all
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.plain_files import read_yaml
-from robo_rl.runs import write_text
+from robo_rl.runs.run import write_text
+from robo_rl.system.plain_files import read_yaml
 
 EXAMPLES = """robo-rl experiment offline --out experiments/offline
 robo-rl experiment my-plan.yaml --out experiments/mine --table

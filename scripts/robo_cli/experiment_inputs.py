@@ -18,9 +18,9 @@ from robo_cli.trainings import Training, changed_settings, flat, other_settings
 from robo_cli.typed_mappings import MAPPINGS
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.labels import LabelSet
-from robo_rl.checkpoints import MANIFEST
 from robo_rl.errors import InvalidSetting, RunError
-from robo_rl.plain_files import read_yaml
+from robo_rl.runs.checkpoints import MANIFEST
+from robo_rl.system.plain_files import read_yaml
 
 STRICT = pydantic.ConfigDict(extra="forbid")
 COMPLETION = "reward.completion.name"

@@ -36,7 +36,7 @@ from robo_cli.trainings import Training, keep_settings
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import UnknownName, require_allowed
-from robo_rl.runs import Run
+from robo_rl.runs.run import Run
 from robo_rl.settings import plain
 
 Cell = tuple[str, str, int]

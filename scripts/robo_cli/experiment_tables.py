@@ -17,10 +17,10 @@ from robo_cli.markdown import ends, listed, table_lines, with_ends
 from robo_cli.trainings import EVALUATION
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import normalised
-from robo_rl.evaluation import Evaluation
-from robo_rl.plain_files import read_yaml
-from robo_rl.runs import Run
-from robo_rl.statistics import paired_comparison, stratified_bootstrap
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.evaluation.statistics import paired_comparison, stratified_bootstrap
+from robo_rl.runs.run import Run
+from robo_rl.system.plain_files import read_yaml
 from robo_rl.types import Array
 
 Facts = dict[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 from robo_cli.recipe import Recipe, to_yaml
 from robo_cli.trainings import EVALUATION
 from robo_rl.errors import InvalidSetting
-from robo_rl.runs import Run, write_text
+from robo_rl.runs.run import Run, write_text
 
 ENDED, FIRST_RECIPE = "ended", "first_recipe"
 """Keys of run.json: where the training ended and what was asked for; the recipe that the run began with."""

@@ -21,7 +21,7 @@ from robo_cli.sources import Sources
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rollout import rollout
+from robo_rl.rollout.episode import rollout
 from robo_rl.types import Episode
 
 MIXED = re.compile(r"mixed-([1-9][0-9]?)")

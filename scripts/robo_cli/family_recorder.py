@@ -14,7 +14,7 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.figures import figures_of
 from robo_datasets.repair import repair
 from robo_rl.errors import DatasetError
-from robo_rl.runs import circumstances
+from robo_rl.runs.run import circumstances
 
 
 def record_family(family: str, sources: Sources, episodes: int | None, out: Path, *, append: bool) -> Dataset:

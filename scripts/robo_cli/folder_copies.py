@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.checkpoints import MANIFEST
-from robo_rl.durable_files import sync_folder, write_durably
 from robo_rl.errors import WorkerFailed
+from robo_rl.runs.checkpoints import MANIFEST
+from robo_rl.system.durable_files import sync_folder, write_durably
 
 Files = Mapping[str, npt.NDArray[np.uint8]]
 """Path in the folder -> content."""

@@ -16,7 +16,7 @@ from robo_cli.board import Board
 from robo_cli.job import command_of
 from robo_cli.options import Words
 from robo_rl.errors import RunError
-from robo_rl.supervised_process import SupervisedProcess
+from robo_rl.system.supervised_process import SupervisedProcess
 
 PERIOD = 0.2
 """[s] between two looks at what has ended."""

@@ -16,14 +16,14 @@ from robo_cli.recipe import Recipe
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import DESCRIPTION, Dataset, DatasetWriter
 from robo_datasets.repair import repair
-from robo_rl.actor_learner.acting import ActingTraining
-from robo_rl.evaluation import Evaluation
-from robo_rl.journal import CRASH, Journal, recover
-from robo_rl.protocols import EpisodeRecorder, Policy, Training
-from robo_rl.runs import Run
-from robo_rl.spec import EnvironmentSpec, Observation, specification
-from robo_rl.step_sources import EnvironmentSteps
-from robo_rl.training import OnlineTraining
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.protocols.components import EpisodeRecorder, Policy, Training
+from robo_rl.rollout.journal import CRASH, Journal, recover
+from robo_rl.runs.run import Run
+from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
+from robo_rl.training.actor_learner.acting import ActingTraining
+from robo_rl.training.off_policy import OnlineTraining
+from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import Episode, Transition
 
 FOLDER = "episodes"
@@ -34,7 +34,7 @@ STEPS_DONE, INTERRUPTED = "steps_done", "interrupted"
 
 
 class RunEpisodes:
-    """Records the training episodes of a run in RUN/episodes, each once, while it is open (robo_rl.protocols.EpisodeRecorder).
+    """EpisodeRecorder that writes the training episodes of a run into RUN/episodes, each once, while it is open.
 
     A run in a simulation that goes on exactly makes the episodes since its checkpoint again: they are stored when they end, and
     have the same identities. After a resume that was not exact another history begins, whose episodes have identities of their

@@ -24,23 +24,23 @@ from robo_cli.recipe import Recipe
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_real.console.asked import AskedFor
 from robo_real.priority import run_as_others, running_first
-from robo_rl.actor_learner.acting import ActingTraining, Apart, acting_training
-from robo_rl.actor_learner.learning import LearningTraining, learn
-from robo_rl.actor_learner.process import LearnerProcess
-from robo_rl.checkpoints import Checkpoint, has_checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.durable_files import exclusive_lock
 from robo_rl.errors import RunError
-from robo_rl.plain_files import read_object
-from robo_rl.plan import Acting, TrainingPlan
-from robo_rl.protocols import Learner, Training
-from robo_rl.recorded import ReplayableEpisodes
-from robo_rl.replay_learning import ReplayLearner
-from robo_rl.runs import Run, write_text
-from robo_rl.spec import EnvironmentSpec, specification
-from robo_rl.step_log import StepLog, StepReader
+from robo_rl.protocols.components import Learner, Training
+from robo_rl.replay.recorded import ReplayableEpisodes
+from robo_rl.rollout.step_log import StepLog, StepReader
+from robo_rl.runs.checkpoints import Checkpoint, has_checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.runs.run import Run, write_text
+from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.supervised_process import inherited
-from robo_rl.threads import use_threads
+from robo_rl.system.durable_files import exclusive_lock
+from robo_rl.system.plain_files import read_object
+from robo_rl.system.supervised_process import inherited
+from robo_rl.system.threads import use_threads
+from robo_rl.training.actor_learner.acting import ActingTraining, Apart, acting_training
+from robo_rl.training.actor_learner.learning import LearningTraining, learn
+from robo_rl.training.actor_learner.process import LearnerProcess
+from robo_rl.training.plan import Acting, TrainingPlan
+from robo_rl.training.replay_learning import ReplayLearner
 from robo_rl.types import Episode
 
 FOLDER, STEPS, DEMONSTRATIONS, INITIAL = "learner", "steps", "demonstrations", "initial"

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import tyro
 
-from robo_rl.compatibility import Capabilities, learners
-from robo_rl.contract import Feature
-from robo_rl.discovery import load
+from robo_rl.environments.discovery import load
+from robo_rl.protocols.contract import Feature
+from robo_rl.training.compatibility import Capabilities, learners
 
 EXAMPLES = """robo-rl learners
 robo-rl learners hil-serl     (one of them, with the settings that each feature is asked for with)"""

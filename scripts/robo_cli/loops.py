@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from robo_cli.recipe import Recipe
-from robo_rl.compatibility import Capabilities, require_loop
-from robo_rl.contract import Feature, Loop
+from robo_rl.protocols.contract import Feature, Loop
+from robo_rl.training.compatibility import Capabilities, require_loop
 
 ROBOT = "robot:"
 """Begins the names of environments over a robot that is served."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from robo_rl.statistics import Interval
+from robo_rl.evaluation.statistics import Interval
 
 Ends = Sequence[float | None]
 """An estimate, and low and high of its interval, which are None if there is none."""

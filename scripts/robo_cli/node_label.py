@@ -7,10 +7,10 @@ from dataclasses import fields
 from robo_cli.node_answers import share_answers
 from robo_cli.reward_file import read_labeller
 from robo_datasets.episode_file import episode_in
-from robo_rl.checkpoints import packed, unpacked
 from robo_rl.errors import InvalidSetting
-from robo_rl.spec import EnvironmentSpec
-from robo_rl.threads import use_threads
+from robo_rl.runs.checkpoints import packed, unpacked
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.system.threads import use_threads
 from robo_rl.types import RewardLabels
 
 

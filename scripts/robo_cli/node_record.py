@@ -13,15 +13,15 @@ from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import new_identity
 from robo_datasets.episode_file import encoded_episode
 from robo_datasets.packed_pictures import packing
-from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.connection import is_connected
 from robo_rl.cluster.environment import ray_library
 from robo_rl.cluster.head_monitor import end_without
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import ServerUnavailable
-from robo_rl.rollout import rollout
-from robo_rl.spec import EnvironmentSpec, specification
-from robo_rl.threads import use_threads
+from robo_rl.rollout.episode import rollout
+from robo_rl.runs.checkpoints import packed, unpacked
+from robo_rl.spec.environment import EnvironmentSpec, specification
+from robo_rl.system.threads import use_threads
 from robo_rl.types import Episode
 
 LINK_LOST = "link_lost"

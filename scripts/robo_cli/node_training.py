@@ -11,9 +11,9 @@ from typing import Any
 
 from robo_cli.folder_copies import ChangingFolder, place
 from robo_cli.job import command_of
-from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.temp_folders import held_folder
-from robo_rl.supervised_process import SupervisedProcess
+from robo_rl.runs.checkpoints import packed, unpacked
+from robo_rl.system.supervised_process import SupervisedProcess
 
 BEAT = 1.0
 """[s] after which there is an answer, whether there is news or not."""

@@ -10,12 +10,12 @@ from robo_cli.needs import require_needs
 from robo_cli.recipe import Recipe, RewardSettings
 from robo_cli.reward_file import read_reward
 from robo_rl.errors import InvalidSetting
-from robo_rl.reward_protocols import OnlineRewards
+from robo_rl.protocols.rewards import OnlineRewards
 from robo_rl.rewards.online import without
 from robo_rl.rewards.picture_scoring import Completion, PictureScoring
 from robo_rl.rewards.pictures import PictureReward
-from robo_rl.runs import Run
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.runs.run import Run
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode
 
 

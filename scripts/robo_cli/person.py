@@ -14,11 +14,11 @@ from robo_cli.data_view import has_display
 from robo_cli.loops import ROBOT, loop_of
 from robo_cli.recipe import Recipe
 from robo_rl.errors import InvalidSetting
-from robo_rl.human import PersonInTheLoop
-from robo_rl.protocols import Policy
-from robo_rl.record import RunRecord
-from robo_rl.simulated_human import SimulatedHuman, habits_of
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.protocols.components import Policy
+from robo_rl.rollout.intervention import PersonInTheLoop
+from robo_rl.rollout.simulated_human import SimulatedHuman, habits_of
+from robo_rl.runs.observer import RunRecord
+from robo_rl.spec.environment import EnvironmentSpec
 
 if TYPE_CHECKING:
     from robo_real.console.operator import Operator

@@ -21,12 +21,12 @@ from robo_cli.play_window import Window, has_window, simulation_of
 from robo_cli.playback import Moment, Player, Screen, episode_of, summary
 from robo_cli.recipe import Recipe, require_at_least
 from robo_rl.errors import InvalidSetting, RenderingUnavailable, UnknownName, require_allowed
-from robo_rl.evaluation import FIRST_SEED
-from robo_rl.protocols import Policy
-from robo_rl.runs import Run
-from robo_rl.spec import specification
-from robo_rl.threads import tensor_threads
-from robo_rl.video import HOLD, Frame, decisions_per_second, render_mode_for_films, write_mp4
+from robo_rl.evaluation.evaluation import FIRST_SEED
+from robo_rl.evaluation.video import HOLD, Frame, decisions_per_second, render_mode_for_films, write_mp4
+from robo_rl.protocols.components import Policy
+from robo_rl.runs.run import Run
+from robo_rl.spec.environment import specification
+from robo_rl.system.threads import tensor_threads
 
 EXAMPLES = """robo-rl play latest
 robo-rl play latest --seed 1000007 --speed 0.5     (the eighth episode of every evaluation, at half speed)

@@ -12,7 +12,7 @@ import mujoco
 
 from robo_cli.playback import Command, Moment, Player
 from robo_rl.errors import RenderingUnavailable
-from robo_rl.video import Frame
+from robo_rl.evaluation.video import Frame
 
 KEYS: dict[int, Command] = {ord("R"): "restart", ord("N"): "next"}
 SPACE = 32

@@ -10,9 +10,9 @@ from typing import Any, Literal, Protocol
 
 import gymnasium
 
-from robo_rl.protocols import Policy
-from robo_rl.rollout import Rollout
-from robo_rl.video import HOLD, Frame, decisions_per_second, rendered
+from robo_rl.evaluation.video import HOLD, Frame, decisions_per_second, rendered
+from robo_rl.protocols.components import Policy
+from robo_rl.rollout.episode import Rollout
 
 Command = Literal["pause", "go", "restart", "next"]
 """restart: the same seed again. next: the next seed."""

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import get_args
 
 from robo_cli.finding import Finding
-from robo_rl.discovery import Group, component, known, package_of, tasks_of
+from robo_rl.environments.discovery import Group, component, known, package_of, tasks_of
 from robo_rl.errors import BrokenPlugin, MissingExtra
 
 

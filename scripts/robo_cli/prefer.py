@@ -18,7 +18,7 @@ from robo_cli.typed_settings import settings_of
 from robo_datasets.comparing import agreement, compare, questions
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet
-from robo_rl.discovery import load
+from robo_rl.environments.discovery import load
 from robo_rl.settings import settings_as
 
 EXAMPLES = """robo-rl prefer data/pick --name mine --pairs 2000

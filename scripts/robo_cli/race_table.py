@@ -12,8 +12,8 @@ from robo_cli.experiment_race import Race
 from robo_cli.experiment_study import Cell
 from robo_cli.markdown import table_lines
 from robo_cli.trainings import EVALUATION
-from robo_rl.evaluation import Evaluation
-from robo_rl.runs import Run
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.runs.run import Run
 
 Facts = dict[str, Any]
 

@@ -14,11 +14,11 @@ from typing import Any, Generic, Literal, TypeVar
 import tyro
 import yaml
 
-from robo_rl.discovery import load
+from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
-from robo_rl.evaluation import FIRST_SEED
-from robo_rl.plain_files import read_yaml
+from robo_rl.evaluation.evaluation import FIRST_SEED
 from robo_rl.settings import plain, settings_as
+from robo_rl.system.plain_files import read_yaml
 
 Learner = TypeVar("Learner")
 ZOO_SEPARATOR = "#"

@@ -29,11 +29,11 @@ from robo_datasets.dataset import Dataset, DatasetWriter
 from robo_datasets.packed_pictures import EXACT, packing
 from robo_datasets.recorder import record_episode
 from robo_datasets.repair import repair
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import DatasetError, InvalidSetting
-from robo_rl.runs import find_run
-from robo_rl.spec import specification
-from robo_rl.threads import use_threads
+from robo_rl.runs.run import find_run
+from robo_rl.spec.environment import specification
+from robo_rl.system.threads import use_threads
 
 EXAMPLES = """robo-rl record robo/ArmPick-v0 --policy scripted --episodes 100 --out data/pick --arguments action_repeat=3
 robo-rl record gymnasium/HalfCheetah-v5 --policy RUN --episodes 50 --out data/cheetah

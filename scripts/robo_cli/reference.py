@@ -10,9 +10,9 @@ from typing import Any
 import gymnasium
 
 from robo_cli.actors import Actor
-from robo_rl.evaluation import evaluation_seeds
-from robo_rl.rollout import rollout
-from robo_rl.runs import Run, write_text
+from robo_rl.evaluation.evaluation import evaluation_seeds
+from robo_rl.rollout.episode import rollout
+from robo_rl.runs.run import Run, write_text
 
 EPISODES = 50  # of each, on the first seeds of every evaluation
 FILE = "reference.json"

@@ -29,11 +29,11 @@ from robo_cli.recipe import (
     to_yaml,
 )
 from robo_real.family import SETTINGS
-from robo_rl.compatibility import require_loop
-from robo_rl.contract import Feature
 from robo_rl.errors import InvalidSetting
-from robo_rl.runs import Run, find_run
+from robo_rl.protocols.contract import Feature
+from robo_rl.runs.run import Run, find_run
 from robo_rl.settings import plain
+from robo_rl.training.compatibility import require_loop
 
 EXAMPLES = """robo-rl record robo/ArmPick-v0 --arguments action_repeat=3 --episodes 20 --noise 0.1 --out data/pick
 robo-rl robot serve --driver twin --options task=robo/ArmPick-v0

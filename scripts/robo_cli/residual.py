@@ -10,9 +10,9 @@ import gymnasium
 
 from robo_cli.assembly import policy_of, recipe_of, scripted_expert
 from robo_policies.learners.residual import SCALE, ResidualEnv
-from robo_rl.discovery import make_environment
-from robo_rl.protocols import Policy
-from robo_rl.runs import find_run
+from robo_rl.environments.discovery import make_environment
+from robo_rl.protocols.components import Policy
+from robo_rl.runs.run import find_run
 
 SCRIPTED = "scripted"
 RUNS = Path("runs")

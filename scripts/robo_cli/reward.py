@@ -20,7 +20,7 @@ from robo_cli.reward_latent import Latent, write_latent
 from robo_cli.reward_references import References, write_references
 from robo_cli.reward_search import SearchReward, search_reward
 from robo_cli.reward_write import WriteReward, write_reward
-from robo_rl.discovery import known, load
+from robo_rl.environments.discovery import known, load
 
 EXAMPLES = """robo-rl reward list
 robo-rl reward show noisy-oracle

@@ -14,12 +14,12 @@ from robo_cli.reward_file import SHIPPED, program_file
 from robo_cli.reward_probation import clips_of, fresh_episodes, recorded_episodes, stacked
 from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidProgram, InvalidSetting
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
 from robo_rl.rewards.programs.probation import probation
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.spec import specification
+from robo_rl.spec.environment import specification
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from robo_cli.assembly import policy_of, recipe_of
 from robo_cli.data_view import has_display
 from robo_cli.environments import environment_of
 from robo_cli.reward_trainer import SELECTION, RecipeTrainer
-from robo_rl.discovery import load
+from robo_rl.environments.discovery import load
+from robo_rl.evaluation.video import Frame, render_mode_for_films, replayed_frames
 from robo_rl.rewards.search.candidates import Candidate, Outcome
 from robo_rl.rewards.search.preferring import RaterComparer
-from robo_rl.rollout import rollout
+from robo_rl.rollout.episode import rollout
 from robo_rl.settings import settings_as
 from robo_rl.types import Episode
-from robo_rl.video import Frame, render_mode_for_films, replayed_frames
 
 CAMERA, WIDTH = "film", 256
 """Name under which raters find the pictures; their width [pixel]."""

@@ -18,7 +18,7 @@ from robo_cli.train import recipe_of
 from robo_cli.trainings import EVALUATION, Training, keep_settings, publish, train_all
 from robo_cli.typed_settings import settings_of
 from robo_rl.errors import InvalidSetting
-from robo_rl.evaluation import Evaluation, compare
+from robo_rl.evaluation.evaluation import Evaluation, compare
 from robo_rl.rewards.programs.program import RewardProgram
 
 OWN = "own"

@@ -7,11 +7,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from robo_rl.discovery import load
+from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.plain_files import read_yaml
-from robo_rl.reward_protocols import RewardModel
+from robo_rl.protocols.rewards import RewardModel
 from robo_rl.settings import settings_as
+from robo_rl.system.plain_files import read_yaml
 
 PROGRAM, PIPELINE = "program:", "pipeline"
 SHIPPED = Path(str(files("robo_cli") / "programs"))

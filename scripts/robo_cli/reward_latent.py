@@ -15,15 +15,15 @@ import tyro
 
 from robo_cli.recipe import require_at_least
 from robo_cli.typed_settings import settings_of
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import Policy
+from robo_rl.protocols.components import Policy
 from robo_rl.rewards.decomposition.latent_code import Attempt, LatentCode, LatentCodeConfig
 from robo_rl.rewards.language.opening import language_model, require_task
 from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
 from robo_rl.rewards.programs.runner import end_workers
-from robo_rl.rollout import RandomPolicy, rollout
-from robo_rl.spec import EnvironmentSpec, specification
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.spec.environment import EnvironmentSpec, specification
 
 
 @dataclass(frozen=True)

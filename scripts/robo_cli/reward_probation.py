@@ -15,18 +15,18 @@ from robo_cli.assembly import scripted_expert
 from robo_cli.environments import drawn_environment
 from robo_cli.recipe import Recipe
 from robo_datasets.dataset import Dataset
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import Policy
-from robo_rl.reward_protocols import OnlineRewards
+from robo_rl.protocols.components import Policy
+from robo_rl.protocols.rewards import OnlineRewards
 from robo_rl.rewards.online import OnlineReward
 from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
 from robo_rl.rewards.programs.probation import Clips, Finding, probation
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.runner import UsedProgram
 from robo_rl.rewards.search.writing import Try
-from robo_rl.rollout import RandomPolicy, rollout
-from robo_rl.spec import EnvironmentSpec, specification
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.types import Array, Episode
 
 

@@ -15,7 +15,7 @@ from robo_cli.reward_file import read_labeller
 from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
-from robo_rl.runs import write_text
+from robo_rl.runs.run import write_text
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from robo_cli.reward_trainer import CONFIRMATION, RecipeTrainer, require_success
 from robo_cli.reward_writing import Asking, WritingContext, writing
 from robo_cli.train import recipe_of
 from robo_cli.typed_settings import settings_of
-from robo_rl.discovery import known
+from robo_rl.environments.discovery import known
 from robo_rl.errors import UnknownName
 from robo_rl.report.search_page import write_search
 from robo_rl.rewards.search.candidates import Candidate, KeptTrainer, Outcome, Round, best_of
@@ -27,9 +27,9 @@ from robo_rl.rewards.search.icpl import ICPL, ICPLConfig
 from robo_rl.rewards.search.loop import Search
 from robo_rl.rewards.search.preferring import ChanceComparer, Comparer, KeptComparer, OracleComparer
 from robo_rl.rewards.search.record import CALLS, COMPARISONS, TRAININGS, WINNER, begin, keep_program, keep_round
-from robo_rl.runs import write_text
+from robo_rl.runs.run import write_text
 from robo_rl.settings import plain, settings_as
-from robo_rl.threads import use_threads
+from robo_rl.system.threads import use_threads
 
 CONFIRMED, RESULT = "confirmations", "result.json"
 

@@ -13,13 +13,13 @@ import robo_rl
 from robo_cli.assembly import policy_of, recipe_of
 from robo_cli.conclude import judge
 from robo_cli.recipe import Recipe, RewardSettings
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidProgram, InvalidSetting, NonFiniteUpdate, ProgramFailed, RewardUnavailable, SimulationFailed
 from robo_rl.report.hacking import MODEL
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.search.candidates import Outcome, training_name
-from robo_rl.runs import Run
-from robo_rl.spec import specification
+from robo_rl.runs.run import Run
+from robo_rl.spec.environment import specification
 
 SELECTION, CONFIRMATION = 10_000, 20_000
 """Beyond the recipe's first evaluation seed: first seeds of the episodes that choose candidates, and that judge the winner."""

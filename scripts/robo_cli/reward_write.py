@@ -16,7 +16,7 @@ from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.search.prompts import Feedback
 from robo_rl.rewards.search.record import CALLS, begin, keep_candidate, keep_program
 from robo_rl.rewards.search.writing import Text2RewardConfig, write
-from robo_rl.runs import write_text
+from robo_rl.runs.run import write_text
 
 FEEDBACK = "feedback.md"
 

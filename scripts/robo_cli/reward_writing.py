@@ -13,7 +13,7 @@ import tyro
 
 from robo_cli.reward_probation import spec_and_trial
 from robo_cli.typed_settings import settings_of
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting, RoboRLError
 from robo_rl.rewards.language.call_log import CallLog
 from robo_rl.rewards.language.model import LanguageModel
@@ -23,7 +23,7 @@ from robo_rl.rewards.search.prompts import Example, RewardTask, means, nearest
 from robo_rl.rewards.search.rule_writer import RuleWriter, read_rule
 from robo_rl.rewards.search.writing import Writer
 from robo_rl.settings import plain, settings_as
-from robo_rl.spec import specification
+from robo_rl.spec.environment import specification
 
 RULE = "rule:"
 KNOWN = {"arm_reach": "robo/ArmReach-v0", "arm_push": "robo/ArmPush-v0", "arm_pick": "robo/ArmPick-v0"}

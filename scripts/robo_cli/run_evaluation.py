@@ -12,13 +12,13 @@ from robo_cli.assembly import policy_of, recipe_of
 from robo_cli.conclude import judge
 from robo_cli.overrides import plain_value
 from robo_cli.recipe import EnvironmentSettings
-from robo_rl.discovery import load
+from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.evaluation import FIRST_SEED, Evaluation
-from robo_rl.protocols import Policy
+from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
+from robo_rl.protocols.components import Policy
 from robo_rl.report import write_report
-from robo_rl.runs import Run, write_text
-from robo_rl.threads import tensor_threads
+from robo_rl.runs.run import Run, write_text
+from robo_rl.system.threads import tensor_threads
 
 
 def load_policy(run: Run, step: int | None = None) -> Policy:

@@ -7,7 +7,7 @@ from glob import glob, has_magic
 from pathlib import Path
 
 from robo_rl.errors import RunNotFound
-from robo_rl.runs import Run, find_run, is_run
+from robo_rl.runs.run import Run, find_run, is_run
 
 
 def find_runs(name: str, root: Path) -> list[Run]:

@@ -18,9 +18,9 @@ from robo_cli.keeping import FOLDER
 from robo_cli.wandering import WanderingPolicy
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_rl.errors import InvalidSetting
-from robo_rl.evaluation import Evaluation
-from robo_rl.runs import Run
-from robo_rl.spec import EnvironmentSpec, specification
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.runs.run import Run
+from robo_rl.spec.environment import EnvironmentSpec, specification
 
 SHARE = 1 / 3  # of the way from random to expert, as in D4RL
 SCRIPTED = "scripted"

@@ -17,10 +17,10 @@ import yaml
 from robo_cli.recipe import Recipe, to_yaml
 from robo_cli.sweep_stopping import Course, Score, score
 from robo_cli.trainings import EVALUATION, Training, keep_settings
-from robo_rl.durable_files import exclusive_lock
 from robo_rl.errors import RunError
-from robo_rl.evaluation import Evaluation
-from robo_rl.runs import Run, write_text
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.runs.run import Run, write_text
+from robo_rl.system.durable_files import exclusive_lock
 
 
 class SweepFolder:

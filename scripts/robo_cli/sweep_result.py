@@ -15,10 +15,10 @@ from robo_cli.sweep_space import Space
 from robo_cli.sweep_stopping import Score, Stopping, score
 from robo_cli.train_seeds import train_seeds
 from robo_cli.trainings import EVALUATION
-from robo_rl.evaluation import Evaluation
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.evaluation.statistics import student_interval
 from robo_rl.report.sweep_page import write_sweep
-from robo_rl.runs import write_text
-from robo_rl.statistics import student_interval
+from robo_rl.runs.run import write_text
 
 Facts = dict[str, Any]
 FRESH = 500_000

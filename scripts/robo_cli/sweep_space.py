@@ -17,8 +17,8 @@ from robo_cli.recipe import Recipe, parse_recipe
 from robo_cli.trainings import flat
 from robo_cli.typed_mappings import MAPPINGS
 from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
-from robo_rl.plain_files import read_yaml
 from robo_rl.settings import plain
+from robo_rl.system.plain_files import read_yaml
 
 STRICT = pydantic.ConfigDict(extra="forbid")
 FIXED = ("name", "algorithm", "summary", "needs", "seed", "steps", "online.steps", "environment.name", "evaluation")

@@ -1,7 +1,7 @@
 """Rule that stops a trial before its end: if an interval, not a single seed, says that it is behind the best.
 
 At a step, each trial of which two seeds or more were evaluated has a mean over seeds with an interval that covers training
-(`robo_rl.statistics.pooled_intervals`). A trial is stopped where the upper end of its interval lies below the lower end of
+(`statistics.pooled_intervals`). A trial is stopped if the upper end of its interval lies below the lower end of
 another's. The intervals of all looks together leave out a mean with the chance `risk`, by the union bound, so that the best
 trial of a step is stopped with that chance at most (successive elimination: Even-Dar, Mannor and Mansour 2006, "Action
 elimination and stopping conditions for the multi-armed bandit and reinforcement learning problems"; races of models: Maron and
@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robo_rl.evaluation import Evaluation
-from robo_rl.statistics import Interval, pooled_intervals, rate_error
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.evaluation.statistics import Interval, pooled_intervals, rate_error
 
 FEWEST = 2
 """Seeds of a trial that is judged: one alone does not show how far its seeds lie apart."""

@@ -20,8 +20,8 @@ from robo_cli.needs import require_needs
 from robo_cli.recipe import Recipe, to_yaml
 from robo_cli.trainings import EVALUATION, Training, keep_settings, publish, train_all
 from robo_rl.errors import InvalidSetting
-from robo_rl.evaluation import Evaluation
-from robo_rl.statistics import student_interval
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.evaluation.statistics import student_interval
 
 PART = re.compile(r"(\d+)(?:-(\d+))?")
 MOST = 1000

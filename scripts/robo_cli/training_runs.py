@@ -32,17 +32,17 @@ from robo_cli.overrides import plain_value, recipe_from
 from robo_cli.person import asking, operator_of, robot_at
 from robo_cli.recipe import Recipe, to_yaml
 from robo_cli.reward_probation import require_sound_programs
-from robo_rl.checkpoints import Checkpoint
-from robo_rl.collecting.asynchronous import AsynchronousTraining
-from robo_rl.contract import ACTOR_LEARNER, ONLINE
-from robo_rl.memory import storage_in
-from robo_rl.plan import TrainingPlan
-from robo_rl.protocols import Training
-from robo_rl.record import Cadence, Display, RunRecord
-from robo_rl.replay import ReplayBuffer
-from robo_rl.runs import Run, write_text
+from robo_rl.protocols.components import Training
+from robo_rl.protocols.contract import ACTOR_LEARNER, ONLINE
+from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.replay.storage import storage_in
+from robo_rl.runs.checkpoints import Checkpoint
+from robo_rl.runs.observer import Cadence, Display, RunRecord
+from robo_rl.runs.run import Run, write_text
 from robo_rl.settings import settings_as
-from robo_rl.threads import tensor_threads
+from robo_rl.system.threads import tensor_threads
+from robo_rl.training.collectors.asynchronous import AsynchronousTraining
+from robo_rl.training.plan import TrainingPlan
 from robo_rl.workbench import RecipeLike
 
 if TYPE_CHECKING:

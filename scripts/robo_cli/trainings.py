@@ -15,9 +15,9 @@ from robo_cli.jobs import Begin, Job, run_jobs
 from robo_cli.options import Words
 from robo_cli.selection import runs_of
 from robo_rl.errors import RunError
-from robo_rl.plain_files import read_yaml
 from robo_rl.report import write_report
-from robo_rl.runs import Run, write_text
+from robo_rl.runs.run import Run, write_text
+from robo_rl.system.plain_files import read_yaml
 
 EVALUATION = "evaluation.json"
 PATIENCE = 60.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from robo_cli.job import command_of
 from robo_rl.errors import RobotUnavailable
-from robo_rl.supervised_process import SupervisedProcess, ending
+from robo_rl.system.supervised_process import SupervisedProcess, ending
 
 PATIENCE = 10.0
 """[s] for it to leave the arm still"""

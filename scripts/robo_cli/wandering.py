@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robo_rl.protocols import Policy
-from robo_rl.spec import EnvironmentSpec, Observation
+from robo_rl.protocols.components import Policy
+from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.types import Array
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, RenderingUnavailable, UnknownName
-from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.stopwatch import timed
 from robo_sims.rendering import BACKENDS, INSTALL
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.errors import MissingExtra, UnknownName
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_sims.simulation import Arrays, MujocoSimulation, Simulation, SimulationStep, VectorLayout, source_camera
 from robo_sims.task_family import TaskFamily
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, MissingExtra
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, Observation
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Observation
 from robo_sims.cameras import upright
 from robo_sims.simulation import Arrays, MujocoSimulation, SimulationStep, VectorLayout
 from robo_sims.task_family import TaskFamily

@@ -16,7 +16,7 @@ from minigrid.core.actions import Actions
 from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT, OBJECT_TO_IDX, STATE_TO_IDX
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array
 from robo_sims.grids.cells import ONE_HOT, SEEN_KINDS, look_of
 

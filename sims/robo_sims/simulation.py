@@ -16,8 +16,8 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import Policy
-from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.protocols.components import Policy
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import DIVERGED
 from robo_sims.cameras import CameraObservations, Cameras, detail_of, free_camera
 from robo_sims.divergence import DivergenceMonitor

@@ -11,7 +11,7 @@ import gymnasium
 from typing_extensions import override
 
 from robo_rl.errors import UnknownName
-from robo_rl.protocols import EnvironmentFamily
+from robo_rl.protocols.components import EnvironmentFamily
 
 if TYPE_CHECKING:
     from robo_sims.batched.environment import Batch

@@ -20,18 +20,18 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from robo_rl.actor_learner.acting import ActingTraining, Apart, acting_training
-from robo_rl.actor_learner.learning import LearningTraining, learn
-from robo_rl.actor_learner.process import LearnerProcess, LearnerTimeouts
-from robo_rl.checkpoints import has_checkpoint, load_checkpoint
 from robo_rl.errors import NonFiniteUpdate
-from robo_rl.protocols import Policy
-from robo_rl.replay_learning import ReplayLearner
-from robo_rl.sampling import Sampling
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.step_log import StepLog, StepReader
+from robo_rl.protocols.components import Policy
+from robo_rl.protocols.sampling import Sampling
+from robo_rl.rollout.step_log import StepLog, StepReader
+from robo_rl.runs.checkpoints import has_checkpoint, load_checkpoint
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.supervised_process import inherited
+from robo_rl.system.supervised_process import inherited
+from robo_rl.training.actor_learner.acting import ActingTraining, Apart, acting_training
+from robo_rl.training.actor_learner.learning import LearningTraining, learn
+from robo_rl.training.actor_learner.process import LearnerProcess, LearnerTimeouts
+from robo_rl.training.replay_learning import ReplayLearner
 from robo_rl.types import Array, Batch, Metrics, StateDict
 
 SPEC = EnvironmentSpec(

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from robo_policies.learners.hil_serl import HILSERLConfig
-from robo_rl.actor_learner.learning import LearningTraining
-from robo_rl.actor_learner.server import Finished
-from robo_rl.checkpoints import packed, unpacked
-from robo_rl.human import PersonInTheLoop
-from robo_rl.replay_learning import ReplayLearner
-from robo_rl.reward_protocols import DelayedRewards
-from robo_rl.rollout import RandomPolicy, rollout
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.step_log import StepLog, StepReader
-from robo_rl.step_sources import EnvironmentSteps, Explorer
+from robo_rl.protocols.rewards import DelayedRewards
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.rollout.intervention import PersonInTheLoop
+from robo_rl.rollout.step_log import StepLog, StepReader
+from robo_rl.runs.checkpoints import packed, unpacked
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.training import OnlineTraining
+from robo_rl.training.actor_learner.learning import LearningTraining
+from robo_rl.training.actor_learner.server import Finished
+from robo_rl.training.off_policy import OnlineTraining
+from robo_rl.training.replay_learning import ReplayLearner
+from robo_rl.training.step_sources import EnvironmentSteps, Explorer
 from robo_rl.types import ActionSource, Array, Labels, Metrics, StateDict, StepRewards
 
 SPEC = EnvironmentSpec(

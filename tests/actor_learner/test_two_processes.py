@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from robo_rl.actor_learner.acting import ActingTraining, RemoteLearner
-from robo_rl.actor_learner.server import Finished
-from robo_rl.checkpoints import load_checkpoint
 from robo_rl.errors import RunError
-from robo_rl.rows import columns_of
+from robo_rl.replay.rows import columns_of
+from robo_rl.runs.checkpoints import load_checkpoint
+from robo_rl.training.actor_learner.acting import ActingTraining, RemoteLearner
+from robo_rl.training.actor_learner.server import Finished
 
 SCRIPT = Path(__file__).with_name("halves.py")
 

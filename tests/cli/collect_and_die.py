@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from robo_cli.main import dispatch
-from robo_rl.record import RunRecord
+from robo_rl.runs.observer import RunRecord
 
 
 def main(recipe: str, folder: str, last: str) -> None:

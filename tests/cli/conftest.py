@@ -8,8 +8,8 @@ import pytest
 from robo_cli import jobs
 from robo_cli.main import dispatch, status_of
 from robo_rl.errors import RoboRLError
-from robo_rl.record import RunRecord
 from robo_rl.rewards.programs.runner import end_workers
+from robo_rl.runs.observer import RunRecord
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from robo_rl.evaluation import Evaluation
+from robo_rl.evaluation.evaluation import Evaluation
 
 
 def write(path: Path, text: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import DatasetError, InvalidSetting, UnknownName
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
 SPEC = EnvironmentSpec(

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from robo_cli import assembly, environments, main  # assembly, so that its own environments, which evaluate, are not counted
-from robo_rl import discovery
-from robo_rl.runs import find_run
+from robo_rl.environments import discovery
+from robo_rl.runs.run import find_run
 
 ARM = {"environment": {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 7}}}
 GRID = {"environment": {"name": "minigrid/MiniGrid-Empty-5x5-v0", "arguments": {}}}

@@ -19,11 +19,11 @@ from robo_cli import collecting, main
 from robo_cli.collecting import CollectingSettings, require_collectable
 from robo_cli.collector import collector_of
 from robo_cli.recipe import parse_recipe, to_yaml
-from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.local import InProcessEngine
 from robo_rl.errors import InvalidSetting
-from robo_rl.record import RunRecord
-from robo_rl.runs import Run, find_run
+from robo_rl.runs.checkpoints import packed, unpacked
+from robo_rl.runs.observer import RunRecord
+from robo_rl.runs.run import Run, find_run
 
 PPO: dict[str, Any] = {
     "name": "waited-for",

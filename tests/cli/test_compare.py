@@ -9,9 +9,9 @@ from robo_cli.report import Report
 from robo_cli.report import run as run_report
 from robo_cli.selection import find_runs
 from robo_rl.errors import InvalidSetting, RunError, RunNotFound, SpecMismatch, UnknownName
-from robo_rl.evaluation import Evaluation
-from robo_rl.runs import Run
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.runs.run import Run
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 SPEC = EnvironmentSpec(
     "test/Task",

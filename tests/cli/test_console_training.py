@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 from robo_cli.main import dispatch
 from robo_cli.twin_process import twin_process
 from robo_datasets.dataset import Dataset
-from robo_rl.runs import find_run
+from robo_rl.runs.run import find_run
 from robo_rl.types import ActionSource
 
 RIGHT = [0.0, 0.5, 0.0, 0.0, 1.0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from robo_cli.curves import Curve, _mean, curve, draw_curves
-from robo_rl.evaluation import Evaluation
+from robo_rl.evaluation.evaluation import Evaluation
 
 
 def evaluated(

@@ -11,8 +11,8 @@ from robo_cli.interruption import resumable
 from robo_cli.main import dispatch
 from robo_cli.recipe import read_recipe
 from robo_rl.errors import InvalidSetting, RoboRLError, RunError
-from robo_rl.evaluation import Evaluation
-from robo_rl.runs import Run, write_text
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.runs.run import Run, write_text
 
 RECIPE = "name: x\nalgorithm: rlpd\nenvironment: {name: robo/ArmReach-v0}\n"
 
@@ -76,7 +76,7 @@ def test_a_text_that_is_not_written_leaves_nothing(damaged: Path, monkeypatch: p
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("robo_rl.runs.os.fsync", full)
+    monkeypatch.setattr("robo_rl.runs.run.os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         write_text(damaged / "recipe.yaml", "other")
     assert {path.name for path in damaged.iterdir()} == {"recipe.yaml", "spec.json"} and (

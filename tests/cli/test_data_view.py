@@ -15,10 +15,10 @@ from robo_cli.data_view import has_display
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.viewer.server import viewer_server
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import DatasetNotFound, InvalidSetting
-from robo_rl.pages.server import PageServer
-from robo_rl.spec import specification
+from robo_rl.spec.environment import specification
+from robo_rl.system.pages.server import PageServer
 
 
 @pytest.fixture

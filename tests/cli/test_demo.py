@@ -16,8 +16,8 @@ from robo_cli.main import dispatch
 from robo_cli.twin_process import twin_process
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import RobotUnavailable
-from robo_rl.record import RunRecord
-from robo_rl.runs import find_run
+from robo_rl.runs.observer import RunRecord
+from robo_rl.runs.run import find_run
 
 SHORT = ["demo", "hil", "--human", "simulated", "--steps", "60", "--episodes", "1", "--speed", "3"]
 

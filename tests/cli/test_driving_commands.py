@@ -11,7 +11,7 @@ import pytest
 
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
-from robo_rl.video import read_frames
+from robo_rl.evaluation.video import read_frames
 
 pytest.importorskip("carla", reason="the carla wheel exists for Linux x86-64 and Windows, Python 3.10 to 3.12")
 LITTLE = """--steps 64 --learner.num-envs 1 --learner.steps-per-env 32 --learner.batch-size 32 --evaluation.every 0

@@ -15,7 +15,7 @@ from robo_cli.experiment_study import Study
 from robo_cli.main import dispatch
 from robo_cli.trainings import Training, changed_settings, flat, keep_settings
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
-from robo_rl.runs import find_run
+from robo_rl.runs.run import find_run
 
 PLANS = re.findall(r"```yaml\n(.*?)```", (Path(__file__).parents[2] / "docs/experiments.md").read_text(), re.DOTALL)
 TINY: dict[str, Any] = {

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
-from robo_rl.runs import Run, find_run
+from robo_rl.runs.run import Run, find_run
 
 REACH = {"environment": {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 20}}, "log_every": 10, "checkpoint_every": 20}
 RECIPES: dict[str, dict[str, Any]] = {

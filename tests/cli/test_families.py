@@ -19,12 +19,12 @@ from robo_cli.wandering import WanderingPolicy
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash
 from robo_datasets.repair import verify
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import DatasetError, InvalidSetting, UnknownName
-from robo_rl.evaluation import evaluate
-from robo_rl.rollout import RandomPolicy
-from robo_rl.runs import Run, find_run
-from robo_rl.spec import EnvironmentSpec, Observation, specification
+from robo_rl.evaluation.evaluation import evaluate
+from robo_rl.rollout.episode import RandomPolicy
+from robo_rl.runs.run import Run, find_run
+from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 
 TASK = "robo/ArmReach-v0"
 RECIPE = f"""

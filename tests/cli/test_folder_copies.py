@@ -9,8 +9,8 @@ import pytest
 
 from robo_cli import folder_copies
 from robo_cli.folder_copies import ChangingFolder, place
-from robo_rl.checkpoints import checkpoint_steps, has_checkpoint
 from robo_rl.errors import WorkerFailed
+from robo_rl.runs.checkpoints import checkpoint_steps, has_checkpoint
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from robo_cli.jobs import Crew, Job
 from robo_cli.main import dispatch
 from robo_cli.sweep_stopping import Stopping
 from robo_cli.train_seeds import seeds_of
-from robo_rl.discovery import load, make_environment, make_vector_environment
+from robo_rl.environments.discovery import load, make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 
 

@@ -19,9 +19,9 @@ from robo_cli.race_table import human_seconds, race_page
 from robo_cli.recipe import parse_recipe
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.record import RunRecord
-from robo_rl.runs import find_run
-from robo_rl.simulated_human import SimulatedHuman
+from robo_rl.rollout.simulated_human import SimulatedHuman
+from robo_rl.runs.observer import RunRecord
+from robo_rl.runs.run import find_run
 from robo_rl.types import ActionSource
 
 RECIPE: dict[str, Any] = {

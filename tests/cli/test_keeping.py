@@ -17,7 +17,7 @@ from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.repair import verify
 from robo_rl.errors import InvalidSetting
-from robo_rl.runs import Run, find_run
+from robo_rl.runs.run import Run, find_run
 
 RECIPE = """
 environment: {name: robo/ArmReach-v0, arguments: {max_steps: 15}}

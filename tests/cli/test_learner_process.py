@@ -21,14 +21,14 @@ from robo_cli import assembly, learner_process, main
 from robo_cli.assembly import recipe_of
 from robo_cli.loops import loop_of
 from robo_cli.recipe import EnvironmentSettings, parse_recipe
-from robo_rl.actor_learner.process import LearnerProcess
-from robo_rl.actor_learner.server import Finished
-from robo_rl.checkpoints import load_checkpoint
-from robo_rl.contract import ACTOR_LEARNER
 from robo_rl.errors import InvalidSetting, RobotUnavailable
-from robo_rl.record import RunRecord
-from robo_rl.runs import Run, find_run
-from robo_rl.step_log import StepReader
+from robo_rl.protocols.contract import ACTOR_LEARNER
+from robo_rl.rollout.step_log import StepReader
+from robo_rl.runs.checkpoints import load_checkpoint
+from robo_rl.runs.observer import RunRecord
+from robo_rl.runs.run import Run, find_run
+from robo_rl.training.actor_learner.process import LearnerProcess
+from robo_rl.training.actor_learner.server import Finished
 
 RECIPE: dict[str, Any] = {
     "name": "apart",

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from robo_cli import main
-from robo_rl.compatibility import Capabilities
-from robo_rl.contract import Feature
-from robo_rl.discovery import load
+from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting
-from robo_rl.runs import find_run
+from robo_rl.protocols.contract import Feature
+from robo_rl.runs.run import find_run
+from robo_rl.training.compatibility import Capabilities
 
 F = Feature
 SMALL: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ import yaml
 
 from robo_cli import main
 from robo_cli.recipe import parse_recipe, read_recipe, recipe_files, to_yaml
-from robo_rl.discovery import load
+from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, MissingExtra, SpecMismatch, UnknownName
 
 TINY = {

@@ -22,8 +22,8 @@ from robo_datasets.figures import normalised
 from robo_datasets.labelling import shuffle
 from robo_datasets.labels import label_sets
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
-from robo_rl.evaluation import Evaluation
-from robo_rl.runs import Run, find_run
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.runs.run import Run, find_run
 
 TASK = "robo/ArmReach-v0"
 TINY = """

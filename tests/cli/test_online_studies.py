@@ -14,9 +14,9 @@ from robo_cli.markdown import ends
 from robo_cli.recipe import to_yaml
 from robo_cli.train import recipe_of
 from robo_rl.errors import UnknownName
-from robo_rl.evaluation import Evaluation
-from robo_rl.measures import Measure
-from robo_rl.statistics import stratified_bootstrap
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.evaluation.measures import Measure
+from robo_rl.evaluation.statistics import stratified_bootstrap
 
 STUDY = """
 summary: A study in small.

@@ -32,9 +32,9 @@ from robo_cli.play_page.server import PlayServer
 from robo_cli.play_window import Window, simulation_of
 from robo_cli.playback import Command, Moment, Player, episode_of
 from robo_rl.errors import InvalidSetting, RenderingUnavailable
-from robo_rl.rollout import RandomPolicy
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.video import read_frames
+from robo_rl.evaluation.video import read_frames
+from robo_rl.rollout.episode import RandomPolicy
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 COMMON = {"evaluation": {"episodes": 2, "films": 0}}
 TINY = {"hidden": [8], "batch_size": 5}

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from robo_cli import main
-from robo_rl.runs import find_run
+from robo_rl.runs.run import find_run
 
 RECIPE = """
 environment: {name: gymnasium/InvertedPendulum-v5}

@@ -20,7 +20,8 @@ from safetensors.numpy import load_file
 import robo_rl
 from robo_cli.main import dispatch
 from robo_cli.recipe import read_recipe
-from robo_rl import discovery, workbench
+from robo_rl import workbench
+from robo_rl.environments import discovery
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting, MissingOperation, RoboRLError, RunError, RunNotFound, UnknownName
 
 REACH = {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 20}}

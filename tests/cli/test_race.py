@@ -16,7 +16,7 @@ from robo_cli.jobs import Job
 from robo_cli.race_table import race_page
 from robo_cli.recipe import parse_recipe, read_recipe
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
-from robo_rl.runs import find_run
+from robo_rl.runs.run import find_run
 
 RACE: dict[str, Any] = {
     "summary": "A race to test with.",

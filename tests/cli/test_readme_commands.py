@@ -20,7 +20,7 @@ import pytest
 
 from robo_cli.main import dispatch
 from robo_cli.twin_process import twin_process
-from robo_rl.runs import find_run
+from robo_rl.runs.run import find_run
 
 ROOT = Path(__file__).parents[2]
 README, FIRST_HOUR = ROOT / "README.md", ROOT / "docs" / "first-hour.md"

@@ -23,9 +23,9 @@ from robo_cli.twin_process import twin_process
 from robo_datasets.dataset import Dataset
 from robo_real.environment import RobotEnv
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
-from robo_rl.evaluation import Evaluation
-from robo_rl.journal import records
-from robo_rl.runs import Run, find_run
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.rollout.journal import records
+from robo_rl.runs.run import Run, find_run
 from robo_rl.types import ActionSource
 
 SMALL = {"hidden": [16, 16], "critics": 2, "target_critics": 2, "updates_per_step": 1, "batch_size": 16}

@@ -14,8 +14,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from robo_cli import main
-from robo_rl.record import RunRecord
-from robo_rl.runs import Run, find_run
+from robo_rl.runs.observer import RunRecord
+from robo_rl.runs.run import Run, find_run
 
 RECIPE = """
 environment: {name: robo/ArmReach-v0, arguments: {max_steps: 20}}

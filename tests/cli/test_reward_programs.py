@@ -16,8 +16,8 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidProgram, InvalidSetting, UnknownName
 from robo_rl.rewards.programs.runner import end_workers
-from robo_rl.rollout import RandomPolicy, rollout
-from robo_rl.runs import find_run
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.runs.run import find_run
 from robo_sims.arm.family import FAMILY
 
 FIRST = """def reward(batch):

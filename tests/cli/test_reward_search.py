@@ -12,9 +12,9 @@ from robo_cli.conclude import judge
 from robo_cli.main import dispatch
 from robo_cli.reward_trainer import term_traces
 from robo_rl.errors import InvalidProgram, InvalidSetting, JudgeError, RunError, UnknownName
-from robo_rl.record import RunRecord
 from robo_rl.rewards.language.call_log import read_log
 from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.runs.observer import RunRecord
 
 RECIPE = """
 environment: {name: robo/ArmReach-v0, arguments: {max_steps: 8, action_repeat: 3}}

@@ -11,7 +11,7 @@ import yaml
 from safetensors.numpy import load_file
 
 from robo_cli import main
-from robo_rl.runs import Run, find_run
+from robo_rl.runs.run import Run, find_run
 
 RECIPE: dict[str, Any] = {
     "name": "seeing",

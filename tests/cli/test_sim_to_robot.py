@@ -10,10 +10,10 @@ import pytest
 from robo_cli.assembly import policy_of, recipe_of
 from robo_cli.main import dispatch
 from robo_cli.twin_process import twin_process
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import SpecMismatch
-from robo_rl.evaluation import Evaluation, evaluate
-from robo_rl.runs import Run, find_run
+from robo_rl.evaluation.evaluation import Evaluation, evaluate
+from robo_rl.runs.run import Run, find_run
 
 SPEED = 2
 """of the twin, times real time"""

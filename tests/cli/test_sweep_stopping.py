@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from robo_cli.sweep_stopping import Score, Stopping, score
-from robo_rl.evaluation import Evaluation
-from robo_rl.statistics import rate_error
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.evaluation.statistics import rate_error
 
 EPISODES = 20
 

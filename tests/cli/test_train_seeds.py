@@ -13,7 +13,7 @@ from robo_cli.board import Board, last_line
 from robo_cli.jobs import fitting
 from robo_cli.train_seeds import seeds_of
 from robo_rl.errors import InvalidSetting, RunError
-from robo_rl.statistics import student_interval
+from robo_rl.evaluation.statistics import student_interval
 
 SHORT = [
     *(

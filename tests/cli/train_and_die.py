@@ -14,8 +14,8 @@ from typing import Any
 
 import robo_rl
 from robo_cli.main import dispatch
-from robo_rl import checkpoints
-from robo_rl.record import RunRecord
+from robo_rl.runs import checkpoints
+from robo_rl.runs.observer import RunRecord
 
 
 def die() -> None:

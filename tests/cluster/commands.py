@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from robo_datasets.dataset import Dataset
-from robo_rl.checkpoints import checkpoint_steps
+from robo_rl.runs.checkpoints import checkpoint_steps
 
 REACH = ["record", "robo/ArmReach-v0", "--noise", "0.1", "--arguments", "max_steps=60"]
 

@@ -18,7 +18,6 @@ from robo_cli.folder_copies import place
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
-from robo_rl.checkpoints import checkpoint_steps
 from robo_rl.cluster import host, preflight
 from robo_rl.cluster.connection import connected
 from robo_rl.cluster.pool import Pool
@@ -27,6 +26,7 @@ from robo_rl.cluster.workers import Timeouts
 from robo_rl.errors import BudgetReached, ClusterUnavailable, InvalidSetting, MissingExtra, WorkerFailed
 from robo_rl.rewards.answer_cache import AnswerCache
 from robo_rl.rewards.doubles import Chance
+from robo_rl.runs.checkpoints import checkpoint_steps
 
 pytestmark = pytest.mark.timeout(280)
 SHORT = [

@@ -16,7 +16,7 @@ from robo_rl.errors import BudgetReached, RunError, WorkerFailed
 CHILD = """
 import os, signal, sys
 from robo_rl.cluster.host import serve
-from robo_rl.supervised_process import inherited
+from robo_rl.system.supervised_process import inherited
 
 class Echo:
     def __init__(self, setup):

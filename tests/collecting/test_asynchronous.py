@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robo_rl.checkpoints import checkpoint_steps
 from robo_rl.cluster.local import InProcessEngine, InProcessLink
-from robo_rl.collecting.asynchronous import AsynchronousTraining, Pace
-from robo_rl.collecting.segment_log import SegmentLog
 from robo_rl.errors import InvalidSetting, RunError
-from robo_rl.rows import columns_of
+from robo_rl.replay.rows import columns_of
+from robo_rl.runs.checkpoints import checkpoint_steps
+from robo_rl.training.collectors.asynchronous import AsynchronousTraining, Pace
+from robo_rl.training.collectors.segment_log import SegmentLog
 
 
 def loaded() -> Any:
@@ -202,7 +202,7 @@ def test_a_torn_last_segment_is_as_if_it_had_never_come_and_writing_goes_on_behi
     before, rest = logged(tmp_path), SegmentLog(tmp_path / "collected")
     _, last = [*rest.since(0)][-1]
     assert rest.steps == len(before)
-    from robo_rl.checkpoints import packed
+    from robo_rl.runs.checkpoints import packed
 
     rest.add(packed(last.content), len(last))
     rest.close()

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.host import ERROR
 from robo_rl.cluster.workers import Timeouts
-from robo_rl.collecting.crew import Crew
 from robo_rl.errors import RunError, SimulationFailed
+from robo_rl.runs.checkpoints import packed, unpacked
+from robo_rl.training.collectors.crew import Crew
 
 
 class Scripted:

@@ -18,8 +18,8 @@ from robo_cli.collector import collector_of
 from robo_rl.cluster import head_monitor
 from robo_rl.cluster.local import InProcessEngine
 from robo_rl.errors import ClusterUnavailable
-from robo_rl.record import RunRecord
-from robo_rl.runs import Run, find_run
+from robo_rl.runs.observer import RunRecord
+from robo_rl.runs.run import Run, find_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 PENDULUM = {"name": "gymnasium/InvertedPendulum-v5"}

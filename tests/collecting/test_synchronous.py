@@ -12,15 +12,15 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from robo_policies.learners.ppo import PPO, PPOConfig
-from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.local import InProcessEngine, InProcessLink
-from robo_rl.collecting.crew import Crew
-from robo_rl.collecting.rollouts import CollectedLearner, CollectedRollout, RolloutCollector
-from robo_rl.collecting.synchronous import SynchronousTraining
-from robo_rl.discovery import make_vector_environment
+from robo_rl.environments.discovery import make_vector_environment
 from robo_rl.errors import NonFiniteUpdate
-from robo_rl.on_policy import OnPolicyTraining
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.runs.checkpoints import packed, unpacked
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training.collectors.crew import Crew
+from robo_rl.training.collectors.rollouts import CollectedLearner, CollectedRollout, RolloutCollector
+from robo_rl.training.collectors.synchronous import SynchronousTraining
+from robo_rl.training.on_policy import OnPolicyTraining
 from robo_rl.types import Array
 
 NAME = "gymnasium/InvertedPendulum-v5"

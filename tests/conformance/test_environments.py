@@ -9,10 +9,10 @@ import pytest
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 from stable_baselines3.common.env_checker import check_env as stable_baselines_check
 
-from robo_rl.conformance import ENVIRONMENT_CHECKS, check_environment
-from robo_rl.discovery import environment_names, make_environment
+from robo_rl.conformance.environments import ENVIRONMENT_CHECKS, check_environment
+from robo_rl.environments.discovery import environment_names, make_environment
 from robo_rl.errors import ConformanceFailure
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 FAMILIES = ("robo", "gymnasium", "dm_control", "metaworld", "gymnasium_robotics", "minigrid")
 REPRESENTATIVES = (

@@ -24,9 +24,9 @@ from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import XQLConfig
 from robo_policies.sb3.hil import SB3SACHILConfig
+from robo_rl.conformance.learners import LEARNER_CHECKS, batches, check_learner, check_policy
 from robo_rl.errors import ConformanceFailure
-from robo_rl.learner_conformance import LEARNER_CHECKS, batches, check_learner, check_policy
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 ARRAYS = (
     ArraySpec("position", (3,)),

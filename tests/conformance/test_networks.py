@@ -23,7 +23,7 @@ from robo_policies.networks.convolutions import ConvEncoder
 from robo_policies.networks.image_encoder import ImageEncoder
 from robo_policies.networks.policy_value import TanhMLP
 from robo_rl.errors import ConformanceFailure
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 ARM = EnvironmentSpec(
     "arm",

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from robo_rl.discovery import known
+from robo_rl.environments.discovery import known
 from robo_rl.errors import ConformanceFailure, InvalidSetting
+from robo_rl.evaluation.statistics import Interval
 from robo_rl.rewards.annotation.annotator import Label
 from robo_rl.rewards.annotation.captioning import Arrival, RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONIClassification, ONIRanking, ONIRetrieval
@@ -41,8 +42,7 @@ from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
 from robo_rl.rewards.success_examples import Measured
 from robo_rl.rewards.vlm_rm import VLMRM
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.statistics import Interval
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode, Labels
 
 SPEC = EnvironmentSpec(

@@ -15,8 +15,8 @@ from robo_real.guarded import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.server.application import Application, RobotServer
 from robo_real.twin import Twin
-from robo_rl.conformance import ENVIRONMENT_CHECKS
-from robo_rl.discovery import known
+from robo_rl.conformance.environments import ENVIRONMENT_CHECKS
+from robo_rl.environments.discovery import known
 
 
 class BehindContract(FrankaHttp):

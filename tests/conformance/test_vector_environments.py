@@ -6,10 +6,10 @@ import threading
 import numpy as np
 import pytest
 
-from robo_rl import vector_conformance
-from robo_rl.discovery import make_vector_environment
+from robo_rl.conformance import vector as vector_conformance
+from robo_rl.conformance.vector import VECTOR_CHECKS, Subject, check_vector_environment
+from robo_rl.environments.discovery import make_vector_environment
 from robo_rl.errors import ConformanceFailure, InvalidAction
-from robo_rl.vector_conformance import VECTOR_CHECKS, Subject, check_vector_environment
 
 REPRESENTATIVES = (
     Subject("gymnasium/HalfCheetah-v5"),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 
 
 def checkpoint(step: int) -> Checkpoint:

@@ -12,7 +12,7 @@ import pytest
 from robo_cli.main import dispatch
 from robo_cli.plugin_checks import plugins
 from robo_datasets.conversion import formats
-from robo_rl.discovery import Group, environment_names, load, make_environment
+from robo_rl.environments.discovery import Group, environment_names, load, make_environment
 from robo_rl.errors import BrokenPlugin, UnknownName
 
 GROUPS = get_args(Group)

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from robo_rl.checkpoints import PIECE, Checkpoint, checkpoint_steps, load_checkpoint, save_checkpoint
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting
+from robo_rl.runs.checkpoints import PIECE, Checkpoint, checkpoint_steps, load_checkpoint, save_checkpoint
 
 LEAVES = (
     st.none()

@@ -12,11 +12,19 @@ from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3.algorithms import PPOConfig as SB3PPOConfig
-from robo_rl import contract
-from robo_rl.compatibility import Capabilities, learners, needs_of, require_loop
-from robo_rl.contract import ACTOR_LEARNER, COLLECTED_ROLLOUTS, COLLECTED_STEPS, OFFLINE_THEN_ONLINE, ONLINE, ROLLOUTS, Feature
 from robo_rl.errors import InvalidSetting
-from robo_rl.sampling import Sampling
+from robo_rl.protocols import contract
+from robo_rl.protocols.contract import (
+    ACTOR_LEARNER,
+    COLLECTED_ROLLOUTS,
+    COLLECTED_STEPS,
+    OFFLINE_THEN_ONLINE,
+    ONLINE,
+    ROLLOUTS,
+    Feature,
+)
+from robo_rl.protocols.sampling import Sampling
+from robo_rl.training.compatibility import Capabilities, learners, needs_of, require_loop
 
 F = Feature
 

@@ -11,16 +11,16 @@ import textwrap
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from robo_rl.conformance import check_environment
-from robo_rl.discovery import environment_names, known, load, make_environment, make_vector_environment
+from robo_rl.conformance.environments import check_environment
+from robo_rl.conformance.vector import check_vector_environment
+from robo_rl.environments.discovery import environment_names, known, load, make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, MissingExtra, UnknownName
-from robo_rl.vector_conformance import check_vector_environment
 
 PACKAGE = '''
     import gymnasium
     import numpy as np
 
-    from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+    from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 
     class Slider(gymnasium.Env):
@@ -158,7 +158,7 @@ def test_an_unknown_task_of_a_known_family_lists_close_matches(on_path):
 
 def test_importing_and_listing_entry_points_loads_no_simulator():
     code = (
-        "import sys, robo_rl.discovery as d; d.known('environments');"
+        "import sys, robo_rl.environments.discovery as d; d.known('environments');"
         "print([m for m in ('mujoco', 'dm_control', 'metaworld', 'torch', 'minigrid') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)

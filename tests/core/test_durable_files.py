@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from robo_rl import durable_files
-from robo_rl.durable_files import exclusive_lock, write_durably
 from robo_rl.errors import RunError
+from robo_rl.system import durable_files
+from robo_rl.system.durable_files import exclusive_lock, write_durably
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from robo_rl.durable_files import exclusive_lock
+from robo_rl.system.durable_files import exclusive_lock
 lock = exclusive_lock(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(600)
@@ -21,7 +21,7 @@ time.sleep(600)
 REPLACE = """
 import itertools, sys
 from pathlib import Path
-from robo_rl.durable_files import write_durably
+from robo_rl.system.durable_files import write_durably
 print("ready", flush=True)
 for number in itertools.count():
     write_durably(Path(sys.argv[1]), bytes([number % 256]) * (1 << 16))

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidSetting, SpecMismatch
-from robo_rl.evaluation import FIRST_SEED, Evaluation, compare, evaluate, evaluation_seeds
-from robo_rl.measures import Measure
-from robo_rl.rollout import RandomPolicy
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.video import HOLD, VideoRequest, read_frames, render_mode_for_films
+from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation, compare, evaluate, evaluation_seeds
+from robo_rl.evaluation.measures import Measure
+from robo_rl.evaluation.video import HOLD, VideoRequest, read_frames, render_mode_for_films
+from robo_rl.rollout.episode import RandomPolicy
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 SPEC = EnvironmentSpec(
     "test/Coin",

@@ -16,34 +16,34 @@ from hypothesis import strategies as st
 
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.dataset import Dataset
-from robo_rl.actor_learner.acting import Apart, acting_training
-from robo_rl.actor_learner.learning import LearningTraining
-from robo_rl.actor_learner.server import Finished
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint, unpacked
 from robo_rl.cluster.local import InProcessEngine
-from robo_rl.collecting.asynchronous import AsynchronousTraining, Pace
-from robo_rl.collecting.crew import Crew
-from robo_rl.collecting.segment_log import SegmentLog
-from robo_rl.collecting.segments import SegmentCollector
+from robo_rl.conformance.learners import random_batch
 from robo_rl.errors import InvalidSetting
 from robo_rl.extras import Chunks, Column, Extra, FutureGoals, NextActions, ReturnsToGo, SampledRows, StoredRows
-from robo_rl.journal import Journal, recover
-from robo_rl.learner_conformance import random_batch
-from robo_rl.mixed_replay import BothMemories, CorrectedReplay, SymmetricReplay
-from robo_rl.prefetch import prefetched
-from robo_rl.recorded import RecordedReplay
-from robo_rl.replay import ReplayBuffer
-from robo_rl.replay_learning import ReplayLearner
-from robo_rl.reward_protocols import DelayedRewards
-from robo_rl.rollout import RandomPolicy, Rollout, rollout
-from robo_rl.sampling import Sampling
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.step_log import StepLog, StepReader
-from robo_rl.step_sources import EnvironmentSteps
+from robo_rl.protocols.rewards import DelayedRewards
+from robo_rl.protocols.sampling import Sampling
+from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.replay.mixing import BothMemories, CorrectedReplay, SymmetricReplay
+from robo_rl.replay.recorded import RecordedReplay
+from robo_rl.rollout.episode import RandomPolicy, Rollout, rollout
+from robo_rl.rollout.journal import Journal, recover
+from robo_rl.rollout.step_log import StepLog, StepReader
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint, unpacked
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.training import OnlineTraining, online_training
+from robo_rl.system.prefetch import prefetched
+from robo_rl.training.actor_learner.acting import Apart, acting_training
+from robo_rl.training.actor_learner.learning import LearningTraining
+from robo_rl.training.actor_learner.server import Finished
+from robo_rl.training.collectors.asynchronous import AsynchronousTraining, Pace
+from robo_rl.training.collectors.crew import Crew
+from robo_rl.training.collectors.segment_log import SegmentLog
+from robo_rl.training.collectors.segments import SegmentCollector
+from robo_rl.training.delayed_rewards import relabelling
+from robo_rl.training.off_policy import OnlineTraining, online_training
+from robo_rl.training.replay_learning import ReplayLearner
+from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import ActionSource, Array, Batch, Episode, Labels, Layout, StateDict, StepRewards, Transition
-from robo_rl.waiting import relabelling
 
 SPEC = EnvironmentSpec(
     "test/Tagged", ObservationSpec((ArraySpec("x", (1,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",)), max_steps=7

@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from robo_rl.framed_log import FramedLog, read_record, read_records
+from robo_rl.system.framed_log import FramedLog, read_record, read_records
 
 RECORDS = [b"first", b"", b"x" * 1000]
 
@@ -59,7 +59,7 @@ def test_read_record_waits_for_the_rest_of_a_record(path):
 
 
 def test_framed_log_outlives_a_kill_of_its_writer(tmp_path):
-    script = "import os, signal; from pathlib import Path; from robo_rl.framed_log import FramedLog\n"
+    script = "import os, signal; from pathlib import Path; from robo_rl.system.framed_log import FramedLog\n"
     script += f"log = FramedLog(Path({str(tmp_path / 'log')!r})); log.append(b'kept'); os.kill(os.getpid(), signal.SIGKILL)"
     died = subprocess.run([sys.executable, "-c", script], check=False)
     assert died.returncode == -signal.SIGKILL and [*read_records(tmp_path / "log")] == [b"kept"]

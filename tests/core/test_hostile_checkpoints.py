@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robo_rl import checkpoints
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import CheckpointCorrupt
+from robo_rl.runs import checkpoints
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 
 
 @pytest.fixture

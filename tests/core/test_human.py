@@ -11,18 +11,18 @@ import pytest
 
 from robo_policies.learners.hg_dagger import HGDAggerConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.human import PersonInTheLoop
-from robo_rl.mixed_replay import BothMemories, CorrectedReplay
-from robo_rl.replay import ReplayBuffer
-from robo_rl.rollout import RandomPolicy, RecordedRollout, rollout
-from robo_rl.sampling import StepMemory
-from robo_rl.simulated_human import KINDS, Habits, SimulatedHuman, habits_of
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
-from robo_rl.step_sources import EnvironmentSteps
-from robo_rl.training import OnlineTraining, online_training
+from robo_rl.protocols.sampling import StepMemory
+from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.replay.mixing import BothMemories, CorrectedReplay
+from robo_rl.rollout.episode import RandomPolicy, RecordedRollout, rollout
+from robo_rl.rollout.intervention import PersonInTheLoop
+from robo_rl.rollout.simulated_human import KINDS, Habits, SimulatedHuman, habits_of
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
+from robo_rl.training.off_policy import OnlineTraining, online_training
+from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import ActionSource, Array, Episode, Metrics, StateDict, Transition
 
 SPEC = EnvironmentSpec(

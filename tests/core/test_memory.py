@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robo_rl import memory
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting
-from robo_rl.memory import InMemory, Mapped, available_memory, storage_in
-from robo_rl.replay import ReplayBuffer
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.replay import storage as memory
+from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.replay.storage import InMemory, Mapped, available_memory, storage_in
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Transition
 
 PIXELS = EnvironmentSpec(

@@ -12,13 +12,13 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from robo_policies.learners.ppo import PPOConfig
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.compatibility import needs_of
-from robo_rl.discovery import make_environment, make_vector_environment
+from robo_rl.environments.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, SimulationFailed
-from robo_rl.on_policy import OnPolicyTraining, VectorStep
-from robo_rl.protocols import Training, VectorFactory
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.protocols.components import Training, VectorFactory
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training.compatibility import needs_of
+from robo_rl.training.on_policy import OnPolicyTraining, VectorStep
 
 NAME = "gymnasium/InvertedPendulum-v5"
 SMALL = PPOConfig(num_envs=3, steps_per_env=8, batch_size=8, epochs=2, hidden=(8,))

@@ -12,8 +12,8 @@ from starlette.routing import Route, WebSocketRoute
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from robo_rl.pages import server
-from robo_rl.pages.server import LARGEST_BODY, LARGEST_MESSAGE, TOKEN_HEADER, PageServer, as_response, read, write
+from robo_rl.system.pages import server
+from robo_rl.system.pages.server import LARGEST_BODY, LARGEST_MESSAGE, TOKEN_HEADER, PageServer, as_response, read, write
 
 PACKAGE = "robo_datasets.comparison_page"
 

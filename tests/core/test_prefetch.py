@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from robo_rl.prefetch import prefetched
+from robo_rl.system.prefetch import prefetched
 
 
 def test_results_come_in_order_and_one_is_ahead():

@@ -4,12 +4,12 @@ import gymnasium
 import numpy as np
 import pytest
 
-from robo_rl.discovery import make_environment, make_vector_environment
+from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.environments.relative_frame import RelativeFrame
 from robo_rl.errors import InvalidSetting, SpecMismatch
-from robo_rl.evaluation import evaluate
-from robo_rl.relative_frame import RelativeFrame
-from robo_rl.rollout import rollout
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.evaluation.evaluation import evaluate
+from robo_rl.rollout.episode import rollout
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 HALF = np.sqrt(0.5)
 DOWN = (0.0, 1.0, 0.0, 0.0)  # half a turn about x: the hand's y is -y of the base, its z is -z

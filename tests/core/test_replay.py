@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidEpisode, InvalidSetting
 from robo_rl.extras import Chunks, NextActions, ReturnsToGo
-from robo_rl.mixed_replay import SymmetricReplay
-from robo_rl.recorded import RecordedReplay
-from robo_rl.replay import ReplayBuffer
-from robo_rl.sampling import Sampling
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.protocols.sampling import Sampling
+from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.replay.mixing import SymmetricReplay
+from robo_rl.replay.recorded import RecordedReplay
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource, Batch, Episode, Transition
 
 ACTION = ActionSpec(("a",), (-1.0,), (1.0,), ("1",))

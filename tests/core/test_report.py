@@ -8,15 +8,15 @@ import pytest
 
 import robo_rl.report.films as films_module
 from robo_rl.errors import RunNotFound
-from robo_rl.evaluation import Evaluation, evaluation_seeds
-from robo_rl.measures import Measure
+from robo_rl.evaluation.evaluation import Evaluation, evaluation_seeds
+from robo_rl.evaluation.measures import Measure
+from robo_rl.evaluation.statistics import wilson
+from robo_rl.evaluation.video import write_mp4
 from robo_rl.report import write_report
 from robo_rl.report.charts import Series, line_chart, short, thinned, ticks
 from robo_rl.report.headline import duration, verdict
-from robo_rl.runs import Run
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.statistics import wilson
-from robo_rl.video import write_mp4
+from robo_rl.runs.run import Run
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 SPEC = EnvironmentSpec(
     "robo/ArmPick-v0",

@@ -2,12 +2,12 @@ import gymnasium
 import numpy as np
 import pytest
 
+from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import EnvironmentFailed, InvalidAction, InvalidEpisode, InvalidObservation
-from robo_rl.protocols import Policy, Stateful
-from robo_rl.rollout import RandomPolicy, Rollout, rollout
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.protocols.components import Policy, Stateful
+from robo_rl.rollout.episode import RandomPolicy, Rollout, rollout
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource
-from robo_rl.vector import SequentialEnvironments
 
 SPEC = EnvironmentSpec(
     "test/Walk",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from robo_rl.errors import InvalidSetting, RunError, RunNotFound, UnknownName
-from robo_rl.runs import Run, find_run
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.runs.run import Run, find_run
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 SPEC = EnvironmentSpec(
     "test/Reach",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidAction, InvalidObservation, InvalidSetting, SpecMismatch, UnknownName
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
 
 
 def arm_action(**changes):

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.statistics import (
+from robo_rl.evaluation.statistics import (
     Interval,
     interquartile_mean,
     mcnemar,

@@ -9,14 +9,14 @@ import pytest
 
 from robo_policies.learners.sac import SACConfig
 from robo_rl import stopwatch as module
-from robo_rl.discovery import make_environment
-from robo_rl.evaluation import evaluate
-from robo_rl.record import Cadence, RunRecord
+from robo_rl.environments.discovery import make_environment
+from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.report.reading import ACTIVITIES, read_runs
-from robo_rl.runs import Run
-from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec, specification
+from robo_rl.runs.observer import Cadence, RunRecord
+from robo_rl.runs.run import Run
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec, specification
 from robo_rl.stopwatch import Stopwatch, timed
-from robo_rl.training import online_training
+from robo_rl.training.off_policy import online_training
 
 SPEC = EnvironmentSpec("timed", ObservationSpec((ArraySpec("state", (1,)),)), None)
 

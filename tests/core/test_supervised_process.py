@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from robo_rl.supervised_process import SupervisedProcess, ending
+from robo_rl.system.supervised_process import SupervisedProcess, ending
 
 ECHO = """
 import sys
-from robo_rl.supervised_process import inherited
+from robo_rl.system.supervised_process import inherited
 connection = inherited(int(sys.argv[-1]))
 print("ready", flush=True)
 try:
@@ -127,7 +127,7 @@ def test_child_does_not_outlive_a_killed_parent(line):
     arguments = PARENTS[line].format("stdout=subprocess.PIPE")
     parent = f"""
 import os, signal, subprocess, sys
-from robo_rl.supervised_process import SupervisedProcess
+from robo_rl.system.supervised_process import SupervisedProcess
 child = SupervisedProcess([sys.executable, "-c", {CHILDREN[line]!r}], {arguments})
 child.ready_line()
 print(child.pid, flush=True)

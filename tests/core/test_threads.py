@@ -12,7 +12,7 @@ FAULTS = """
 import resource
 import sys
 import numpy as np
-from robo_rl.threads import use_threads
+from robo_rl.system.threads import use_threads
 if sys.argv[1] == "kept":
     use_threads(1)
 def work():

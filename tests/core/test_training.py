@@ -12,13 +12,13 @@ import pytest
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting, SimulationFailed
-from robo_rl.rollout import RandomPolicy, rollout
-from robo_rl.spec import specification
-from robo_rl.step_sources import EnvironmentSteps, episode_seed
-from robo_rl.training import OfflineTraining, OnlineTraining, online_training
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import specification
+from robo_rl.training.off_policy import OfflineTraining, OnlineTraining, online_training
+from robo_rl.training.step_sources import EnvironmentSteps, episode_seed
 from robo_rl.types import Metrics
 
 SMALL: dict[str, Any] = {"hidden": (8, 8), "batch_size": 8, "learning_starts": 5}

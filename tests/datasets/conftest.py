@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from robo_datasets.dataset import Dataset
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
 SPEC = EnvironmentSpec(

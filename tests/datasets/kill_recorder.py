@@ -11,7 +11,7 @@ import numpy as np
 
 from robo_datasets.dataset import Dataset
 from robo_datasets.repair import repair
-from robo_rl.journal import Journal
+from robo_rl.rollout.journal import Journal
 from robo_rl.types import ActionSource, Episode, Transition
 
 

@@ -18,9 +18,9 @@ from robo_datasets.cache import CachedEpisodes, cache_folders, content_of, open_
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import DatasetError, EpisodeCorrupt, InvalidSetting
 from robo_rl.extras import Chunks, FutureGoals, NextActions, ReturnsToGo
-from robo_rl.recorded import RecordedReplay
-from robo_rl.replay import ReplayBuffer
-from robo_rl.rows import layout_of
+from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.replay.recorded import RecordedReplay
+from robo_rl.replay.rows import layout_of
 
 BUILD = Path(__file__).with_name("build_cache.py")
 LENGTHS = (5, 1, 9, 3)

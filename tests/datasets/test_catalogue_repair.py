@@ -10,8 +10,8 @@ import pytest
 from robo_datasets.catalogue import NAME
 from robo_datasets.dataset import Dataset
 from robo_datasets.repair import repair, verify
-from robo_rl import database
 from robo_rl.errors import DatasetBusy, DatasetError
+from robo_rl.system import database
 
 
 @pytest.fixture

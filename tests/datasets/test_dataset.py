@@ -27,11 +27,11 @@ from robo_datasets.episode_file import read_episode, write_episode
 from robo_datasets.labels import LabelSet
 from robo_datasets.recorder import record_episode
 from robo_datasets.repair import repair, verify
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound, EpisodeCorrupt, InvalidEpisode, SpecMismatch
-from robo_rl.journal import recover
-from robo_rl.rollout import RandomPolicy
-from robo_rl.spec import specification
+from robo_rl.rollout.episode import RandomPolicy
+from robo_rl.rollout.journal import recover
+from robo_rl.spec.environment import specification
 from robo_rl.types import RewardLabels
 
 SCRIPT = Path(__file__).with_name("kill_recorder.py")

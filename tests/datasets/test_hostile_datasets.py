@@ -19,8 +19,8 @@ from robo_datasets.episode_file import write_episode
 from robo_datasets.hdf5_arrays import read_arrays, write_array
 from robo_datasets.labels import LabelSet
 from robo_datasets.repair import repair, verify
-from robo_rl.database import Database
 from robo_rl.errors import DatasetError, DatasetNotFound, EpisodeCorrupt, InvalidEpisode
+from robo_rl.system.database import Database
 from robo_rl.types import RewardLabels
 
 

@@ -12,12 +12,12 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label
 from robo_datasets.labels import LabelSet
-from robo_rl.database import Database
 from robo_rl.errors import DatasetError, InvalidSetting
-from robo_rl.reward_protocols import RewardModel
+from robo_rl.protocols.rewards import RewardModel
 from robo_rl.rewards.doubles import NoisyOracle
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.user_cache import user_cache
+from robo_rl.system.database import Database
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from robo_datasets.labels import LabelSet
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import DatasetBusy, DatasetError, InvalidSetting, UnknownName
 from robo_rl.extras import ReturnsToGo
-from robo_rl.recorded import RecordedReplay
-from robo_rl.reward_protocols import RewardModel
+from robo_rl.protocols.rewards import RewardModel
+from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.types import RewardLabels
 

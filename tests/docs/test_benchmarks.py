@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from robo_rl.evaluation import Evaluation
-from robo_rl.runs import Run
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.runs.run import Run
 
 FOLDER = Path(__file__).parents[2] / "docs" / "benchmarks"
 PAGE = (FOLDER / "README.md").read_text()

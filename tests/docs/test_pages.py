@@ -12,14 +12,14 @@ import torch
 
 from robo_real.guarded import GuardedArm
 from robo_real.limits import TWIN, limits_from
-from robo_rl.discovery import load
+from robo_rl.environments.discovery import load
 from robo_rl.extras import NextActions
-from robo_rl.protocols import Learner, Robot
-from robo_rl.replay import ReplayBuffer
-from robo_rl.reward_protocols import RewardModel
+from robo_rl.protocols.components import Learner, Robot
+from robo_rl.protocols.rewards import RewardModel
+from robo_rl.protocols.sampling import Sampling
+from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.rewards.online_conformance import check_online_reward
-from robo_rl.sampling import Sampling
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource, Batch, Episode, Transition
 
 DOCS = Path(__file__).parents[2] / "docs"

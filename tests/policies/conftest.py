@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Batch
 
 OBSERVATION = ObservationSpec(

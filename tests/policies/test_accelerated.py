@@ -23,9 +23,9 @@ from robo_policies.learners.xql import XQLConfig
 from robo_policies.networks.accelerated import products
 from robo_policies.networks.accelerated.mlp import AcceleratedMLP
 from robo_policies.networks.actor_critic import MLPEnsemble
+from robo_rl.conformance.learners import random_batch
 from robo_rl.errors import InvalidSetting
-from robo_rl.learner_conformance import random_batch
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 SIZES = {"values": (5, 32, 16, 1), "several outputs": (5, 16, 24, 3), "one hidden layer": (5, 8, 1)}
 

@@ -10,7 +10,7 @@ import pytest
 from robo_cli.assembly import Evaluator, demonstrations_of, plan_of, record_demonstrations
 from robo_cli.environments import RecipeEnvironments, spec_of
 from robo_cli.recipe import Recipe, read_recipe
-from robo_rl.replay import ReplayBuffer
+from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.types import Metrics
 
 SEEDS = (0, 1, 2)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from robo_policies.learners.bc import BCConfig
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import NonFiniteUpdate
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 
 SMALL = BCConfig(hidden=(16,))
 

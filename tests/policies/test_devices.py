@@ -26,9 +26,9 @@ from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import XQLConfig
 from robo_policies.networks.settings import resolve_device
 from robo_rl import metrics
+from robo_rl.conformance.learners import random_batch
 from robo_rl.errors import InvalidSetting, RunError
-from robo_rl.learner_conformance import random_batch
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 ARM = EnvironmentSpec(
     "arm",

@@ -12,7 +12,7 @@ from robo_policies.learners.hil_serl import HILSERL, HILSERLConfig
 from robo_policies.learners.rlpd import RLPD
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import InvalidSetting
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Batch
 
 ARM = EnvironmentSpec(

@@ -11,12 +11,12 @@ import pytest
 
 from robo_policies.learners.hg_dagger import HGDAggerConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
-from robo_rl.evaluation import evaluate
-from robo_rl.human import PersonInTheLoop
-from robo_rl.rollout import rollout
-from robo_rl.simulated_human import KINDS, SimulatedHuman
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
-from robo_rl.training import online_training
+from robo_rl.evaluation.evaluation import evaluate
+from robo_rl.rollout.episode import rollout
+from robo_rl.rollout.intervention import PersonInTheLoop
+from robo_rl.rollout.simulated_human import KINDS, SimulatedHuman
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
+from robo_rl.training.off_policy import online_training
 from robo_rl.types import Array, StateDict
 
 WALL, DOOR, GAP, GOAL, RADIUS, LIMIT = 0.3, 0.5, 0.06, np.array([0.8, 0.0]), 0.08, 40

@@ -14,9 +14,9 @@ from robo_policies.learners.hil_serl import HILSERL, HILSERLConfig
 from robo_policies.learners.rlpd import RLPD, RLPDConfig
 from robo_policies.networks.convolutions import FEATURES
 from robo_policies.networks.image_encoder import ImageEncoder, crop
+from robo_rl.conformance.learners import random_batch
 from robo_rl.errors import InvalidSetting
-from robo_rl.learner_conformance import random_batch
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Batch
 
 STATE, OPENING = ArraySpec("state", (2,)), ArraySpec("opening", (1,))

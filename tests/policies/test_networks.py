@@ -12,7 +12,7 @@ from robo_policies.networks.accelerated import gaussian
 from robo_policies.networks.actor_critic import LOG_STD, Critics, NetworkFactory, TanhGaussianActor, squashed_gaussian
 from robo_policies.networks.encoders import LARGEST_NORMALIZED, SMALLEST_STD, ObservationEncoder
 from robo_rl.errors import InvalidSetting
-from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 
 GAUSSIANS = pytest.mark.parametrize(
     "squashed", [squashed_gaussian, gaussian.squashed_gaussian], ids=["reference", "accelerated"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from robo_policies.networks.conformance import check_encoder
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 
 PAGE = (Path(__file__).parents[2] / "docs" / "networks.md").read_text()
 TINY = "--evaluation.every 0 --evaluation.episodes 1 --evaluation.films 0"

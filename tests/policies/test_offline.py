@@ -24,10 +24,10 @@ from robo_policies.learners.rebrac import ReBRACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import GumbelLoss, XQLConfig
 from robo_rl.errors import InvalidSetting
-from robo_rl.record import Cadence, RunRecord
-from robo_rl.recorded import RecordedReplay
-from robo_rl.runs import Run
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.replay.recorded import RecordedReplay
+from robo_rl.runs.observer import Cadence, RunRecord
+from robo_rl.runs.run import Run
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import Batch, Episode
 

@@ -9,11 +9,11 @@ import pytest
 
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.iql import IQLConfig
-from robo_rl.discovery import make_environment
-from robo_rl.evaluation import evaluate
-from robo_rl.recorded import RecordedReplay
-from robo_rl.rollout import rollout
-from robo_rl.spec import specification
+from robo_rl.environments.discovery import make_environment
+from robo_rl.evaluation.evaluation import evaluate
+from robo_rl.replay.recorded import RecordedReplay
+from robo_rl.rollout.episode import rollout
+from robo_rl.spec.environment import specification
 
 LENGTHS = 0.1, 0.11  # [m] of the two links
 RANDOM, UPDATES, EVALUATED = -43.0, 5_000, range(1_000_000, 1_000_040)

@@ -19,9 +19,9 @@ from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
+from robo_rl.conformance.learners import check_learner, random_batch
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.learner_conformance import check_learner, random_batch
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 ARM = EnvironmentSpec(
     "arm",

@@ -16,12 +16,12 @@ from torch import nn
 
 from robo_policies.learners.ppo import PPO, PPOConfig, minibatches
 from robo_policies.networks.policy_value import PolicyValue, orthogonal
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RunError
 from robo_rl.moments import Normalizer
-from robo_rl.on_policy import VectorStep
-from robo_rl.rollout import rollout
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.rollout.episode import rollout
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training.on_policy import VectorStep
 
 SMALL = PPOConfig(num_envs=4, steps_per_env=8, batch_size=16, epochs=2, hidden=(8, 6))
 DRIVER = replace(SMALL, policy="beta", privileged_critic=True, convolutions=(4,), lr_schedule="linear", target_kl=1e-9)

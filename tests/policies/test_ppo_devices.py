@@ -14,8 +14,8 @@ from torch.utils._pytree import tree_leaves
 from robo_policies.learners import ppo
 from robo_policies.learners.ppo import PPO, PPOConfig
 from robo_rl.errors import InvalidSetting
-from robo_rl.on_policy import VectorStep
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.training.on_policy import VectorStep
 
 SMALL = PPOConfig(num_envs=4, steps_per_env=8, batch_size=16, epochs=2, hidden=(8, 6))
 FLOAT = np.float32

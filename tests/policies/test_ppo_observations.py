@@ -13,11 +13,11 @@ from torch import nn
 from robo_policies.learners import ppo
 from robo_policies.learners.ppo import PPO, PPOConfig
 from robo_policies.networks.convolutions import FEATURES, ConvEncoder
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting
-from robo_rl.on_policy import VectorStep
-from robo_rl.rollout import rollout
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.rollout.episode import rollout
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training.on_policy import VectorStep
 
 FLOAT = np.float32
 MOVE = ActionSpec(("x",), (-1.0,), (1.0,), ("1",))

@@ -10,7 +10,7 @@ from robo_policies.learners.iql import IQLConfig
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
-from robo_rl.spec import ArraySpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, ObservationSpec
 
 CONFIGS = (SACConfig, RLPDConfig, HILSERLConfig, IQLConfig, DiffusionBCConfig, PPOConfig)
 SEEING = (RLPDConfig, HILSERLConfig, PPOConfig)

@@ -8,12 +8,12 @@ import pytest
 
 from robo_policies.learners.residual import ResidualEnv
 from robo_policies.learners.sac import SACConfig
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch
-from robo_rl.evaluation import evaluate
-from robo_rl.rollout import rollout
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training import online_training
+from robo_rl.evaluation.evaluation import evaluate
+from robo_rl.rollout.episode import rollout
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training.off_policy import online_training
 
 
 class Point(gymnasium.Env):

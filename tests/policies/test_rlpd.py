@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from robo_policies.learners.rlpd import RLPD, RLPDConfig
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
-from robo_rl.mixed_replay import SymmetricReplay
-from robo_rl.replay import ReplayBuffer
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.replay.mixing import SymmetricReplay
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Batch, Transition
 
 PARTS = ("linears", "norms")

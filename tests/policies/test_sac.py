@@ -14,9 +14,9 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from robo_policies.learners.sac import SACConfig
 from robo_rl import metrics
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Batch
 
 SMALL = SACConfig(hidden=(8, 8), initial_temperature=0.3)

@@ -14,13 +14,13 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from robo_policies.sb3.algorithms import A2CConfig, DQNConfig, PPOConfig, SACConfig, TD3Config
 from robo_policies.sb3.environment import STATE, PolicyInput
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.compatibility import needs_of
-from robo_rl.discovery import load, make_environment
+from robo_rl.environments.discovery import load, make_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
-from robo_rl.protocols import Policy, Training
-from robo_rl.rollout import rollout
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.protocols.components import Policy, Training
+from robo_rl.rollout.episode import rollout
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training.compatibility import needs_of
 
 SMALL = {"policy_kwargs": {"net_arch": [16, 16]}}
 REPLAY = {"buffer_size": 5000, "learning_starts": 50, "batch_size": 16}

@@ -13,13 +13,13 @@ from gymnasium import spaces
 
 from robo_policies.sb3.hil import SB3SACHILConfig
 from robo_policies.sb3.state import GlobalRandom
-from robo_rl.checkpoints import packed, unpacked
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
-from robo_rl.mixed_replay import SymmetricReplay
-from robo_rl.replay import ReplayBuffer
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.step_sources import EnvironmentSteps
-from robo_rl.training import OnlineTraining, online_training
+from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.replay.mixing import SymmetricReplay
+from robo_rl.runs.checkpoints import packed, unpacked
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training.off_policy import OnlineTraining, online_training
+from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import Transition
 
 SPEC = EnvironmentSpec(

@@ -13,7 +13,7 @@ import robo_real.remote
 from robo_datasets.dataset import Dataset
 from robo_datasets.recorder import record_episode
 from robo_real.family import FAMILY
-from robo_rl.journal import Journal
+from robo_rl.rollout.journal import Journal
 
 robo_real.remote.TIMEOUT = 20.0
 environment = FAMILY.at(sys.argv[1])

@@ -12,15 +12,15 @@ import pytest
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_real.console.asked import HOLDS, READY
 from robo_real.console.operator import operator_at
-from robo_rl.actor_learner.learning import LearningTraining
-from robo_rl.actor_learner.server import Finished
-from robo_rl.discovery import make_environment
-from robo_rl.replay_learning import ReplayLearner
-from robo_rl.rollout import RandomPolicy, rollout
-from robo_rl.spec import specification
-from robo_rl.step_log import StepLog, StepReader
+from robo_rl.environments.discovery import make_environment
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.rollout.step_log import StepLog, StepReader
+from robo_rl.spec.environment import specification
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.training import online_training
+from robo_rl.training.actor_learner.learning import LearningTraining
+from robo_rl.training.actor_learner.server import Finished
+from robo_rl.training.off_policy import online_training
+from robo_rl.training.replay_learning import ReplayLearner
 from robo_rl.types import ActionSource
 
 RIGHT = np.array([0, 0.5, 0, 0, 1], np.float32)

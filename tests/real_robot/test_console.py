@@ -13,7 +13,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from robo_real.arm_spec import arm_spec
-from robo_rl.pages.server import HEADERS, LARGEST_MESSAGE
+from robo_rl.system.pages.server import HEADERS, LARGEST_MESSAGE
 from robo_rl.types import ActionSource
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -20,8 +20,8 @@ from robo_real.console.asked import HOLDS, READY  # noqa: E402
 from robo_real.console.assembly import RobotConsole  # noqa: E402
 from robo_real.console.human import HoldStill  # noqa: E402
 from robo_real.console.operator import operator_at  # noqa: E402
-from robo_rl.discovery import make_environment  # noqa: E402
-from robo_rl.rollout import Rollout  # noqa: E402
+from robo_rl.environments.discovery import make_environment  # noqa: E402
+from robo_rl.rollout.episode import Rollout  # noqa: E402
 
 DESKTOP, TABLET = {"width": 1280, "height": 800}, {"width": 820, "height": 1180}
 PHONE = {"width": 390, "height": 844}

@@ -23,11 +23,11 @@ from robo_real.guard import Mode
 from robo_real.guarded import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.twin import Twin, TwinOptions
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting, RobotStopped, SpecMismatch, UnknownName
-from robo_rl.evaluation import evaluate
-from robo_rl.rollout import Rollout, rollout
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.evaluation.evaluation import evaluate
+from robo_rl.rollout.episode import Rollout, rollout
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_sims.arm.environment import ARM_ARRAYS
 
 

@@ -26,7 +26,7 @@ from robo_rl.errors import (
     RobotStopped,
     RobotUnavailable,
 )
-from robo_rl.rollout import Rollout
+from robo_rl.rollout.episode import Rollout
 from robo_rl.types import ActionSource
 
 STILL = np.array([0, 0, 0, 0, 1], np.float32)

@@ -7,7 +7,7 @@ import pytest
 
 from robo_rl.errors import InvalidObservation, InvalidSetting
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 from robo_sims.arm.family import FAMILY as ARM
 from robo_sims.gymnasium_mujoco import FAMILY as GYMNASIUM

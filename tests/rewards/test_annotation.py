@@ -8,14 +8,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import JudgeUnavailable, RewardUnavailable
 from robo_rl.rewards.annotation.annotator import MOST_FAILED, AnnotatorStopped, BackgroundAnnotator, Label, QueryQueue
 from robo_rl.rewards.annotation.captioning import Arrival, RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONIRetrieval
 from robo_rl.rewards.online import RunningReward
 from robo_rl.rewards.place import Place
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 WORDS = EnvironmentSpec(
     "test/Words", ObservationSpec((ArraySpec("word", (1,)),)), ActionSpec(("a",), (0,), (0,), ("1",), mode="discrete")

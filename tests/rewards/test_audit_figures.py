@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.evaluation.statistics import rank_correlation
 from robo_rl.rewards.audit.evidence import (
     BLANK_PICTURES,
     HIDDEN_REWARDS,
@@ -37,7 +38,6 @@ from robo_rl.rewards.score_statistics import (
     roc_curve,
     value_order_correlation,
 )
-from robo_rl.statistics import rank_correlation
 from robo_rl.types import Episode
 
 NUMBERS = st.lists(st.integers(-5, 5), min_size=2, max_size=30)
@@ -238,8 +238,8 @@ def test_a_calibrated_score_has_a_small_error():
      ((0.1, 0.0, 0.2), "bad"), ((0.85, 0.6, 0.95), "middling")],
 )  # fmt: skip
 def test_an_outcome_follows_from_the_interval(bounds, outcome):
+    from robo_rl.evaluation.statistics import Interval
     from robo_rl.rewards.audit.figures import Figure
-    from robo_rl.statistics import Interval
 
     assert graded(Figure(Interval(*bounds), 20, "episodes"), 0.9, 0.5) == outcome
 

@@ -11,16 +11,16 @@ import torch
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3 import algorithms as sb3
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RewardUnavailable
 from robo_rl.rewards.decomposition.decoder import Decoder, DecoderConfig, Scale
 from robo_rl.rewards.decomposition.draws import Draw, EveryStep, RepeatedSteps, SomeSteps, decomposition_loss
 from robo_rl.rewards.decomposition.learned import Decomposition, EpisodeMemory, StatesAndActions
 from robo_rl.rewards.decomposition.rewards import EpisodicReward, RandomizedReturnDecomposition, ReturnDecomposition
 from robo_rl.rewards.online import MOST_MISSING
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.step_sources import EnvironmentSteps
-from robo_rl.training import OnlineTraining, online_training
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training.off_policy import OnlineTraining, online_training
+from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import Batch
 
 # losses

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from robo_cli.reward_fit_embedded import next_commands
-from robo_rl.discovery import load
+from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.embedded.descent import EmbeddedConfig
 from robo_rl.rewards.embedded.encoder import CONTRAST, MASKS, WINDOW, SecondLook, averaged

@@ -15,7 +15,7 @@ from robo_rl.rewards import judging
 from robo_rl.rewards.judge_rater import JudgeRater
 from robo_rl.rewards.judging import Answer, Question, Terms
 from robo_rl.rewards.raters import Segment
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode, Preference
 
 CAMERA = ArraySpec("camera_front", (4, 4, 3), dtype="uint8", low=0, high=255, role="image")

@@ -15,7 +15,7 @@ from robo_rl.rewards.language.opening import language_model
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.runner import ProgramRunner, end_workers
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 REACHER = EnvironmentSpec(
     "test/Reacher",

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from robo_policies.learners.sac import SACConfig
-from robo_rl.evaluation import FIRST_SEED
+from robo_rl.evaluation.evaluation import FIRST_SEED
 from robo_rl.rewards.decomposition.decoder import DecoderConfig
 from robo_rl.rewards.decomposition.learned import Decomposition
 from robo_rl.rewards.decomposition.rewards import EpisodicReward, LatentReward
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.rollout import rollout
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training import online_training
+from robo_rl.rollout.episode import rollout
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training.off_policy import online_training
 
 PROGRAM = """
 def reward(batch):

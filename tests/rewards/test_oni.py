@@ -13,8 +13,7 @@ import torch
 
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.sb3 import algorithms as sb3
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.discovery import make_environment, make_vector_environment
+from robo_rl.environments.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.annotation.annotator import Label
 from robo_rl.rewards.annotation.caption_rewards import Classification, Ranking, classification_loss, ranking_loss
@@ -22,8 +21,9 @@ from robo_rl.rewards.annotation.captioning import record_of
 from robo_rl.rewards.annotation.network import Fit
 from robo_rl.rewards.annotation.oni import ONIClassification, ONIRanking, ONIRetrieval
 from robo_rl.rewards.annotation.questions import Rule
-from robo_rl.rollout import RandomPolicy, rollout
-from robo_rl.spec import specification
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import specification
 from robo_rl.types import Episode
 
 DOOR_KEY = "minigrid/MiniGrid-DoorKey-5x5-v0"

@@ -16,18 +16,18 @@ from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3 import algorithms as sb3
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidSetting, RewardUnavailable
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.online import MOST_MISSING, OnlineReward
 from robo_rl.rewards.picture_scoring import Completion, PictureScoring
 from robo_rl.rewards.pictures import PictureReward
-from robo_rl.rollout import RandomPolicy, rollout
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.step_sources import EnvironmentSteps
-from robo_rl.training import OnlineTraining, online_training
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training.off_policy import OnlineTraining, online_training
+from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import Labels, StepRewards
-from robo_rl.vector import SequentialEnvironments
 
 POISON = 1e30
 CAMERA = ArraySpec("camera_top", (8, 8, 3), "uint8", 0, 255, role="image")

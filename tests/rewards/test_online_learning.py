@@ -10,14 +10,14 @@ import pytest
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3 import algorithms as sb3
-from robo_rl.evaluation import FIRST_SEED
+from robo_rl.evaluation.evaluation import FIRST_SEED
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.online import OnlineReward
 from robo_rl.rewards.picture_scoring import Completion, PictureScoring
 from robo_rl.rewards.pictures import PictureReward
-from robo_rl.rollout import RandomPolicy, rollout
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training import online_training
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training.off_policy import online_training
 from robo_rl.types import Labels
 
 SIDE = 16

@@ -17,7 +17,7 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.raters import Segment
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
 CAMERA = ArraySpec("camera_front", (4, 6, 3), dtype="uint8", low=0, high=255, role="image")

@@ -12,15 +12,15 @@ import yaml
 
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.pipeline import RewardPipeline
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rewards.shaping import STAGES
-from robo_rl.rollout import RandomPolicy, rollout
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.settings import settings_as
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training import online_training
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training.off_policy import online_training
 
 SPEC = EnvironmentSpec(
     "test/Dot", ObservationSpec((ArraySpec("x", (1,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",)), max_steps=7

@@ -10,15 +10,15 @@ from gymnasium.vector import AutoresetMode
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3 import algorithms as sb3
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, RewardUnavailable
 from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.reward import ProgramReward
 from robo_rl.rewards.programs.runner import end_workers
-from robo_rl.rollout import RandomPolicy, rollout
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training import online_training
-from robo_rl.vector import SequentialEnvironments
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training.off_policy import online_training
 
 SPEC = EnvironmentSpec(
     "test/Frames",

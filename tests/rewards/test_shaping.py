@@ -14,7 +14,7 @@ from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rewards.shaping import Bound, Clip, Delta, Potential, PreferenceAsReward, Scale, shaped
 from robo_rl.rewards.steps import StepQueue
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Labels
 
 SPEC = EnvironmentSpec("test/Dot", ObservationSpec((ArraySpec("position", (2,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",)))

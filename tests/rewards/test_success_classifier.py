@@ -22,7 +22,7 @@ from robo_rl.rewards.success_examples import (
     split,
     threshold_for,
 )
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
 LIGHT, PICTURE = ArraySpec("light", (1,)), ArraySpec("camera_front", (8, 8, 3), "uint8", role="image")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from robo_rl.conformance import ENVIRONMENT_CHECKS
+from robo_rl.conformance.environments import ENVIRONMENT_CHECKS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adding-a-simulator.md").read_text()
 BLOCKS = re.findall(r"```(python|toml)\n(.*?)```", PAGE, flags=re.DOTALL)
 LISTING = """
-from robo_rl.discovery import environment_names, make_environment
-from robo_rl.spec import specification
+from robo_rl.environments.discovery import environment_names, make_environment
+from robo_rl.spec.environment import specification
 assert environment_names()["rail"] is None
 environment = make_environment("rail", max_steps=7)
 print(specification(environment).action.units, specification(environment).max_steps)

@@ -11,10 +11,10 @@ import pytest
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 from stable_baselines3.common.env_checker import check_env as sb3_check
 
-from robo_rl.discovery import environment_names, make_environment, make_vector_environment
+from robo_rl.environments.discovery import environment_names, make_environment, make_vector_environment
 from robo_rl.errors import InvalidAction, InvalidSetting, UnknownName
-from robo_rl.protocols import EnvironmentFamily, Policy
-from robo_rl.spec import specification
+from robo_rl.protocols.components import EnvironmentFamily, Policy
+from robo_rl.spec.environment import specification
 from robo_sims.arm.control import CLOSED, CONTROLS
 from robo_sims.arm.environment import ArmEnv
 from robo_sims.arm.family import FAMILY, NAMES

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_sims.arm.control import CLOSED, CONTROLS
 from robo_sims.arm.environment import ArmEnv
 from robo_sims.arm.measure import measure

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from robo_rl.discovery import make_environment, make_vector_environment
+from robo_rl.conformance.vector import Subject, require_same
+from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.spec import ArraySpec
-from robo_rl.vector import SequentialEnvironments
-from robo_rl.vector_conformance import Subject, require_same
+from robo_rl.spec.environment import ArraySpec
 from robo_sims.arm.batch import build
 from robo_sims.arm.environment import ArmEnv
 from robo_sims.arm.tasks import TASKS

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from robo_rl.discovery import make_environment, make_vector_environment
-from robo_rl.vector import SequentialEnvironments
-from robo_rl.vector_conformance import Subject, compare
+from robo_rl.conformance.vector import Subject, compare
+from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.environments.vector import SequentialEnvironments
 from robo_sims.gymnasium_mujoco import FAMILY
 
 NEVER_ENDING = {"gymnasium/HalfCheetah-v5", "gymnasium/Swimmer-v5", "gymnasium/HumanoidStandup-v5"}

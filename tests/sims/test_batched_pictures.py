@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from robo_rl.discovery import make_environment, make_vector_environment
-from robo_rl.errors import ConformanceFailure, InvalidSetting, RoboRLError, UnknownName
-from robo_rl.vector_conformance import (
+from robo_rl.conformance.vector import (
     VECTOR_CHECKS,
     Subject,
     compare,
@@ -17,6 +15,8 @@ from robo_rl.vector_conformance import (
     everything_equals_the_singles,
     observations_are_not_shared,
 )
+from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.errors import ConformanceFailure, InvalidSetting, RoboRLError, UnknownName
 from robo_sims import cameras
 from robo_sims.batched.environment import BatchedEnvironment
 from robo_sims.batched.pictures import LatestPictures

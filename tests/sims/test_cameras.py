@@ -7,10 +7,10 @@ import mujoco
 import numpy as np
 import pytest
 
-from robo_rl.conformance import ENVIRONMENT_CHECKS
-from robo_rl.discovery import make_environment
+from robo_rl.conformance.environments import ENVIRONMENT_CHECKS
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.spec import specification
+from robo_rl.spec.environment import specification
 from robo_sims import cameras
 from robo_sims.cameras import DETAILS, PLAIN, PRETTY, SENSOR, Cameras, Detail, camera_names, free_camera, upright
 from robo_sims.simulation import PICTURE_SIZE

@@ -10,9 +10,9 @@ import pytest
 from gymnasium.vector import AutoresetMode
 from minigrid.core.world_object import Ball, Box, Door, Floor, Goal, Key, Lava, Wall
 
-from robo_rl.discovery import make_environment, make_vector_environment
+from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidSetting
-from robo_rl.vector import SequentialEnvironments
 from robo_sims.batched.environment import BatchedEnvironment
 from robo_sims.grids.batch import MiniGridBatch
 from robo_sims.grids.cells import ONE_HOT, cell_of, cells_of, look_of

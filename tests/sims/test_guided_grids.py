@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from minigrid.core.world_object import Ball, Box, Door, Goal, Key, WorldObj
 
-from robo_rl.discovery import make_environment, make_vector_environment
+from robo_rl.environments.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
-from robo_rl.spec import specification
+from robo_rl.spec.environment import specification
 from robo_sims.grids.guide import Guide
 from robo_sims.grids.guided import SUBGOAL, GuidedSimulation, guidance
 from robo_sims.grids.simulation import MiniGridSimulation

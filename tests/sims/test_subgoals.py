@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import yaml
 
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.reward_protocols import DelayedRewards
+from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_sims.grids.subgoals.forms import WORDS, count_words
 from robo_sims.grids.subgoals.level import Level, Place, Subgoal, Thing
 from robo_sims.grids.subgoals.teachers import PUBLISHED, PURPOSE, LanguageTeacher, NoisyTeacher, PerfectTeacher

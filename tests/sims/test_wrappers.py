@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from robo_rl.discovery import environment_names, make_environment
+from robo_rl.environments.discovery import environment_names, make_environment
 from robo_rl.errors import InvalidSetting, MissingExtra, UnknownName
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_sims.cameras import PLAIN, Cameras
 from robo_sims.simulation import Simulation, SimulationEnvironment, SimulationStep, VectorLayout
 
@@ -211,7 +211,7 @@ def test_metaworld_pictures_are_upright_and_not_mirrored(camera, turns):
 
 
 QUIET_EXIT = """
-import robo_rl.discovery as discovery
+import robo_rl.environments.discovery as discovery
 environment = discovery.make_environment("dm_control/cartpole-swingup", render_mode="rgb_array")
 environment.reset(seed=0)
 environment.render()
@@ -225,7 +225,7 @@ def test_nothing_is_printed_at_exit_after_rendering():
 
 
 IMPORT_QUIETLY = """
-import robo_rl.discovery as discovery
+import robo_rl.environments.discovery as discovery
 assert "minigrid/BabyAI-BossLevel-v0" in discovery.environment_names()
 discovery.make_environment("minigrid/BabyAI-BossLevel-v0").reset(seed=0)
 """

@@ -7,10 +7,10 @@ import pytest
 from dm_control import manipulation, suite
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
-from robo_rl.discovery import make_environment
+from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.evaluation import evaluate
-from robo_rl.spec import specification
+from robo_rl.evaluation.evaluation import evaluate
+from robo_rl.spec.environment import specification
 from robo_sims.gymnasium_mujoco import FAMILY as GYMNASIUM
 
 

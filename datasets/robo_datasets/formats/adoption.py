@@ -9,8 +9,8 @@ import numpy as np
 
 from robo_datasets.formats.recording import Actions, Array, Foreign, Recording
 from robo_rl.errors import DatasetError, SpecMismatch
-from robo_rl.rollout import end_of
-from robo_rl.spec import ActionSpec, EnvironmentSpec, ObservationSpec
+from robo_rl.rollout.episode import end_of
+from robo_rl.spec.environment import ActionSpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource, Episode
 
 ROUNDING = 1e-5

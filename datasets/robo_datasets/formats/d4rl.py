@@ -23,7 +23,7 @@ from robo_datasets.formats.hdf5_file import SPEC, loaded, names_in_hdf5, opened_
 from robo_datasets.formats.recording import About, Actions, Array, Foreign, Format, Recording, foreign_array, within
 from robo_datasets.hdf5_arrays import created_hdf5, write_array
 from robo_rl.errors import DatasetError
-from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
 STEPS = ("observations", "actions", "rewards", "terminals")

@@ -14,7 +14,7 @@ import numpy as np
 from robo_datasets.formats.recording import Array, require_file
 from robo_datasets.hdf5_arrays import FOREIGN, limit_metadata, plain_datasets
 from robo_rl.errors import DatasetError
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 
 SPEC = "robo_rl"
 """Name of an array of bytes that says as JSON how the environment's spec reads; other programs leave it alone."""

@@ -20,7 +20,7 @@ from robo_datasets.formats.lerobot_layout import INFO, picture_key, plan
 from robo_datasets.formats.lerobot_reader import read
 from robo_datasets.formats.lerobot_writer import write
 from robo_datasets.formats.recording import About, Foreign, Format, Recording
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode
 
 

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from robo_rl.errors import DatasetError, MissingExtra
-from robo_rl.spec import ArraySpec, EnvironmentSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 
 CODEBASE = "v3.0"
 INFO, STATS, TASKS, OURS = "meta/info.json", "meta/stats.json", "meta/tasks.parquet", "meta/robo_rl.json"

@@ -41,7 +41,7 @@ from robo_datasets.formats.recording import (
     within,
 )
 from robo_rl.errors import DatasetError
-from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 
 MOST_JSON = 1 << 26
 MOST_DESCRIBED = 1_000_000

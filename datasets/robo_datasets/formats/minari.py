@@ -35,7 +35,7 @@ from robo_datasets.formats.recording import (
 )
 from robo_datasets.hdf5_arrays import created_hdf5, write_array
 from robo_rl.errors import DatasetError
-from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
 VERSION = "0.5.4"
@@ -148,7 +148,9 @@ def _environment(about: About) -> dict[str, str]:
         return {}
     try:
         arguments = dict(about.card.get("arguments", {}))
-        kind = EnvSpec(name, "robo_rl.discovery:make_environment", disable_env_checker=True, kwargs={"name": name} | arguments)
+        kind = EnvSpec(
+            name, "robo_rl.environments.discovery:make_environment", disable_env_checker=True, kwargs={"name": name} | arguments
+        )
         return {"env_spec": kind.to_json()}
     except (gymnasium.error.Error, ValueError, TypeError):
         return {}  # a name that Gymnasium's registry cannot have

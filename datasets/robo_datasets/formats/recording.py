@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import DatasetError
-from robo_rl.spec import ArraySpec, EnvironmentSpec, Limit, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Limit, ObservationSpec
 from robo_rl.types import Episode
 
 Array = npt.NDArray[Any]

@@ -23,7 +23,7 @@ from robo_datasets.formats.hdf5_file import ACTIONS, SPEC, attribute, loaded, na
 from robo_datasets.formats.recording import About, Actions, Foreign, Format, Recording, flat_name, foreign_array, within
 from robo_datasets.hdf5_arrays import created_hdf5, write_array
 from robo_rl.errors import DatasetError
-from robo_rl.spec import EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
 GYM_TYPE = 2

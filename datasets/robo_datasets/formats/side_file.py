@@ -27,7 +27,7 @@ from robo_datasets.formats.recording import Array, require_file
 from robo_datasets.hdf5_arrays import FOREIGN, limit_metadata, plain_datasets, write_array
 from robo_datasets.labels import LabelSet, label_sets
 from robo_rl.errors import DatasetError, EpisodeCorrupt, RoboRLError
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode, RewardLabels
 
 SCHEMA = "robo_rl.side/1"

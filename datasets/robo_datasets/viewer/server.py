@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from robo_datasets.dataset import Dataset
 from robo_datasets.viewer.reading import Reader
-from robo_rl.pages.server import PageServer, read, write
+from robo_rl.system.pages.server import PageServer, read, write
 
 EPISODE = "/api/episodes/{identity}"
 KEEP = {"Cache-Control": "private, max-age=3600"}

@@ -13,7 +13,7 @@ import numpy as np
 
 from robo_datasets.hdf5_arrays import Array
 from robo_rl.errors import UnknownName
-from robo_rl.spec import ActionSpec, EnvironmentSpec
+from robo_rl.spec.environment import ActionSpec, EnvironmentSpec
 from robo_rl.types import Episode, RewardLabels
 
 MOST_COLUMNS = 512

@@ -14,8 +14,8 @@ from torch.nn import functional
 from robo_policies.learners.offline import OfflineConfig
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import NetworkFactory
-from robo_rl.contract import CONTINUOUS_ONLY, DATA, Feature, Needs
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.protocols.contract import CONTINUOUS_ONLY, DATA, Feature, Needs
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from robo_policies.learners.cql import CQL, CQLConfig
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.extras import ReturnsToGo
-from robo_rl.sampling import Sampling
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.protocols.sampling import Sampling
+from robo_rl.spec.environment import EnvironmentSpec
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from robo_policies.networks.actor_critic import normal
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import require_allowed
 from robo_rl.extras import Chunks
+from robo_rl.protocols.sampling import Sampling
 from robo_rl.requirements import require_continuous
-from robo_rl.sampling import Sampling
-from robo_rl.spec import EnvironmentSpec, Observation
+from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Metrics, StateDict
 
 LEVEL_FEATURES = 32

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from robo_policies.learners.bc import BCConfig
-from robo_rl.contract import OFFLINE, OFFLINE_THEN_CORRECTED, Needs
-from robo_rl.sampling import Sampling
+from robo_rl.protocols.contract import OFFLINE, OFFLINE_THEN_CORRECTED, Needs
+from robo_rl.protocols.sampling import Sampling
 
 
 @dataclass(frozen=True)

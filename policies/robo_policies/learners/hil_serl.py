@@ -16,9 +16,9 @@ from robo_policies.learners.rlpd import RLPD, RLPDConfig, slices
 from robo_policies.networks.actor_critic import NetworkFactory, TanhGaussianActor
 from robo_policies.networks.encoders import TensorBatch, to_device
 from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.protocols.sampling import Sampling
 from robo_rl.requirements import require_continuous
-from robo_rl.sampling import Sampling
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 COMMANDS = (-1.0, 1.0)  # close, open: what the choices 0 and 1 command

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from robo_policies.learners.implicit import ImplicitConfig, ImplicitLearner, squared
 from robo_rl.errors import require_allowed
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 
 
 @dataclass(frozen=True)

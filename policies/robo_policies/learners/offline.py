@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from robo_policies.networks.settings import NetworkSettings
-from robo_rl.contract import DATA, Needs
+from robo_rl.protocols.contract import DATA, Needs
+from robo_rl.protocols.sampling import Sampling
 from robo_rl.requirements import require_ranges
-from robo_rl.sampling import Sampling
 
 
 @dataclass(frozen=True)

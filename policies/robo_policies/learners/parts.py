@@ -17,7 +17,7 @@ from robo_policies.networks.encoders import ObservationEncoder, TensorBatch
 from robo_policies.networks.settings import own_encoder, resolve_device
 from robo_rl.errors import NonFiniteUpdate, RunError
 from robo_rl.metrics import MetricsWindow
-from robo_rl.spec import EnvironmentSpec, Observation
+from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Metrics, StateDict
 
 Module = TypeVar("Module", bound=nn.Module)

@@ -22,11 +22,11 @@ from typing_extensions import override
 from robo_policies.networks.convolutions import MOST_ROWS
 from robo_policies.networks.policy_value import CONTINUOUS, Floats, Gaussian, PolicyValue, PolicyValueSettings
 from robo_policies.networks.settings import accelerates, resolve_device
-from robo_rl.contract import ANY_SPACE, COLLECTED_ROLLOUTS, ROLLOUTS, Needs
 from robo_rl.errors import NonFiniteUpdate, RunError, require_allowed
-from robo_rl.on_policy import OnPolicyConfig
-from robo_rl.rollout_buffer import RolloutBuffer, RolloutLearner
-from robo_rl.spec import EnvironmentSpec, Observation
+from robo_rl.protocols.contract import ANY_SPACE, COLLECTED_ROLLOUTS, ROLLOUTS, Needs
+from robo_rl.spec.environment import EnvironmentSpec, Observation
+from robo_rl.training.on_policy import OnPolicyConfig
+from robo_rl.training.rollout_buffer import RolloutBuffer, RolloutLearner
 from robo_rl.types import Array, Metrics, StateDict
 
 if TYPE_CHECKING:

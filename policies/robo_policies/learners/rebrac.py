@@ -10,8 +10,8 @@ from robo_policies.learners.td3 import TD3Config, TD3Learner
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import require_allowed
 from robo_rl.extras import NextActions
-from robo_rl.sampling import Sampling
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.protocols.sampling import Sampling
+from robo_rl.spec.environment import EnvironmentSpec
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ import gymnasium
 import numpy as np
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import Policy
-from robo_rl.spec import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
+from robo_rl.protocols.components import Policy
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import Array
 
 BASE_ACTION = "base_action"

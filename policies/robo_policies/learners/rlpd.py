@@ -16,9 +16,9 @@ from torch import Tensor
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.networks.encoders import TensorBatch
 from robo_policies.networks.image_encoder import image_encoder, randomly_cropped
-from robo_rl.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.protocols.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 

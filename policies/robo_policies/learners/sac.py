@@ -16,10 +16,10 @@ from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics, TanhGaussianActor, Temperature
 from robo_policies.networks.encoders import TensorBatch
 from robo_policies.networks.settings import NetworkSettings
-from robo_rl.contract import STEPS, Needs
+from robo_rl.protocols.contract import STEPS, Needs
+from robo_rl.protocols.sampling import Sampling
 from robo_rl.requirements import require_continuous, require_ranges
-from robo_rl.sampling import Sampling
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 

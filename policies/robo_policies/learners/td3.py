@@ -18,7 +18,7 @@ from robo_policies.networks.encoders import TensorBatch
 from robo_policies.networks.regression_actors import DeterministicActor
 from robo_rl.errors import require_allowed
 from robo_rl.requirements import require_continuous
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 

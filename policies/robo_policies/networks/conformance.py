@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from robo_rl.errors import ConformanceFailure
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 
 Inputs = Tensor | Mapping[str, Tensor]
 MakeNetwork = Callable[[], nn.Module]

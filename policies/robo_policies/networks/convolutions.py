@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.requirements import require_role
-from robo_rl.spec import ArraySpec, EnvironmentSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 
 FEATURES = 64
 """Features of each picture."""

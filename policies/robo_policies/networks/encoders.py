@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.requirements import require_finite_data
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Batch
 
 SMALLEST_STD = 1e-2  # a measurement that hardly moves in the first data must not explode when it moves later

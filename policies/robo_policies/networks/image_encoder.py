@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from robo_policies.networks.convolutions import ConvEncoder
 from robo_policies.networks.encoders import Observations, TensorBatch
 from robo_rl.errors import InvalidSetting
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 
 
 class ImageSettings(Protocol):

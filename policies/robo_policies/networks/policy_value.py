@@ -20,7 +20,7 @@ from robo_policies.networks.convolutions import ConvEncoder
 from robo_policies.networks.settings import NetworkSettings, own_encoder, own_layers
 from robo_rl.errors import InvalidSetting
 from robo_rl.requirements import require_role
-from robo_rl.spec import EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import EnvironmentSpec, ObservationSpec
 from robo_rl.types import Array, StateDict
 
 Floats = npt.NDArray[np.float32]

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from robo_rl.discovery import load_named, refused_if_it_fails
+from robo_rl.environments.discovery import load_named, refused_if_it_fails
 from robo_rl.errors import InvalidSetting
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 
 
 @dataclass(frozen=True)

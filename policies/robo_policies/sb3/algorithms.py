@@ -22,11 +22,11 @@ from robo_policies.sb3.environment import STATE, Environment, PolicyInput, SB3Po
 from robo_policies.sb3.rewards import RewardedEnvironments, reward_by_model
 from robo_policies.sb3.settings import policy_arguments, schedule, train_frequency
 from robo_policies.sb3.training import SB3Training, require_rollout
-from robo_rl.contract import OWN, Feature, Needs
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import Policy
-from robo_rl.reward_protocols import DelayedRewards, OnlineRewards
-from robo_rl.spec import ActionSpec, EnvironmentSpec
+from robo_rl.protocols.components import Policy
+from robo_rl.protocols.contract import OWN, Feature, Needs
+from robo_rl.protocols.rewards import DelayedRewards, OnlineRewards
+from robo_rl.spec.environment import ActionSpec, EnvironmentSpec
 from robo_rl.types import Episode, StateDict
 
 ActionKind = Literal["continuous", "discrete"]

@@ -17,8 +17,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 from robo_policies.sb3.environment import Input, PolicyInput
 from robo_policies.sb3.state import map_arrays
 from robo_rl.errors import InvalidSetting, SpecMismatch
-from robo_rl.protocols import Policy
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.protocols.components import Policy
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Episode
 
 CLONE_LEARNING_RATE = 1e-3

@@ -16,10 +16,10 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from robo_policies.sb3.rewards import SEEN
 from robo_policies.sb3.state import PrivateRandom
-from robo_rl import stepping
+from robo_rl.environments import stepping
 from robo_rl.errors import InvalidSetting
-from robo_rl.reward_protocols import OnlineRewards
-from robo_rl.spec import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
+from robo_rl.protocols.rewards import OnlineRewards
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import Array, StateDict
 
 SMALLEST_CAMERA = 36

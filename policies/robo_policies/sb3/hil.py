@@ -21,12 +21,12 @@ from robo_policies.sb3.demonstrations import as_model_sees
 from robo_policies.sb3.environment import PolicyInput, SB3Policy
 from robo_policies.sb3.settings import policy_arguments
 from robo_policies.sb3.state import PrivateRandom, load_model_state, map_arrays, model_state
-from robo_rl.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
 from robo_rl.errors import NonFiniteUpdate, require_allowed
 from robo_rl.metrics import MetricsWindow
+from robo_rl.protocols.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
+from robo_rl.protocols.sampling import Sampling
 from robo_rl.requirements import require_continuous, require_finite_data
-from robo_rl.sampling import Sampling
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Batch, Metrics, StateDict
 
 

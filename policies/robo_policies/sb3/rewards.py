@@ -18,10 +18,10 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from robo_policies.sb3.state import map_arrays
 from robo_rl.errors import RewardUnavailable
-from robo_rl.reward_protocols import DelayedRewards
-from robo_rl.rollout_buffer import generalized_advantages
+from robo_rl.protocols.rewards import DelayedRewards
+from robo_rl.training.delayed_rewards import require_unchanging
+from robo_rl.training.rollout_buffer import generalized_advantages
 from robo_rl.types import Array, StepRewards
-from robo_rl.waiting import require_unchanging
 
 LIMIT = "TimeLimit.truncated"
 SEEN = "seen_by_reward"

@@ -14,8 +14,8 @@ from stable_baselines3.common.type_aliases import TrainFreq, TrainFrequencyUnit
 from robo_policies.sb3.environment import SB3Policy
 from robo_policies.sb3.state import GlobalRandom, load_model_state, model_state
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import TrainingObserver
-from robo_rl.reward_protocols import DelayedRewards
+from robo_rl.protocols.components import TrainingObserver
+from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.stopwatch import OTHER, Stopwatch
 from robo_rl.types import StateDict
 

@@ -12,9 +12,9 @@ from robo_real.console.operator import Operator
 from robo_real.environment import RobotEnv
 from robo_real.remote import RemoteRobot
 from robo_rl.errors import RobotError
-from robo_rl.pages.server import ADDRESS
-from robo_rl.protocols import Policy
-from robo_rl.rollout import Rollout
+from robo_rl.protocols.components import Policy
+from robo_rl.rollout.episode import Rollout
+from robo_rl.system.pages.server import ADDRESS
 
 
 class RobotConsole:

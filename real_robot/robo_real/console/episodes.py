@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from robo_rl.rollout import Rollout
+from robo_rl.rollout.episode import Rollout
 from robo_rl.types import ActionSource, Transition
 
 RECENT = 20

@@ -9,7 +9,7 @@ import numpy as np
 from robo_real.console.desk import Desk, Want
 from robo_real.fingers import GRIP
 from robo_real.remote import RemoteRobot
-from robo_rl.spec import ActionSpec, EnvironmentSpec, Observation
+from robo_rl.spec.environment import ActionSpec, EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, StateDict
 
 OPERATOR = "operator"

@@ -18,9 +18,9 @@ from robo_real.environment import RobotEnv
 from robo_real.family import FAMILY
 from robo_real.link import Link
 from robo_real.remote import RemoteRobot
-from robo_rl.human import PersonInTheLoop
-from robo_rl.pages.server import ADDRESS
-from robo_rl.spec import ActionSpec, specification
+from robo_rl.rollout.intervention import PersonInTheLoop
+from robo_rl.spec.environment import ActionSpec, specification
+from robo_rl.system.pages.server import ADDRESS
 
 OWNER = "console"
 LOOK = 0.1

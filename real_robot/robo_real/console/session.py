@@ -30,8 +30,8 @@ from robo_real.console.episodes import Tally
 from robo_real.console.human import Still
 from robo_real.console.pictures import Pictures
 from robo_rl.errors import RobotError
-from robo_rl.pages.server import ADDRESS, PageServer, read
-from robo_rl.spec import ActionSpec
+from robo_rl.spec.environment import ActionSpec
+from robo_rl.system.pages.server import ADDRESS, PageServer, read
 from robo_rl.types import Array
 
 MOST_UNSEEN = 2

@@ -22,7 +22,7 @@ from robo_real.server.messages import Request
 from robo_real.server.robo_routes import RoboRoutes
 from robo_real.server.supervision import HttpProcess
 from robo_rl.errors import InvalidSetting, RoboRLError, RobotBusy, RobotError, RobotStopped
-from robo_rl.pages.hosts import listener_at
+from robo_rl.system.pages.hosts import listener_at
 
 ADDRESS = "127.0.0.1"
 HTML, BYTES = "text/html; charset=utf-8", "application/octet-stream"

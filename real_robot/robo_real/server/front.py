@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from robo_real.server.http_syntax import LARGEST_BODY, LARGEST_HEAD, BadRequest, Head, parse_body, parse_head, refusal
 from robo_real.server.messages import LARGEST_ANSWER, LENGTH, Request, encode_request
-from robo_rl.pages.hosts import is_own_host
+from robo_rl.system.pages.hosts import is_own_host
 
 MOST_CONNECTIONS = 128
 """Beyond it the oldest that has sent no request yet is closed."""

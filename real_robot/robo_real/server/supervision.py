@@ -15,7 +15,7 @@ from pathlib import Path
 
 import robo_rl
 from robo_real.server.messages import Request, receive_request, send_answer
-from robo_rl.supervised_process import SupervisedProcess
+from robo_rl.system.supervised_process import SupervisedProcess
 
 CHANNELS = 9
 """Requests that are answered at once; one of them is kept for stops."""

@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.discovery import load
+from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.annotation.annotator import Annotator, BackgroundAnnotator, Label
 from robo_rl.rewards.annotation.caption_rewards import CaptionRewards, Classification, Ranking, Retrieval
@@ -40,7 +40,7 @@ from robo_rl.rewards.place import Place
 from robo_rl.rewards.step_reward import StepReward
 from robo_rl.rewards.steps import Steps, StepScores
 from robo_rl.settings import plain
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels
 
 RULE = "rule"

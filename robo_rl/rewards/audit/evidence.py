@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
-from robo_rl.reward_protocols import RewardModel
+from robo_rl.protocols.rewards import RewardModel
 from robo_rl.rewards.pictures import PictureReward
 from robo_rl.types import Array, Episode, RewardLabels
 

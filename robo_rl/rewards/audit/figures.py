@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.statistics import Interval, percentile_interval
+from robo_rl.evaluation.statistics import Interval, percentile_interval
 
 RESAMPLES = 500
 """Of each bootstrap: enough for bounds at 2.5 %."""

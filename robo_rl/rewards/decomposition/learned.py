@@ -20,7 +20,7 @@ from robo_rl.rewards.decomposition.decoder import Decoder, DecoderConfig
 from robo_rl.rewards.decomposition.draws import Drawing, decomposition_loss
 from robo_rl.rewards.online import RECENT
 from robo_rl.rewards.steps import Steps
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Batch, Metrics, StateDict
 
 Floats = npt.NDArray[np.float32]
@@ -171,7 +171,7 @@ METRICS_EVERY = 100  # updates between two reports, as of learners
 
 
 class Decomposition:
-    """Decoder, and the episodes that it learns from; implements `robo_rl.reward_protocols.Relabelling`."""
+    """Decoder, and the episodes that it learns from; implements `robo_rl.protocols.rewards.Relabelling`."""
 
     def __init__(self, inputs: StepInputs, drawing: Drawing, config: DecoderConfig, *, seed: int, weight: float) -> None:
         self._inputs, self._drawing, self._config, self._weight = inputs, drawing, config, weight

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from robo_rl.discovery import known
+from robo_rl.environments.discovery import known
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeUnavailable, UnknownName
 from robo_rl.rewards.cached_judge import SILENT, CachedJudge
 from robo_rl.rewards.judging import Answer, Judge, Question, judge

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidObservation, InvalidSetting
-from robo_rl.spec import ActionMode, ActionSpec, ArraySpec, EnvironmentSpec, Limit, Observation, ObservationSpec
+from robo_rl.spec.environment import ActionMode, ActionSpec, ArraySpec, EnvironmentSpec, Limit, Observation, ObservationSpec
 from robo_rl.types import Array, Episode
 
 PREVIOUS = "previous_"

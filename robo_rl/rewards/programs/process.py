@@ -34,7 +34,7 @@ from robo_rl.rewards.programs.exchange import Layout
 from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.system_calls import TELL
 from robo_rl.rewards.programs.worker import READY, RUN
-from robo_rl.supervised_process import SupervisedProcess, ending
+from robo_rl.system.supervised_process import SupervisedProcess, ending
 from robo_rl.types import Array
 
 MAIN = "import sys; sys.path += {paths!r}; from robo_rl.rewards.programs.worker import main; main()"

@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.runs import write_text
+from robo_rl.runs.run import write_text
 
 LEAST = 0.1
 """Mean distance below which a population counts as collapsed; programs that differ in one constant are about 0.02 apart."""

@@ -23,7 +23,7 @@ from robo_rl.errors import RunError
 from robo_rl.rewards.language.call_log import read_log
 from robo_rl.rewards.language.model import NOT_KEPT
 from robo_rl.rewards.search.candidates import Candidate, Round
-from robo_rl.runs import write_text
+from robo_rl.runs.run import write_text
 
 ORDER, CALLS, TRAININGS, COMPARISONS, WINNER = "search.json", "calls.jsonl", "trainings", "comparisons.jsonl", "winner.py"
 

@@ -24,8 +24,8 @@ from starlette.routing import Route
 from typing_extensions import override
 
 from robo_cli.playback import Command, Moment, Player, Screen
-from robo_rl.pages.server import PageServer, as_response, write
-from robo_rl.video import Frame
+from robo_rl.evaluation.video import Frame
+from robo_rl.system.pages.server import PageServer, as_response, write
 
 QUALITY = 85
 LONGEST_WAIT = 5.0

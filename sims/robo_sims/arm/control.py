@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.spec import ActionSpec, Observation
+from robo_rl.spec.environment import ActionSpec, Observation
 from robo_sims.arm.inverse_kinematics import displacement, pointing_down
 from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, MAX_OPENING, Arm, ArmPhysics, Array, Rows
 

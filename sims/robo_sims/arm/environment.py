@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import DIVERGED
 from robo_sims.arm.control import CLOSED, CONTROLS
 from robo_sims.arm.expert import ScriptedPolicy

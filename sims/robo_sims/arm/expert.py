@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.protocols import Stateful
-from robo_rl.spec import EnvironmentSpec, Observation
+from robo_rl.protocols.components import Stateful
+from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.types import StateDict
 from robo_sims.arm.control import Control, Motion
 

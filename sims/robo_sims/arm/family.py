@@ -9,7 +9,7 @@ import gymnasium
 from typing_extensions import override
 
 from robo_rl.errors import UnknownName
-from robo_rl.protocols import EnvironmentFamily
+from robo_rl.protocols.components import EnvironmentFamily
 from robo_sims.task_family import refuse_unknown_arguments
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class ArmFamily(EnvironmentFamily):
     def make(self, name: str, *, relative_frame: bool = False, **arguments: Any) -> gymnasium.Env[Any, Any]:
         """Returns a fresh environment; the arguments are those of ArmEnv, and UnknownName is raised for any other.
 
-        relative_frame: whether what is observed and commanded is in the frames of robo_rl.relative_frame.
+        relative_frame: whether what is observed and commanded is in the frames of robo_rl.environments.relative_frame.
         """
         _require(name)
         from robo_sims.arm.environment import ArmEnv
@@ -40,7 +40,7 @@ class ArmFamily(EnvironmentFamily):
         environment = ArmEnv(name, **arguments)
         if not relative_frame:
             return environment
-        from robo_rl.relative_frame import RelativeFrame
+        from robo_rl.environments.relative_frame import RelativeFrame
 
         return RelativeFrame(environment)
 

@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_sims.arm.control import VELOCITY_LIMITS
 from robo_sims.arm.environment import ArmEnv
 from robo_sims.arm.inverse_kinematics import DAMPING, displacement

@@ -17,11 +17,11 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from typing_extensions import override
 
+from robo_rl.environments.vector import autoreset_mode_of
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import Stateful
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.protocols.components import Stateful
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import DIVERGED, StateDict
-from robo_rl.vector import autoreset_mode_of
 from robo_sims.batched.infos import only, tell
 from robo_sims.batched.pictures import LatestPictures
 from robo_sims.cameras import CameraObservations

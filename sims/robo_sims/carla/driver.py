@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.spec import EnvironmentSpec, Observation
+from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_sims.carla.observing import DISTANCES
 
 WHEELBASE, MOST_STEER = 2.9, math.radians(40.0)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, ServerUnavailable, UnknownName
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import MEASURES
 from robo_sims.carla import birdseye, crowd, film, observing, roads, routes, scoring, traffic
 from robo_sims.carla.driver import ScriptedDriver

@@ -10,7 +10,7 @@ import gymnasium
 from typing_extensions import override
 
 from robo_rl.errors import MissingExtra, UnknownName
-from robo_rl.protocols import EnvironmentFamily
+from robo_rl.protocols.components import EnvironmentFamily
 from robo_sims.task_family import refuse_unknown_arguments
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any
 from carla_standin.errors import StandInError
 from carla_standin.server import Options
 from robo_rl.errors import InvalidSetting, ServerUnavailable
-from robo_rl.supervised_process import SupervisedProcess
+from robo_rl.system.supervised_process import SupervisedProcess
 
 START, STOP = 60.0, 5.0
 """[s] until it must be ready; until it is killed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.spec import ArraySpec
+from robo_rl.spec.environment import ArraySpec
 from robo_sims.carla.rewards import Reward, Situation
 from robo_sims.carla.roads import Floats
 from robo_sims.carla.routes import Route

@@ -12,7 +12,7 @@ rule.
 
 from __future__ import annotations
 
-from robo_rl.measures import Measure
+from robo_rl.evaluation.measures import Measure
 from robo_sims.carla.judge import INFRACTIONS
 
 COEFFICIENTS = {"collision_walker": 0.50, "collision_vehicle": 0.60, "collision_static": 0.65, "red_light": 0.70}

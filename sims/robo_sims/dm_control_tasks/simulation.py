@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dm_control import manipulation, suite
 from typing_extensions import override
 
-from robo_rl.spec import ActionMode, ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, Role
+from robo_rl.spec.environment import ActionMode, ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, Role
 from robo_sims.simulation import Arrays, Simulation, SimulationStep, actuator_names, overview
 
 MANIPULATION = "manipulation-"

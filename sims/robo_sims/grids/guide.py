@@ -18,7 +18,7 @@ import numpy as np
 from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
 from typing_extensions import override
 
-from robo_rl.protocols import Stateful
+from robo_rl.protocols.components import Stateful
 from robo_rl.types import StateDict
 from robo_sims.grids.cells import EMPTY, Array, look_of
 from robo_sims.grids.subgoals.forms import SubgoalForm

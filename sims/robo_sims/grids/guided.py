@@ -11,10 +11,10 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
-from robo_rl.protocols import Stateful
+from robo_rl.protocols.components import Stateful
 from robo_rl.rewards.subgoals.reward import BONUS
 from robo_rl.settings import settings_as
-from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import StateDict
 from robo_sims.batched.environment import Batch, BatchStep
 from robo_sims.batched.generators import Generators

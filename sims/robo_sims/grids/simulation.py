@@ -17,7 +17,7 @@ from minigrid.minigrid_env import MiniGridEnv
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_sims.grids.cells import CHANNELS, Encoding, look_of
 from robo_sims.simulation import Arrays, Simulation, SimulationStep
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec
 from robo_sims.simulation import Arrays, MujocoSimulation, SimulationStep, VectorLayout, actuator_names
 
 

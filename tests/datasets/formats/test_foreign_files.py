@@ -12,9 +12,9 @@ import pytest
 from robo_datasets.conversion import import_dataset
 from robo_datasets.dataset import Dataset
 from robo_datasets.formats.recording import flat_name
-from robo_rl.discovery import load, make_environment
+from robo_rl.environments.discovery import load, make_environment
 from robo_rl.errors import DatasetError, SpecMismatch
-from robo_rl.spec import specification
+from robo_rl.spec.environment import specification
 
 D4RL, ROBOMIMIC, MINARI = (load("formats", name) for name in ("d4rl", "robomimic", "minari"))
 

@@ -16,7 +16,7 @@ from minari.data_collector import EpisodeBuffer
 from robo_cli.main import dispatch
 from robo_datasets.conversion import export, import_dataset
 from robo_datasets.dataset import Dataset
-from robo_rl.discovery import load
+from robo_rl.environments.discovery import load
 from robo_rl.errors import DatasetError
 
 MINARI, LEROBOT, ROBOMIMIC = (load("formats", name) for name in ("minari", "lerobot", "robomimic"))
@@ -124,7 +124,7 @@ def peer():
 
 @pytest.mark.slow
 def test_lerobot_opens_what_was_exported(peer, cells, tmp_path):
-    from robo_rl.spec import ArraySpec
+    from robo_rl.spec.environment import ArraySpec
 
     film = ArraySpec("camera_front", (64, 96, 3), "uint8", 0, 255, role="image")
     spec = cells["spec"]((*cells["VECTORS"], *cells["CAMERAS"], film))

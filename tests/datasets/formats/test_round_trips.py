@@ -21,7 +21,7 @@ from robo_datasets.formats.recording import Format
 from robo_datasets.formats.side_file import side_path
 from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.repair import verify
-from robo_rl.discovery import known, load
+from robo_rl.environments.discovery import known, load
 from robo_rl.errors import DatasetError, UnknownName
 
 NAMES = sorted(known("formats"))
@@ -237,7 +237,7 @@ def test_two_episodes_that_are_the_same(cells, tmp_path, form):
 
 def test_films(cells, tmp_path):
     """Pictures of a film are near what they were, each episode at its own place; the side file has them to the bit."""
-    from robo_rl.spec import ArraySpec
+    from robo_rl.spec.environment import ArraySpec
 
     camera = ArraySpec("camera_wrist", (64, 96, 3), "uint8", 0, 255, role="image")
     spec = cells["spec"]((*cells["FLAT"], camera))
@@ -312,7 +312,7 @@ from pathlib import Path
 from conftest import episode_of, spec_of
 from robo_datasets.conversion import export
 from robo_datasets.dataset import Dataset
-from robo_rl.discovery import load
+from robo_rl.environments.discovery import load
 from robo_rl.errors import DatasetError
 spec, folder = spec_of(), Path(sys.argv[1])
 dataset = Dataset.create(folder / "data", spec)

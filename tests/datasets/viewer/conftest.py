@@ -8,7 +8,7 @@ import pytest
 
 from robo_datasets.labels import LabelSet
 from robo_datasets.viewer.server import viewer_server
-from robo_rl.pages.server import TOKEN_HEADER
+from robo_rl.system.pages.server import TOKEN_HEADER
 from robo_rl.types import RewardLabels
 
 

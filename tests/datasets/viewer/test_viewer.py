@@ -20,8 +20,8 @@ from robo_datasets.labels import LabelSet
 from robo_datasets.viewer.reading import KEPT, LONGEST_NOTE, Reader
 from robo_datasets.viewer.server import viewer_server
 from robo_rl.errors import InvalidSetting
-from robo_rl.pages.server import HEADERS, LARGEST_BODY, TOKEN_HEADER
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.system.pages.server import HEADERS, LARGEST_BODY, TOKEN_HEADER
 from robo_rl.types import RewardLabels
 
 UNKNOWN = "0" * 32

@@ -330,7 +330,7 @@ def test_each_thing_that_is_missing_is_one_clear_error(driven):
 
 def test_without_the_wheel_everything_else_works(driven):
     result = driven("""
-        from robo_rl.discovery import environment_names
+        from robo_rl.environments.discovery import environment_names
         from robo_rl.errors import MissingExtra
         result["listed"] = list(FAMILY.names())
         result["loaded"] = "carla" in sys.modules
@@ -351,7 +351,7 @@ CONFORMANCE = """
     import functools, warnings
     from gymnasium.utils.env_checker import check_env as gymnasium_check
     from stable_baselines3.common.env_checker import check_env as stable_baselines_check
-    from robo_rl.conformance import check_environment
+    from robo_rl.conformance.environments import check_environment
     make = functools.partial(FAMILY.make, "{task}", traffic=4, route_length=40.0, max_steps=30, camera=32, birdseye=32)
     if {foreign}:
         with warnings.catch_warnings():
@@ -366,7 +366,7 @@ CONFORMANCE = """
 
 def test_every_rule_for_environments_is_kept(driven):
     result = driven("""
-        from robo_rl.conformance import ENVIRONMENT_CHECKS, closing_twice_is_harmless
+        from robo_rl.conformance.environments import ENVIRONMENT_CHECKS, closing_twice_is_harmless
         free, made = [], []
         def kept():  # an environment that is used again after close(): each server takes half a second to start
             if not free:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.spec import ArraySpec, Observation
+from robo_rl.spec.environment import ArraySpec, Observation
 from robo_sims.arm.control import Motion
 from robo_sims.arm.expert import Expert, ExpertFactory, heading, wrap
 from robo_sims.arm.physics import Arm, ArmPhysics, Array, Body, FreeBody, Mask

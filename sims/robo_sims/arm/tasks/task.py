@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.spec import ArraySpec
+from robo_rl.spec.environment import ArraySpec
 from robo_sims.arm.expert import ExpertFactory
 from robo_sims.arm.physics import EVERYWHERE, Arm, ArmPhysics, Array, Mask, Rows
 from robo_sims.arm.rewards import Progress

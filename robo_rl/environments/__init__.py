@@ -1,0 +1,1 @@
+"""Environments: discovery by name, batches, stepping, relative frames."""

@@ -1,0 +1,62 @@
+"""Vector environments out of single ones, for families that offer no batched simulation of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from robo_rl.environments import stepping
+from robo_rl.errors import InvalidSetting
+from robo_rl.spec.environment import specification
+
+
+def autoreset_mode_of(mode: AutoresetMode | str) -> AutoresetMode:
+    """Returns the mode that Gymnasium knows by a value such as "SameStep"; raises InvalidSetting."""
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        allowed = [mode.value for mode in AutoresetMode]
+        raise InvalidSetting("Unknown autoreset_mode.", got=repr(mode), allowed=allowed) from None
+
+
+class _Told(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose own errors say where they come from; all its attributes are there."""
+
+    def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(environment)
+        self._name = specification(environment).name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.env, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the environment itself, as one that restores its state does."""
+        is_ours = "_name" not in self.__dict__ or name in self.__dict__
+        super().__setattr__(name, value) if is_ours else setattr(self.env, name, value)
+
+    def reset(self, **options: Any) -> Any:
+        return stepping.reset(self.env, self._name, **options)
+
+    def step(self, action: Any) -> Any:
+        return stepping.step(self.env, self._name, action)
+
+
+class SequentialEnvironments(SyncVectorEnv):
+    """Single environments stepped one after the other, with the spec and the errors of the batched ones."""
+
+    def __init__(
+        self,
+        make: Callable[[], gymnasium.Env[Any, Any]],
+        num_envs: int,
+        *,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    ) -> None:
+        super().__init__([lambda: _Told(make())] * num_envs, autoreset_mode=autoreset_mode_of(autoreset_mode))
+        self.environment_spec = specification(self.envs[0])
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Steps every environment once all actions are known to be sound."""
+        return super().step(self.environment_spec.action.validate_batch(actions, self.num_envs))

@@ -1,0 +1,286 @@
+"""Measure a policy on fixed seeds, and say how much the figures can be trusted.
+
+Evaluation seeds start at a million by convention, training resets lie in [2^30, 2^31): no evaluation start is ever trained on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import InvalidSetting, RunError, UnknownName
+from robo_rl.evaluation.measures import Measure, measured_in, measures_of
+from robo_rl.evaluation.statistics import Comparison, Interval, paired_comparison, stratified_bootstrap, wilson
+from robo_rl.evaluation.video import VideoRequest, film
+from robo_rl.protocols.components import Policy
+from robo_rl.rollout.episode import SUCCESS_CONVENTION, rollout
+from robo_rl.spec.environment import specification
+from robo_rl.system.plain_files import read_object
+from robo_rl.types import DIVERGED, Episode, Metrics
+
+FIRST_SEED = 1_000_000
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The outcome of one policy on a list of seeds; the tuples have one element per episode."""
+
+    environment: str
+    spec_fingerprint: str
+    success_rule: str | None
+    seeds: tuple[int, ...]
+    returns: tuple[float, ...]
+    """Undiscounted."""
+    lengths: tuple[int, ...]
+    """[steps]"""
+    successes: tuple[bool | None, ...]
+    """None if the environment has no notion of success."""
+    stop_reasons: tuple[str, ...]
+    deterministic: bool
+    duration: float
+    """[s] of all episodes, films excluded."""
+    training_seed: int | None = None
+    """None for a policy that was not trained, or if it is not known."""
+    videos: Mapping[int, str] = field(default_factory=dict)
+    """seed -> file name of a film"""
+    notes: tuple[str, ...] = ()
+    """What a reader must know, such as why there is no film."""
+    measures: tuple[Measure, ...] = ()
+    """What the environment tells beside these."""
+    measured: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Values by measure; NaN if an episode told none."""
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    @cached_property
+    def success_rate(self) -> Interval | None:
+        """Success rate with Wilson's interval; None if the environment has no notion of success."""
+        known = [success for success in self.successes if success is not None]
+        return wilson(sum(known), len(known)) if known else None
+
+    @cached_property
+    def mean_return(self) -> Interval:
+        """Mean return with a bootstrap interval over episodes."""
+        return stratified_bootstrap([self.returns], np.mean)
+
+    @cached_property
+    def iqm_return(self) -> Interval:
+        """Interquartile mean of the returns with a bootstrap interval over episodes."""
+        return stratified_bootstrap([self.returns])
+
+    def outcomes(self, metric: str) -> tuple[Any, ...]:
+        """Returns "success", "return" or a measure, a value per episode; raises UnknownName."""
+        found: dict[str, tuple[Any, ...]] = {**self.measured, "success": self.successes, "return": self.returns}
+        if metric not in found:
+            raise UnknownName(f"measure of {self.environment}", metric, found)
+        return found[metric]
+
+    @cached_property
+    def measure_intervals(self) -> dict[str, Interval]:
+        """Mean or rate of each measure with its interval, by name."""
+        return {measure.name: measure.interval(self.measured) for measure in self.measures}
+
+    @property
+    def diverged(self) -> int:
+        """Episodes that ended because the simulation diverged; they count as what they returned until then."""
+        return self.stop_reasons.count(DIVERGED)
+
+    @property
+    def caveat(self) -> str:
+        """Sources of variation that the intervals do not cover, in words."""
+        source = (
+            "one policy, training seed unknown" if self.training_seed is None else f"one training seed ({self.training_seed})"
+        )
+        return f"{source}: the interval covers evaluation episodes, not training"
+
+    @property
+    def metrics(self) -> Metrics:
+        """Scalars by TensorBoard tag."""
+        metrics = {
+            "eval/mean_reward": self.mean_return.estimate,
+            "eval/iqm_reward": self.iqm_return.estimate,
+            "eval/mean_ep_length": float(np.mean(self.lengths)),
+        }
+        metrics |= {f"eval/{name}": interval.estimate for name, interval in self.measure_intervals.items()}
+        return metrics | ({"eval/success_rate": self.success_rate.estimate} if self.success_rate else {})
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON values, the summary included for readers without this package."""
+        summary = {"success_rate": self.success_rate, "mean_return": self.mean_return, "iqm_return": self.iqm_return}
+        intervals: dict[str, Any] = {name: _plain(interval) for name, interval in summary.items()}
+        intervals |= {"measures": {name: _plain(interval) for name, interval in self.measure_intervals.items()}}
+        told = {name: [_known(value) for value in values] for name, values in self.measured.items()}
+        return asdict(self) | {"measured": told, "summary": intervals}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Evaluation:
+        """Inverse of `to_json`; the summary is computed again."""
+        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+        values.pop("summary", None)
+        values["videos"] = {int(seed): file for seed, file in data.get("videos", {}).items()}
+        values["measures"] = tuple(Measure(**measure) for measure in data.get("measures", ()))
+        told = data.get("measured", {})
+        values["measured"] = {name: tuple(np.nan if v is None else v for v in each) for name, each in told.items()}
+        return cls(**values)
+
+    @classmethod
+    def read(cls, path: Path) -> Evaluation:
+        """Returns the evaluation in a file; raises RunError if it is damaged, FileNotFoundError if there is none."""
+        found = read_object(path, fix="remove it, and evaluate again")
+        try:
+            return cls.from_json(found)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise RunError(
+                f"{path} is damaged.", got=f"{type(error).__name__}: {error}", fix="remove it, and evaluate again"
+            ) from None
+
+    def __str__(self) -> str:
+        ends = ", ".join(f"{count} {reason}" for reason, count in Counter(self.stop_reasons).most_common())
+        lines = [f"{self.environment}: {len(self)} episodes, seeds {_ranges(self.seeds)}, spec {self.spec_fingerprint}"]
+        if self.success_rate is not None:
+            lines += [f"  success  {self.success_rate:.1%}  {sum(map(bool, self.successes))} of {len(self)}, Wilson 95%"]
+        lines += [f"  return   mean {self.mean_return}, interquartile mean {self.iqm_return}, bootstrap 95%"]
+        lines += [f"  measure  {line}" for line in self._measure_lines()]
+        lines += [f"  length   {np.mean(self.lengths):.1f} steps; ended by {ends}"]
+        if self.success_rate is not None:
+            lines += [f"  rule     {self.success_rule or 'not stated'}; {SUCCESS_CONVENTION}"]
+        lines += [f"  DIVERGED {self.diverged} episode(s): the simulation failed in them"] if self.diverged else []
+        lines += [f"  note     {note}" for note in (self.caveat, *self.notes)]
+        return "\n".join(lines)
+
+    def _measure_lines(self) -> list[str]:
+        lines = []
+        for measure in self.measures:
+            unit = "" if measure.unit == "1" else f" {measure.unit}"
+            value = f"{self.measure_intervals[measure.name]}{unit}"
+            if measure.per:
+                events, extent = (np.nansum(self.measured[each]) for each in (measure.name, measure.per))
+                value += f", {events:.0f} in {extent:.3g}, Garwood 95%"
+            lines.append(f"{measure.name:17} {value}")
+        return lines
+
+
+def evaluation_seeds(episodes: int) -> range:
+    """Returns the fixed seeds of an evaluation of that many episodes."""
+    return range(FIRST_SEED, FIRST_SEED + episodes)
+
+
+def evaluate(
+    policy: Policy,
+    environment: gymnasium.Env[Any, Any],
+    episodes: int = 50,
+    *,
+    seeds: Iterable[int] | None = None,
+    deterministic: bool = True,
+    training_seed: int | None = None,
+    on_episode: Callable[[Episode], None] | None = None,
+    video: VideoRequest | None = None,
+) -> Evaluation:
+    """Plays one episode per seed and returns the outcome; raises SpecMismatch for a policy of another environment.
+
+    seeds: by default the first `episodes` of those on which all evaluations play (`evaluation_seeds`).
+
+    A film that cannot be drawn becomes a note: an evaluation never fails for want of a picture.
+    """
+    spec = specification(environment)
+    policy.environment_spec.require_interface(spec, what=f"The policy was made for another environment than this {spec.name}")
+    started = time.monotonic()
+    played = []
+    for seed in evaluation_seeds(episodes) if seeds is None else seeds:
+        episode = rollout(environment, policy, seed=seed, deterministic=deterministic)
+        if on_episode is not None:
+            on_episode(episode)
+        played.append(replace(episode, observations={}))  # pictures of many episodes would fill the memory
+    if not played:
+        raise InvalidSetting("An evaluation needs at least one episode.", got=0, fix="pass episodes=50")
+    duration = time.monotonic() - started
+    measures = measures_of(environment)
+    videos, notes = _film(environment, played, video)
+    return Evaluation(
+        environment=spec.name,
+        spec_fingerprint=spec.fingerprint,
+        success_rule=spec.success_rule,
+        seeds=tuple(episode.seed for episode in played if episode.seed is not None),
+        returns=tuple(episode.undiscounted_return for episode in played),
+        lengths=tuple(len(episode) for episode in played),
+        successes=tuple(episode.success for episode in played),
+        stop_reasons=tuple(episode.stop_reason for episode in played),
+        deterministic=deterministic,
+        duration=duration,
+        training_seed=training_seed,
+        videos=videos,
+        notes=notes,
+        measures=measures,
+        measured=measured_in(played, measures),
+    )
+
+
+def compare(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> tuple[dict[str, Comparison], list[int]]:
+    """Compares two sides, each with one evaluation per training run, on the seeds that all of them share.
+
+    Returns a comparison of "success", on those seeds of which every run knows it, of "return", and of each measure that all of
+    them tell of every episode, counts as counts; and the shared seeds.
+    """
+    shared = sorted(set.intersection(*(set(evaluation.seeds) for evaluation in (*first, *second))))
+    if not shared:
+        raise InvalidSetting("The runs share no evaluation seed.", fix="evaluate them with the same evaluation.seed")
+    everyone = [*first, *second]
+    told = [measure.name for measure in everyone[0].measures if all(measure.name in each.measured for each in everyone)]
+    comparisons = {}
+    for metric in ("success", "return", *told):
+        a, b = (_outcomes(side, metric, shared) for side in (first, second))
+        known = ~np.isnan(np.concatenate((a, b))).any(axis=0)
+        if known.all() or (metric == "success" and known.any()):
+            comparisons[metric] = paired_comparison(a[:, known], b[:, known])
+    return comparisons, shared
+
+
+def _outcomes(side: Sequence[Evaluation], name: str, seeds: Sequence[int]) -> npt.NDArray[np.float64]:
+    rows = [dict(zip(evaluation.seeds, evaluation.outcomes(name), strict=True)) for evaluation in side]
+    return np.array([[row[seed] for seed in seeds] for row in rows], np.float64)
+
+
+def _film(
+    environment: gymnasium.Env[Any, Any], episodes: list[Episode], request: VideoRequest | None
+) -> tuple[dict[int, str], tuple[str, ...]]:
+    if request is None:
+        return {}, ()
+    try:
+        return {seed: path.name for seed, path in film(environment, episodes, request).items()}, ()
+    except Exception as error:  # OpenGL, codecs and disks fail in their own ways; none may cost the evaluation
+        return {}, (f"no video: {_why_not_drawn(error)}",)
+
+
+def _why_not_drawn(error: Exception) -> str:
+    words = " ".join(str(error).split())
+    if isinstance(error, NotImplementedError):
+        return "the environment has no render()"
+    if isinstance(error, TypeError | UnknownName) and "render_mode" in words:
+        return "the environment takes no render_mode"
+    return f"{type(error).__name__}: {words}" if words else f"{type(error).__name__} without a message"
+
+
+def _known(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def _plain(interval: Interval | None) -> dict[str, float | None] | None:
+    if interval is None:
+        return None
+    return {name: _known(value) for name, value in asdict(interval).items()}
+
+
+def _ranges(seeds: tuple[int, ...]) -> str:
+    if len(seeds) > 2 and seeds == tuple(range(seeds[0], seeds[0] + len(seeds))):
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds[:8])) + (f", ... ({len(seeds)})" if len(seeds) > 8 else "")

@@ -1,0 +1,165 @@
+"""Films of recorded episodes, drawn afterwards: an episode is replayed from its seed and its executed actions.
+
+Drawing afterwards keeps rendering out of the evaluation's time and lets successes and failures be chosen, once they are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import av
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import RenderingUnavailable
+from robo_rl.spec.environment import specification
+from robo_rl.types import Episode
+
+Frame = npt.NDArray[np.uint8]
+"""(H, W, 3) RGB"""
+
+UNTIMED_RATE = 8.0
+"""[1/s] Decisions where the environment has no control period, such as grid worlds."""
+HOLD = 0.6
+"""[s] that the last picture stays, for the eye to take in how an episode ended."""
+RENDER_MODES = ("rgb_array_list", "rgb_array")
+"""What can be filmed, best first: a list has the pictures between two decisions, too."""
+
+
+@dataclass(frozen=True)
+class VideoRequest:
+    """Which episodes to film, and where to."""
+
+    folder: Path
+    name: str = "evaluation"
+    """Beginning of each file name."""
+    episodes: int = 4
+    """At most so many; half of them failures if there are both."""
+    quality: int = 26
+    """Constant rate factor of H.264: less is sharper and larger; 23 is x264's default."""
+    longest: float = 20.0
+    """[s] of a film; what comes later is not drawn. An environment whose episodes say more in full names another length in
+    its metadata, as `film_seconds`."""
+    stage: Callable[[], gymnasium.Env[Any, Any]] | None = None
+    """Makes an environment that draws; None films in the one of the evaluation, which then draws if its mode is a list."""
+
+    def choose(self, episodes: Sequence[Episode]) -> list[Episode]:
+        """Returns the first successes and failures, as evenly as there are."""
+        good = [episode for episode in episodes if episode.success]
+        bad = [episode for episode in episodes if not episode.success]
+        failures = min(len(bad), max(self.episodes // 2, self.episodes - len(good)))
+        return good[: self.episodes - failures] + bad[:failures]
+
+
+def film(environment: gymnasium.Env[Any, Any], episodes: Sequence[Episode], request: VideoRequest) -> dict[int, Path]:
+    """Writes one mp4 per chosen episode in real time and returns seed -> path; raises RenderingUnavailable."""
+    if request.stage is None:
+        return _film(environment, episodes, request)
+    stage = request.stage()
+    try:
+        return _film(stage, episodes, request)
+    finally:
+        stage.close()
+
+
+def render_mode_for_films(environment: gymnasium.Env[Any, Any]) -> str:
+    """Returns the smoothest of RENDER_MODES that an environment offers; "rgb_array" if it does not say."""
+    offered = environment.metadata.get("render_modes", ())
+    return next((mode for mode in RENDER_MODES if mode in offered), "rgb_array")
+
+
+def decisions_per_second(environment: gymnasium.Env[Any, Any]) -> float:
+    """Returns the environment's own rate [1/s], UNTIMED_RATE if it has no control period."""
+    period = specification(environment).action.control_period
+    return 1.0 / period if period else UNTIMED_RATE
+
+
+def rendered(environment: gymnasium.Env[Any, Any]) -> list[Frame]:
+    """Returns the pictures since the call before, at least one in the mode "rgb_array"; raises RenderingUnavailable."""
+    drawn = environment.render()
+    pictures: list[Any] = drawn if isinstance(drawn, list) else [drawn]
+    for picture in pictures:
+        if not isinstance(picture, np.ndarray) or picture.ndim != 3:
+            raise RenderingUnavailable(
+                "render() returned no picture.", got=type(picture).__name__, allowed="uint8 (H, W, 3), or a list of it"
+            )
+    return pictures
+
+
+def replayed_frames(environment: gymnasium.Env[Any, Any], episode: Episode) -> Iterator[list[Frame]]:
+    """Yields T+1 lists of pictures while an episode is replayed: of its start, then since the decision before."""
+    environment.reset(seed=episode.seed)
+    yield rendered(environment)
+    for action in episode.actions:
+        environment.step(action)
+        yield rendered(environment)
+
+
+def write_mp4(path: Path, frames: Iterator[Frame], rate: float, *, quality: int = 26, hold: float = 0.0) -> None:
+    """Writes H.264 in yuv420p, which every browser plays; an odd last row or column is dropped.
+
+    rate: [1/s]. hold: [s] that the last frame stays, by showing it once more so much later.
+    """
+    per_second = Fraction(rate).limit_denominator(1000)
+    with av.open(str(path), "w", options={"movflags": "faststart"}) as container:
+        stream = None
+        for index, frame in enumerate(frames):
+            if stream is None:
+                stream = container.add_stream("libx264", rate=per_second)
+                stream.height, stream.width = (side // 2 * 2 for side in frame.shape[:2])
+                stream.pix_fmt = "yuv420p"
+                # Without B-frames, whose order would hide the pause before the last picture from the length of the film.
+                stream.options = {"crf": str(quality), "preset": "veryfast", "bf": "0"}
+                stream.thread_count = 1
+            picture = np.ascontiguousarray(frame[: stream.height, : stream.width])
+            container.mux(stream.encode(_timed(picture, index, 1 / per_second)))
+        if stream is not None:
+            if hold > 0.0:
+                container.mux(stream.encode(_timed(picture, index + max(1, round(hold * rate)), 1 / per_second)))
+            container.mux(stream.encode())
+
+
+def read_frames(path: Path, shares: Sequence[float]) -> list[Frame]:
+    """Returns the pictures at these shares of a film's length, 0 the first and 1 the last."""
+    with av.open(str(path)) as container:
+        last = container.streams.video[0].frames - 1
+        wanted = [round(share * last) for share in shares]
+        # One at a time: a whole film of decoded pictures may not fit in memory.
+        kept = {
+            index: np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
+            for index, frame in enumerate(container.decode(video=0))
+            if index in wanted
+        }
+    return [kept[index] for index in wanted]
+
+
+def _film(environment: gymnasium.Env[Any, Any], episodes: Sequence[Episode], request: VideoRequest) -> dict[int, Path]:
+    if environment.render_mode not in RENDER_MODES:
+        raise RenderingUnavailable(
+            "The environment does not draw.", got=f"render_mode={environment.render_mode!r}", allowed=RENDER_MODES
+        )
+    request.folder.mkdir(parents=True, exist_ok=True)
+    films = {}
+    for episode in request.choose(episodes):
+        assert episode.seed is not None
+        outcome = {True: "success", False: "failure", None: "episode"}[episode.success]
+        films[episode.seed] = request.folder / f"{request.name}-seed{episode.seed}-{outcome}.mp4"
+        moments = replayed_frames(environment, episode)
+        start, first = next(moments), next(moments)
+        rate = decisions_per_second(environment) * max(1, len(first))
+        longest = environment.metadata.get("film_seconds", request.longest)
+        frames = islice(chain(start, first, chain.from_iterable(moments)), round(longest * rate))
+        write_mp4(films[episode.seed], frames, rate, quality=request.quality, hold=HOLD)
+    return films
+
+
+def _timed(picture: Frame, time: int, unit: Fraction) -> av.VideoFrame:
+    frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+    frame.pts, frame.time_base = time, unit
+    return frame

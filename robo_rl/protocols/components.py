@@ -1,0 +1,201 @@
+"""Protocols of policies, learners, environments and robots: small and structural, no inheritance needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol, runtime_checkable
+
+import gymnasium
+
+from robo_rl.spec.environment import EnvironmentSpec, Observation
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.types import ActionSource, Array, Batch, Episode, Executed, Metrics, StateDict, Transition
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Can be saved and restored so that it goes on exactly as it would have."""
+
+    def state_dict(self) -> StateDict:
+        """Returns everything that later behaviour depends on, random generators included."""
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned."""
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Chooses actions for environments of one spec."""
+
+    @property
+    def environment_spec(self) -> EnvironmentSpec:
+        """Spec of the policy's observations and actions; an environment whose spec differs is refused.
+
+        It may lack entries of the environment that the policy does not read: those are not stored in the replay either.
+        """
+
+    def reset(self) -> None:
+        """Forget the episode before."""
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Returns an action as ActionSpec describes it: (A,) float32 in [-1, 1], or an int64 scalar."""
+
+
+@runtime_checkable
+class TransferablePolicy(Policy, Protocol):
+    """A policy that another process can act with, as it is after each update."""
+
+    def parameters(self) -> StateDict:
+        """Returns copies of all that `act` follows from, random generators excepted."""
+
+    def load_parameters(self, parameters: StateDict) -> None:
+        """Acts from now on as the policy did whose `parameters` these are."""
+
+
+@runtime_checkable
+class Learner(Stateful, Protocol):
+    """Improves a policy from batches; never sees an environment."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy being trained; acting with it sees every update at once."""
+
+    def update(self, batch: Batch) -> Metrics:
+        """Takes the gradient steps of one training step; returns metrics, empty if they are not due."""
+
+
+class TrainingObserver(Protocol):
+    """Is told what happens in training; writes logs, evaluates, saves checkpoints."""
+
+    def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None:
+        """An episode of training ended at environment step `step`."""
+
+    def on_metrics(self, step: int, metrics: Metrics) -> None:
+        """A learner reported metrics."""
+
+    def on_step(self, step: int, training: Training) -> None:
+        """Step `step` is complete; the state of `training` is consistent and may be saved now."""
+
+
+@runtime_checkable
+class Training(Stateful, Protocol):
+    """A training under way: a learner, its data and how far it got."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy being trained."""
+
+    @property
+    def step(self) -> int:
+        """Steps taken so far: of the environment, or updates if there is none."""
+
+    @property
+    def resumed(self) -> str | None:
+        """None for a fresh training; after `load_state_dict` "exact", or "warm" where what follows may differ."""
+
+    @property
+    def stopwatch(self) -> Stopwatch:
+        """Shares out the time since training began; an observer charges its own to "log", "evaluation", "checkpoint"."""
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Trains from the present step to the last."""
+
+
+@runtime_checkable
+class SavesItself(Protocol):
+    """A training of which another process has a part: it writes its checkpoints itself."""
+
+    def save(self, step: int, parts: dict[str, StateDict]) -> None:
+        """Has a checkpoint of a step written, with these parts in it; raises OSError if the one before was not."""
+
+
+@runtime_checkable
+class VectorFactory(Protocol):
+    """Makes environments of one task, one by one or many in one object."""
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        """Returns a fresh environment."""
+
+    def make_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+        """Returns `num_envs` fresh environments with an `environment_spec`, in the mode AutoresetMode.SAME_STEP."""
+
+
+@runtime_checkable
+class EnvironmentFamily(Protocol):
+    """Family of environments that share one wrapper; an entry point of `robo_rl.environments` names it."""
+
+    def names(self) -> Iterable[str]:
+        """Returns the task names, without making any; raises MissingExtra if the simulator is not installed."""
+
+    def make(self, name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
+        """Returns a fresh environment that has an `environment_spec`; raises UnknownName."""
+
+
+class Supervisor(Protocol):
+    """Stands between a policy and an environment: a person, a guard or a scripted expert."""
+
+    def reset(self) -> None:
+        """A new episode begins."""
+
+    def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
+        """Returns the action to execute, and who chose it."""
+
+
+class TrainingSupervisor(Supervisor, Stateful, Protocol):
+    """A supervisor of training episodes, saved with the training so that it goes on exactly."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """Scalars such as the share of steps that it took over."""
+
+    def begin(self) -> None:
+        """An episode of the past is told again: `count` follows for each of its steps, and nobody is asked."""
+
+    def count(self, source: ActionSource) -> None:
+        """Counts a step by who chose it."""
+
+
+class EpisodeRecorder(Protocol):
+    """Records training episodes step by step, so that a process that dies loses at most the running one."""
+
+    def begin(self, number: int, observation: Observation, *, seed: int, instruction: str | None) -> None:
+        """Training episode `number` begins."""
+
+    def step(self, transition: Transition) -> None:
+        """A step of it was taken."""
+
+    def keep(self, episode: Episode) -> None:
+        """It has ended; its metadata say `training_episode`, counted from 0, and `training_step`, at which it ended.
+
+        An exact resume keeps those since the checkpoint again.
+        """
+
+    def recorded(self, number: int) -> Episode | None:
+        """Return training episode `number` if it was recorded before a crash; it replaces a new rollout."""
+
+
+class Robot(Protocol):
+    """A real robot, or a stand-in behind the same protocol."""
+
+    spec: EnvironmentSpec
+
+    def connect(self) -> None:
+        """Opens the link; nothing is opened in a constructor."""
+
+    def observe(self) -> Observation:
+        """Returns the newest measurement."""
+
+    def apply(self, action: Array) -> Executed:
+        """Commands an action that answers the newest `observe`; returns the one that was executed, and why it differs.
+
+        Raises RobotStopped if nothing may move until a person re-arms, RobotUnavailable where the link is lost.
+        """
+
+    def pause(self) -> None:
+        """Holds still until the next action, without anything being wrong."""
+
+    def stop(self) -> None:
+        """Stops motion; may be called at any time, from any thread, any number of times; never raises."""
+
+    def close(self) -> None:
+        """Closes the link."""

@@ -1,0 +1,88 @@
+"""Sampling settings of a learner, and protocols of the memories that batches come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+from robo_rl.errors import require_allowed
+from robo_rl.extras import Extra
+from robo_rl.protocols.components import Stateful
+from robo_rl.spec.environment import Observation
+from robo_rl.types import Batch, Transition
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Settings of a learner for the training loop that feeds it."""
+
+    batch_size: int = 256
+    """Transitions of one critic update."""
+    updates_per_step: int = 1
+    """Critic updates per environment step; `update` receives batch_size * updates_per_step transitions at once."""
+    n_step: int = 1
+    """Steps of reward summed before the bootstrap value."""
+    discount: float = 0.99
+    learning_starts: int = 5_000
+    """Environment steps with uniformly random actions before the first update."""
+    replay_capacity: int = 1_000_000
+    """Rows of the online replay memory."""
+    replay_folder: str | None = None
+    """Folder on a disk in which the online replay memory is mapped; None keeps it in RAM."""
+    offline_fraction: float = 0.0
+    """Share of every batch that comes from recorded episodes; above 0 such episodes are required, at 1 there is no
+    environment: the learner uses nothing else."""
+    keeps_corrections: bool = False
+    """Steps that a person chose enter the memory of the recorded episodes too, as if they were demonstrations."""
+    extras: tuple[Extra, ...] = ()
+    """Data that `Batch.extras` holds by name (robo_rl.extras), such as NextActions() or Chunks(4). Windows of whole steps are
+    what RecordedReplay.sample_windows gives."""
+
+    @classmethod
+    def of(cls, settings: object) -> Sampling:
+        """Returns those settings of a learner that have the names of the fields above; the others keep their defaults."""
+        names = [item.name for item in fields(cls) if hasattr(settings, item.name)]
+        return cls(**{name: getattr(settings, name) for name in names})
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "batch_size": (self.batch_size >= 1, "1 or more"),
+            "updates_per_step": (self.updates_per_step >= 1, "1 or more"),
+            "n_step": (self.n_step >= 1, "1 or more"),
+            "discount": (0.0 <= self.discount <= 1.0, "0 to 1"),
+            "learning_starts": (self.learning_starts >= 1, "1 or more: an empty memory cannot be sampled"),
+            "replay_capacity": (self.replay_capacity >= 2, "2 or more"),
+            "offline_fraction": (0.0 <= self.offline_fraction <= 1.0, "0 to 1"),
+        }
+        require_allowed(self, allowed)
+
+
+class Sampler(Protocol):
+    """Something that batches can be drawn from."""
+
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
+        """Returns `batch_size` transitions drawn at random, with replacement."""
+
+
+class Memory(Sampler, Stateful, Protocol):
+    """A sampler that can be saved and knows how many transitions it holds."""
+
+    def __len__(self) -> int:
+        """Number of transitions that can be sampled."""
+
+
+class StepMemory(Protocol):
+    """Stores episodes step by step."""
+
+    @property
+    def is_running(self) -> bool:
+        """True from `begin` to the end of the episode."""
+
+    def begin(self, observation: Observation) -> None:
+        """Begin an episode; one that still runs counts as truncated at its last step."""
+
+    def add(self, transition: Transition) -> None:
+        """Store the next step of the running episode; raises InvalidEpisode if no episode was begun."""
+
+    def cut(self) -> None:
+        """Ends the running episode at its last stored step."""

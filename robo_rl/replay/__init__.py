@@ -1,0 +1,9 @@
+"""Replay: rows, storage, sampling and mixing of recorded steps."""
+
+from robo_rl.replay.buffer import (
+    ReplayBuffer,
+)
+
+__all__ = [
+    "ReplayBuffer",
+]

@@ -1,0 +1,191 @@
+"""Replay memory: a ring of rows (robo_rl.replay.rows) that grows with every step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from robo_rl.errors import InvalidEpisode, InvalidSetting
+from robo_rl.extras import Extra, RowNumbers, recorded, recorded_columns
+from robo_rl.replay.rows import RowReader, columns_of, key_of, layout_of, saved_rows, with_views
+from robo_rl.replay.storage import GIGABYTE, InMemory, Storage, size_of
+from robo_rl.spec.environment import EnvironmentSpec, Observation
+from robo_rl.types import ActionSource, Array, Batch, Episode, StateDict, Transition
+
+IN_MEMORY = InMemory()
+
+
+class ReplayBuffer:
+    """A ring of transitions of one environment, sampled uniformly with its own random generator.
+
+    Memory is taken as it is written, up to `bytes_at_capacity`.
+    """
+
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        capacity: int,
+        seed: int,
+        storage: Storage = IN_MEMORY,
+        extras: Sequence[Extra] = (),
+    ) -> None:
+        """Reserves `capacity` rows in a storage; raises InvalidSetting, before that, if they cannot fit."""
+        if capacity < 2:
+            raise InvalidSetting("A replay memory needs two rows for one transition.", got=capacity, allowed="2 or more")
+        self._spec = spec
+        self._capacity = int(capacity)
+        self._generator = np.random.default_rng(seed)
+        self._columns = columns_of(spec)
+        self._extras = extras
+        self._stored = storage.allocate(layout_of(spec, extras), self._capacity)
+        self._rows = with_views(spec, self._stored)
+        self._reader = RowReader(spec, self._stored, extras)
+        self._cursor = 0
+        self._used = 0
+        self._count = 0
+        self._is_running = False
+
+    @staticmethod
+    def bytes_at_capacity(spec: EnvironmentSpec, capacity: int, extras: Sequence[Extra] = ()) -> int:
+        """Returns the size of a full memory, without making one."""
+        return size_of(layout_of(spec, extras), capacity)
+
+    @staticmethod
+    def statement(spec: EnvironmentSpec, capacity: int, storage: Storage, extras: Sequence[Extra] = ()) -> str:
+        """Returns in words what a memory would take, for people to see before it is made."""
+        size, row = (ReplayBuffer.bytes_at_capacity(spec, rows, extras) for rows in (capacity, 1))
+        return f"replay memory: up to {size / GIGABYTE:.2f} GB in {storage} ({capacity} rows of {row} bytes)"
+
+    def __len__(self) -> int:
+        """Number of transitions that can be sampled."""
+        return self._count
+
+    @property
+    def capacity(self) -> int:
+        """Most rows that are kept; an episode of T steps takes T + 1."""
+        return self._capacity
+
+    @property
+    def is_running(self) -> bool:
+        """True from `begin` to the end of the episode."""
+        return self._is_running
+
+    def begin(self, observation: Observation) -> None:
+        """Begin an episode; one that still runs counts as truncated at its last step."""
+        self.cut()
+        self._write_observation(self._cursor, observation)
+        self._is_running = True
+
+    def add(self, transition: Transition) -> None:
+        """Store the next step of the running episode; raises InvalidEpisode if no episode was begun."""
+        if not self._is_running:
+            raise InvalidEpisode(
+                "A step came to the replay memory outside of an episode.",
+                got="add without begin",
+                allowed="begin(observation), then add for each step until the episode ends",
+                fix="call begin with the first observation of each episode",
+            )
+        row, following = self._cursor, (self._cursor + 1) % self._capacity
+        self._write_observation(following, transition.next_observation)
+        self._rows["action"][row] = transition.action
+        self._rows["reward"][row] = transition.reward
+        self._rows["terminates"][row] = transition.terminated
+        self._rows["is_human"][row] = transition.source == ActionSource.HUMAN
+        for name, value in recorded(self._spec, self._extras, transition).items():
+            self._rows[name][row] = value
+        self._mark(row, True)
+        self._cursor = following
+        if transition.terminated or transition.truncated:
+            self.cut()
+
+    def cut(self) -> None:
+        """Ends the running episode at its last stored step, as a truncation would; does nothing between episodes."""
+        if self._is_running and self._rows["starts"][self._cursor - 1]:  # one without steps takes no row
+            if self._extras:
+                self._reader.complete(self._steps_of_running_episode())
+            self._cursor = (self._cursor + 1) % self._capacity
+        self._is_running = False
+
+    def add_episode(self, episode: Episode) -> None:
+        """Stores a whole recorded episode; its last step counts as truncated unless it terminated."""
+        columns = recorded_columns(self._spec, self._extras, [len(episode)], [episode])
+        for step in range(len(episode)):
+            told = {name: values[step] for name, values in columns.items()}
+            transition = replace(episode.transition(step), columns=told)
+            if step == 0:
+                self.begin(transition.observation)
+            self.add(transition)
+
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
+        """Returns `batch_size` transitions drawn uniformly with replacement.
+
+        With n_step > 1 the reward is the discounted sum of up to n rewards. The sum stops where the episode ends or has
+        got to, and `discounts` is discount ** (number of rewards in the sum).
+        """
+        if not self._count:
+            raise InvalidSetting(
+                "An empty replay memory cannot be sampled.", got="0 transitions", fix="add steps first: learning_starts >= 1"
+            )
+        first = self._reader.draw(self._generator, self._used, batch_size)
+        return self._reader.batch(first, n_step, discount, self._generator)
+
+    def state_dict(self) -> StateDict:
+        """Returns the used rows, the cursor and the random generator.
+
+        The rows are read-only views, because a copy could exceed the machine's memory: write them before the next `add`.
+        """
+        return {
+            "rows": {name: _read_only(value[: self._used]) for name, value in self._stored.items()},
+            "cursor": self._cursor,
+            "is_running": self._is_running,
+            "capacity": self._capacity,
+            "generator": self._generator.bit_generator.state,
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned; the next sample is the one that would have come."""
+        if state["capacity"] != self._capacity:
+            raise InvalidSetting(
+                "The saved replay memory has another capacity.",
+                got=state["capacity"],
+                allowed=self._capacity,
+                fix="resume with the settings of the run",
+            )
+        self._used = len(state["rows"]["starts"])
+        for name, rows in saved_rows(layout_of(self._spec, self._extras), state["rows"]).items():
+            self._stored[name][: self._used] = rows
+        self._rows["starts"][self._used :] = False
+        self._count = int(self._rows["starts"].sum())
+        self._cursor = int(state["cursor"])
+        self._is_running = bool(state["is_running"])
+        self._generator.bit_generator.state = state["generator"]
+
+    def _write_observation(self, row: int, observation: Observation) -> None:
+        """Writes a row that starts no transition (yet); whatever the ring held there is forgotten."""
+        self._mark(row, False)
+        self._used = max(self._used, row + 1)
+        for name in self._spec.observation:
+            if name in self._columns:
+                self._rows["vectors"][row, self._columns[name]] = np.ravel(observation[name])
+            else:
+                self._rows[key_of(name)][row] = observation[name]
+
+    def _steps_of_running_episode(self) -> RowNumbers:
+        """Return its rows (T,), without those that are overwritten; the row before its first one starts no step."""
+        rows, row = [], self._cursor - 1
+        while self._rows["starts"][row]:  # ends at the cursor at the latest
+            rows.append(row)
+            row -= 1
+        return np.asarray(rows[::-1], np.int64)
+
+    def _mark(self, row: int, starts: bool) -> None:
+        self._count += int(starts) - int(self._rows["starts"][row])
+        self._rows["starts"][row] = starts
+
+
+def _read_only(rows: Array) -> Array:
+    view = rows.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,154 @@
+"""Two memories drawn from as one: recordings with a person's corrections, and the symmetric mix of online and offline data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.sampling import Memory
+from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.spec.environment import Observation
+from robo_rl.types import ActionSource, Batch, StateDict, Transition
+
+
+class CorrectedReplay:
+    """Recorded episodes and the steps that a person chose since, sampled as if they were one memory."""
+
+    def __init__(self, recorded: Memory, corrections: ReplayBuffer, seed: int) -> None:
+        self.recorded, self.corrections = recorded, corrections
+        self._generator = np.random.default_rng([seed, 0])
+
+    def __len__(self) -> int:
+        """Number of transitions that can be sampled."""
+        return len(self.recorded) + len(self.corrections)
+
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
+        """Returns `batch_size` transitions drawn uniformly from both, in random order."""
+        is_corrected = self._generator.random(batch_size) * len(self) < len(self.corrections)
+        corrected = int(is_corrected.sum())
+        if corrected == 0:
+            return self.recorded.sample(batch_size, n_step, discount)
+        corrections = self.corrections.sample(corrected, n_step, discount)
+        if corrected == batch_size:
+            return corrections
+        return _interleave(self.recorded.sample(batch_size - corrected, n_step, discount), corrections, is_corrected)
+
+    def state_dict(self) -> StateDict:
+        """Returns the states of both memories, and the generator."""
+        memories = {"recorded": self.recorded.state_dict(), "corrections": self.corrections.state_dict()}
+        return memories | {"generator": self._generator.bit_generator.state}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores both memories."""
+        self.recorded.load_state_dict(state["recorded"])
+        self.corrections.load_state_dict(state["corrections"])
+        self._generator.bit_generator.state = state["generator"]
+
+
+@dataclass(frozen=True)
+class BothMemories:
+    """Takes steps in as a replay memory does; those that a person chose enter a second one too, each exactly once."""
+
+    online: ReplayBuffer
+    corrections: ReplayBuffer
+
+    @property
+    def is_running(self) -> bool:
+        """True from `begin` to the end of the episode."""
+        return self.online.is_running
+
+    def begin(self, observation: Observation) -> None:
+        """Begin an episode."""
+        self.corrections.cut()
+        self.online.begin(observation)
+
+    def add(self, transition: Transition) -> None:
+        """Stores one step."""
+        self.online.add(transition)
+        if transition.source == ActionSource.HUMAN:
+            if not self.corrections.is_running:
+                self.corrections.begin(transition.observation)
+            self.corrections.add(transition)
+        else:
+            self.corrections.cut()
+
+    def cut(self) -> None:
+        """Ends the running episode."""
+        self.online.cut()
+        self.corrections.cut()
+
+
+@dataclass(frozen=True)
+class SymmetricReplay:
+    """Mixes online and offline transitions in every batch (Ball et al. 2023, arXiv:2302.02948, section 4.1).
+
+    The two are interleaved element by element: any contiguous slice of a batch has the same mix to within one
+    transition, so that a large batch may be cut into several. Of B transitions floor(fraction * B) are offline.
+    """
+
+    online: Memory
+    offline: Memory
+    fraction: float = 0.5
+    """Share of offline transitions."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.fraction < 1.0:
+            raise InvalidSetting("The offline fraction is out of range.", got=self.fraction, allowed="between 0 and 1")
+        if not len(self.offline):
+            raise InvalidSetting(
+                "Training with offline data needs recorded episodes, and there are none.",
+                got="0 offline transitions",
+                allowed="1 or more",
+                fix="record demonstrations and name them in the recipe, or use a learner without offline data such as sac",
+            )
+
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
+        """Returns `batch_size` transitions, offline ones spread evenly among online ones."""
+        is_offline = _spread(batch_size, self.fraction)
+        total = int(is_offline.sum())
+        online = self.online.sample(batch_size - total, n_step, discount)
+        if total == 0:
+            return online
+        offline = self.offline.sample(total, n_step, discount)
+        return _interleave(online, offline, is_offline)
+
+    def state_dict(self) -> StateDict:
+        """Returns the states of both memories."""
+        return {"online": self.online.state_dict(), "offline": self.offline.state_dict()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores both memories."""
+        self.online.load_state_dict(state["online"])
+        self.offline.load_state_dict(state["offline"])
+
+
+def _spread(size: int, fraction: float) -> npt.NDArray[np.bool_]:
+    """Returns which of `size` positions are offline, as evenly as integers allow."""
+    reached = np.floor(np.arange(size + 1) * fraction + 1e-9)  # 1e-9: 0.29 * 100 is 28.999... in floating point
+    is_offline: npt.NDArray[np.bool_] = np.diff(reached) > 0
+    return is_offline
+
+
+def _interleave(online: Batch, offline: Batch, is_offline: npt.NDArray[np.bool_]) -> Batch:
+    if online.extras.keys() != offline.extras.keys():
+        names = [", ".join(sorted(batch.extras)) or "none" for batch in (online, offline)]
+        raise InvalidSetting(
+            "Two memories that are mixed have not the same extras.",
+            got=f"{names[0]} and {names[1]}",
+            allowed="the same in both",
+            fix="make both memories with the extras of the learner's `sampling`",
+        )
+    # position k takes the next row of its own source: index into the two batches laid end to end
+    order = np.where(is_offline, len(online) + np.cumsum(is_offline) - 1, np.cumsum(~is_offline) - 1)
+
+    def mixed(a: Any, b: Any) -> Any:
+        if isinstance(a, Mapping):
+            return {name: mixed(value, b[name]) for name, value in a.items()}
+        return np.concatenate((a, b))[order]
+
+    return Batch(**{field.name: mixed(getattr(online, field.name), getattr(offline, field.name)) for field in fields(Batch)})

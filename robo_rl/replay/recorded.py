@@ -1,0 +1,121 @@
+"""Recorded episodes to learn from: rows (robo_rl.replay.rows) that never change, in RAM or in files that outlive the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.extras import Extra, recorded_columns
+from robo_rl.replay.rows import RowReader, layout_of, rows_of, saved_rows
+from robo_rl.replay.storage import InMemory
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Array, Batch, Episode, StateDict, Windows
+
+
+class RecordedReplay:
+    """Samples transitions and windows of recorded episodes uniformly, with its own random generator.
+
+    The same seed gives the same batches as a ReplayBuffer that holds these episodes and nothing else.
+    """
+
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        rows: Mapping[str, Array],
+        seed: int,
+        *,
+        content: str | None = None,
+        extras: Sequence[Extra] = (),
+    ) -> None:
+        """Reads rows in the layout of robo_rl.replay.rows, with the columns of extras as `recorded_columns` returns them.
+
+        `content` identifies rows that stay on disk: a saved state then holds it instead of the rows.
+        """
+        self._spec, self._content, self._extras = spec, content, extras
+        self._generator = np.random.default_rng(seed)
+        self._take(rows)
+
+    @classmethod
+    def of(cls, spec: EnvironmentSpec, episodes: Sequence[Episode], seed: int, *, extras: Sequence[Extra] = ()) -> Self:
+        """Returns the episodes in RAM; raises InvalidSetting if they do not fit."""
+        lengths = [len(episode) for episode in episodes]
+        count = sum(length + 1 for length in lengths if length)
+        rows, end = InMemory().allocate(layout_of(spec), count), 0
+        for episode in episodes:
+            for name, part in rows_of(spec, episode).items():
+                rows[name][end : end + len(part)] = part
+            end += len(episode) + 1 if len(episode) else 0
+        return cls(spec, rows | recorded_columns(spec, extras, lengths, episodes), seed, extras=extras)
+
+    def __len__(self) -> int:
+        """Number of transitions that can be sampled."""
+        return self._count
+
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
+        """Returns `batch_size` transitions drawn uniformly with replacement, as ReplayBuffer.sample does."""
+        return self._reader.batch(self._draw(batch_size), n_step, discount, self._generator)
+
+    def sample_windows(self, count: int, length: int, before: int = 0) -> Windows:
+        """Returns `count` windows of `length` steps: `before` of them precede a step that is drawn uniformly.
+
+        What lies outside that step's episode repeats the episode's first or last step, and is not `valid`.
+        """
+        drawn = self._draw(count)
+        episode = np.searchsorted(self._ends, drawn)
+        first, last = self._firsts[episode], self._ends[episode] - 1
+        return self._reader.windows(first, last, drawn - before, length)
+
+    def state_dict(self) -> StateDict:
+        """Returns the random generator, and the rows, or what identifies them where they stay on disk."""
+        rows: StateDict = {"rows": dict(self._rows)} if self._content is None else {"content": self._content}
+        return {"generator": self._generator.bit_generator.state, **rows}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned; raises InvalidSetting if the rows on disk are others than then."""
+        if state.get("content") != self._content:
+            raise _changed(str(state.get("content")), str(self._content))
+        if self._content is None:
+            self._take(state["rows"])
+        self._generator.bit_generator.state = state["generator"]
+
+    def _take(self, rows: Mapping[str, Array]) -> None:
+        self._rows = saved_rows(layout_of(self._spec, self._extras), rows)
+        columns = {name for extra in self._extras for name in extra.columns(self._spec)}
+        self._rows |= {name: np.array(rows[name]) for name in columns}  # a copy, because `complete` writes into it
+        self._ends = np.flatnonzero(~self._rows["starts"])
+        self._firsts = np.concatenate(([0], self._ends[:-1] + 1))
+        self._count = len(self._rows["starts"]) - len(self._ends)
+        self._reader = RowReader(self._spec, self._rows, self._extras)
+        if columns:
+            for first, end in zip(self._firsts, self._ends, strict=True):
+                if end > first:
+                    self._reader.complete(np.arange(first, end))
+
+    def _draw(self, size: int) -> Array:
+        if not self._count:
+            raise InvalidSetting("There are no recorded steps to learn from.", got="0 transitions", allowed="1 or more")
+        return self._reader.draw(self._generator, len(self._rows["starts"]), size)
+
+
+def _changed(then: str, now: str) -> InvalidSetting:
+    """Returns the error of rows on disk that are others than they were; what follows a dash is of their labels."""
+    episodes, _, _ = then.partition("-")
+    if now.partition("-")[0] == episodes:
+        what, fix = "other labels of its episodes", "give the label set back the labels of then, or train anew"
+    else:
+        what = "other recorded episodes"
+        fix = "give the dataset back the episodes that it had (`robo-rl data verify` checks each), or train anew"
+    return InvalidSetting(
+        f"The run learnt from {what} than there are now.", got=f"content {now}", allowed=f"content {then}", fix=fix
+    )
+
+
+@runtime_checkable
+class ReplayableEpisodes(Protocol):
+    """Recorded episodes that lie on disk in rows already, so that none of them need be in RAM."""
+
+    def replay(self, seed: int, extras: Sequence[Extra] = (), spec: EnvironmentSpec | None = None) -> RecordedReplay:
+        """Return what samples from them, without the pictures that `spec` lacks; with all of them if None."""

@@ -1,0 +1,19 @@
+"""Rollouts: episodes of a policy, and people who intervene."""
+
+from robo_rl.rollout.episode import (
+    RandomPolicy,
+    RecordedRollout,
+    Rollout,
+    end_of,
+    rollout,
+    stacked_terms,
+)
+
+__all__ = [
+    "RandomPolicy",
+    "RecordedRollout",
+    "Rollout",
+    "end_of",
+    "rollout",
+    "stacked_terms",
+]

@@ -1,0 +1,367 @@
+"""Play one episode: a policy proposes, a supervisor may override, and everything is recorded.
+
+An episode under way is saved as its seed and its executed actions. Environments are determined by these two, so that
+replaying them in a fresh environment leads back to the same state, bit for bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import gymnasium
+import numpy as np
+
+from robo_rl.environments import stepping
+from robo_rl.errors import InvalidAction, InvalidEpisode, InvalidObservation
+from robo_rl.protocols.components import Policy, Supervisor, TrainingSupervisor
+from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
+from robo_rl.types import MEASURES, ActionSource, Array, Episode, StateDict, Transition
+
+SUCCESS_CONVENTION = "an episode is a success if the environment reported success at any of its steps"
+"""The convention of Meta-World (Yu et al. 2019); what counts within one step is `EnvironmentSpec.success_rule`."""
+
+
+class Rollout:
+    """One episode under way."""
+
+    def __init__(
+        self,
+        environment: gymnasium.Env[Any, Any],
+        policy: Policy,
+        *,
+        seed: int,
+        supervisor: Supervisor | None = None,
+        deterministic: bool = False,
+    ) -> None:
+        self._begin(environment, policy, seed, supervisor, deterministic)
+        policy.reset()
+        if supervisor is not None:
+            supervisor.reset()
+
+    @classmethod
+    def resume(
+        cls,
+        environment: gymnasium.Env[Any, Any],
+        policy: Policy,
+        state: Mapping[str, Any],
+        *,
+        supervisor: Supervisor | None = None,
+        deterministic: bool = False,
+    ) -> Self:
+        """Replays the executed actions of a saved rollout in a fresh environment.
+
+        `exact` tells afterwards whether every reward and the last observation equal the saved ones bit for bit. Where they
+        do not, cut the episode. The policy and the supervisor are neither reset nor called: restore their own state.
+        """
+        rollout = cls.__new__(cls)
+        rollout._begin(environment, policy, int(state["seed"]), supervisor, deterministic)
+        saved = zip(state["actions"], state["policy_actions"], state["sources"], strict=True)
+        if not getattr(environment.unwrapped, "replays", True):  # a robot is not sent through its motions again
+            rollout.exact = False
+            return rollout
+        for action, proposed, source in saved:
+            if not rollout.done:
+                rollout._execute(np.asarray(action), np.asarray(proposed), ActionSource(int(source)))
+        rollout._restore_clock(state["timestamps"])
+        rollout.exact = rollout._is_at(state)
+        return rollout
+
+    def _begin(
+        self,
+        environment: gymnasium.Env[Any, Any],
+        policy: Policy,
+        seed: int,
+        supervisor: Supervisor | None,
+        deterministic: bool,
+    ) -> None:
+        self.spec = specification(environment)
+        self.seed = seed
+        self.exact = True
+        self.terminated = self.truncated = False
+        self.success: bool | None = None
+        self._environment, self._policy, self._supervisor = environment, policy, supervisor
+        self._deterministic = deterministic
+        observation, info = stepping.reset(environment, self.spec.name, seed=seed)
+        self._instruction: str | None = info.get("instruction", self.spec.instruction)
+        self._stop_reason: str | None = None
+        self._observations = [_copy(observation)]
+        self._timestamps = [time.monotonic()]
+        self._actions: list[Array] = []
+        self._policy_actions: list[Array] = []
+        self._rewards: list[float] = []
+        self._infos: list[Mapping[str, Any]] = []
+        self._sources: list[int] = []
+        self._measures: Mapping[str, float] = {}
+        self._guarded: dict[str, list[str]] = {}  # step -> why a robot's guard changed the action
+
+    def __len__(self) -> int:
+        return len(self._actions)
+
+    @property
+    def done(self) -> bool:
+        """True once the episode has terminated or was truncated."""
+        return self.terminated or self.truncated
+
+    @property
+    def observation(self) -> Observation:
+        """The newest observation."""
+        return self._observations[-1]
+
+    @property
+    def instruction(self) -> str | None:
+        """The task of this episode in words if there are any."""
+        return self._instruction
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the episode ended: the environment's own word, else what the flags tell; "running" before its end."""
+        return end_of(self.terminated, self.truncated, self.success, self._stop_reason) if self.done else "running"
+
+    def step(self) -> Transition:
+        """Takes one step and returns what happened; raises InvalidAction, InvalidEpisode."""
+        if self.done:
+            raise InvalidEpisode(
+                "The episode is over.", got=f"step {len(self) + 1} after {self.stop_reason!r}", fix="begin another Rollout"
+            )
+        proposed = self._proposed()
+        action, source = proposed, ActionSource.POLICY
+        if self._supervisor is not None:
+            action, source = self._supervisor.override(self.observation, proposed)
+            action = self._checked(action)
+        return self._execute(action, proposed, source)
+
+    def newest(self, count: int) -> list[Transition]:
+        """Returns the last `count` steps of an episode under way."""
+        return [
+            Transition(
+                observation=self._observations[step],
+                action=self._actions[step],
+                reward=self._rewards[step],
+                next_observation=self._observations[step + 1],
+                terminated=False,
+                truncated=False,
+                policy_action=self._policy_actions[step],
+                source=ActionSource(self._sources[step]),
+                info=self._infos[step],
+            )
+            for step in range(len(self) - count, len(self))
+        ]
+
+    def cut(self, reason: str) -> None:
+        """Ends the episode here as truncated, for example with "operator" or "crash"."""
+        self.truncated, self._stop_reason = True, reason
+
+    def episode(self) -> Episode:
+        """Returns the recorded episode; raises InvalidEpisode while it is under way."""
+        if not self.done:
+            raise InvalidEpisode(
+                "The episode is still under way.", got=f"{len(self)} steps", fix="step until done, or cut(reason) it"
+            )
+        return Episode(
+            observations={name: np.stack([o[name] for o in self._observations]) for name in self._observations[0]},
+            actions=self._stacked(self._actions),
+            policy_actions=self._stacked(self._policy_actions),
+            rewards=np.asarray(self._rewards, np.float32),
+            reward_terms=stacked_terms([info["reward_terms"] for info in self._infos]),
+            costs=np.asarray([info["cost"] for info in self._infos], np.float32)
+            if self._infos and all("cost" in info for info in self._infos)
+            else None,
+            sources=np.asarray(self._sources, np.int8),
+            timestamps=np.asarray(self._timestamps, np.float64),
+            terminated=self.terminated,
+            truncated=self.truncated,
+            stop_reason=self.stop_reason,
+            success=self.success,
+            seed=self.seed,
+            spec_fingerprint=self.spec.fingerprint,
+            instruction=self._instruction,
+            metadata=({MEASURES: dict(self._measures)} if self._measures else {})
+            | ({"guard": self._guarded} if self._guarded else {}),
+        )
+
+    def state_dict(self) -> StateDict:
+        """Returns what `resume` needs, and what it compares with."""
+        return {
+            "seed": self.seed,
+            "actions": self._stacked(self._actions),
+            "policy_actions": self._stacked(self._policy_actions),
+            "sources": np.asarray(self._sources, np.int8),
+            "rewards": np.asarray(self._rewards, np.float64),
+            "timestamps": np.asarray(self._timestamps, np.float64),
+            "observation": _copy(self.observation),
+        }
+
+    def _execute(self, action: Array, proposed: Array, source: ActionSource) -> Transition:
+        before = self.observation
+        observation, reward, terminated, truncated, info = stepping.step(self._environment, self.spec.name, action)
+        if "executed_action" in info:  # by a robot, whose guard may have changed it
+            action = self._checked(info["executed_action"])
+        if reasons := list(info.get("guard", ())):
+            self._guarded[str(len(self))] = reasons
+            source = source if source is ActionSource.HUMAN else ActionSource.GUARD
+        if not np.isfinite(reward):
+            raise InvalidEpisode(
+                f"{self.spec.name} returned a reward that is not finite.",
+                got=f"{reward} at step {len(self) + 1} of the episode with seed {self.seed}",
+                allowed="finite numbers",
+                fix="look at the reward of the environment; nothing is replaced silently",
+            )
+        self._observations.append(_copy(observation))
+        self._timestamps.append(time.monotonic())
+        self._actions.append(action)
+        self._policy_actions.append(proposed)
+        self._rewards.append(reward)
+        self._infos.append({**info, "reward_terms": dict(info.get("reward_terms", {}))})
+        self._sources.append(int(source))
+        self.terminated, self.truncated = terminated, truncated
+        self._stop_reason = info.get("stop_reason")
+        self._measures = info.get(MEASURES, {})
+        if "success" in info:
+            self.success = bool(self.success) or bool(info["success"])
+        return Transition(before, action, reward, self.observation, self.terminated, self.truncated, proposed, source, info)
+
+    def _proposed(self) -> Array:
+        """Returns the policy's action; raises InvalidObservation, not InvalidAction, if it looked at NaN or infinity."""
+        try:
+            return self._checked(self._policy.act(self.observation, deterministic=self._deterministic))
+        except InvalidAction:
+            for name, value in self.observation.items():
+                if value.dtype.kind == "f" and not np.isfinite(value).all():
+                    raise InvalidObservation(
+                        f"{self.spec.name} returned an observation {name!r} that holds NaN or infinity.",
+                        got=f"{value} before step {len(self) + 1} of the episode with seed {self.seed}",
+                        allowed="finite numbers",
+                        fix="look at the environment; nothing is replaced silently",
+                    ) from None
+            raise
+
+    def _checked(self, action: Array) -> Array:
+        # A copy in the spec's type: what is executed now is exactly what a replay will execute.
+        return np.array(self.spec.action.validate(action), self.spec.action.dtype)
+
+    def _stacked(self, actions: list[Array]) -> Array:
+        return np.asarray(actions, self.spec.action.dtype).reshape(len(actions), *self.spec.action.shape)
+
+    def _restore_clock(self, timestamps: Array) -> None:
+        # Monotonic clocks of two processes have nothing in common: keep the saved intervals, end them now.
+        if len(timestamps) == len(self._timestamps):
+            self._timestamps = [float(t) for t in timestamps - timestamps[-1] + time.monotonic()]
+
+    def _is_at(self, state: Mapping[str, Any]) -> bool:
+        rewards = np.asarray(self._rewards, np.float64)
+        return _identical({"rewards": rewards, **self.observation}, {"rewards": state["rewards"], **state["observation"]})
+
+
+class RecordedRollout:
+    """An episode that was recorded, told step by step in the place of one that is played."""
+
+    def __init__(self, episode: Episode, begin: int = 0, supervisor: TrainingSupervisor | None = None) -> None:
+        """begin: the first step that is told. supervisor: counts what it did, and is asked nothing."""
+        self._episode, self._told, self._supervisor = episode, begin, supervisor
+        if supervisor is not None:
+            supervisor.begin()
+
+    def __len__(self) -> int:
+        return self._told
+
+    @property
+    def done(self) -> bool:
+        """True once all of it was told."""
+        return self._told >= len(self._episode)
+
+    @property
+    def observation(self) -> Observation:
+        """The newest observation."""
+        return {name: value[self._told] for name, value in self._episode.observations.items()}
+
+    @property
+    def instruction(self) -> str | None:
+        """The task of this episode in words if there are any."""
+        return self._episode.instruction
+
+    def step(self) -> Transition:
+        """Tells one step."""
+        transition = self._episode.transition(self._told)
+        self._told += 1
+        if self._supervisor is not None:
+            self._supervisor.count(transition.source)
+        return transition
+
+    def episode(self) -> Episode:
+        """Returns the whole episode."""
+        return self._episode
+
+    def newest(self, count: int) -> list[Transition]:
+        """Returns the last `count` steps that were told."""
+        return [self._episode.transition(step) for step in range(self._told - count, self._told)]
+
+    def state_dict(self) -> StateDict:
+        """Returns how far it was told, as that of a Rollout says how far it was played."""
+        return {"seed": self._episode.seed, "actions": self._episode.actions[: self._told]}
+
+
+def rollout(
+    environment: gymnasium.Env[Any, Any],
+    policy: Policy,
+    *,
+    seed: int,
+    supervisor: Supervisor | None = None,
+    deterministic: bool = False,
+) -> Episode:
+    """Plays one episode to its end and returns it."""
+    episode = Rollout(environment, policy, seed=seed, supervisor=supervisor, deterministic=deterministic)
+    while not episode.done:
+        episode.step()
+    return episode.episode()
+
+
+class RandomPolicy:
+    """Uniformly random actions from a generator of its own."""
+
+    def __init__(self, spec: EnvironmentSpec, seed: int) -> None:
+        self.environment_spec = spec
+        self._generator = np.random.default_rng(seed)
+
+    def reset(self) -> None:
+        """Nothing to forget: the generator runs on from episode to episode."""
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Returns a uniform sample; "deterministic" changes nothing, since a mean action would not be random."""
+        action = self.environment_spec.action
+        if action.is_discrete:
+            return np.asarray(self._generator.integers(action.size), np.int64)
+        return self._generator.uniform(-1.0, 1.0, action.shape).astype(np.float32)
+
+    def state_dict(self) -> StateDict:
+        """Returns the state of the generator."""
+        return {"generator": self._generator.bit_generator.state}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores the generator."""
+        self._generator.bit_generator.state = state["generator"]
+
+
+def _copy(observation: Observation) -> dict[str, Array]:
+    return {name: np.array(value) for name, value in observation.items()}
+
+
+def end_of(terminated: bool, truncated: bool, success: bool | None, reason: str | None) -> str:
+    """Returns why an episode ended: the environment's own reason if it gave one, else what the flags tell."""
+    if reason is not None:
+        return reason
+    if terminated and success is not None:
+        return "goal" if success else "failure"
+    return "time_limit" if truncated and not terminated else "unknown"
+
+
+def stacked_terms(steps: Sequence[Mapping[str, float]]) -> dict[str, Array]:
+    """Returns name -> (T,) float32; a term that a step did not report is missing (NaN), not zero."""
+    names = dict.fromkeys(name for terms in steps for name in terms)
+    return {name: np.asarray([terms.get(name, np.nan) for terms in steps], np.float32) for name in names}
+
+
+def _identical(a: Mapping[str, Array], b: Mapping[str, Array]) -> bool:
+    pairs = [(np.asarray(a[name]), np.asarray(b[name])) for name in a if name in b]
+    return set(a) == set(b) and all(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes() for x, y in pairs)

@@ -1,0 +1,179 @@
+"""The episode under way, step by step on disk, so that a process that dies loses at most the step it was writing.
+
+Each record of the log (robo_rl.system.framed_log) is a line of JSON and the bytes of its arrays.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, NamedTuple, Self
+
+import numpy as np
+
+from robo_rl.errors import DatasetError, fix_of
+from robo_rl.rollout.episode import end_of, stacked_terms
+from robo_rl.spec.environment import EnvironmentSpec, Observation
+from robo_rl.system import framed_log
+from robo_rl.system.framed_log import FramedLog, read_records
+from robo_rl.types import Array, Episode, Transition
+
+SUFFIX = ".journal"
+OBSERVATIONS, COLUMNS = "observations/", "columns/"
+"""Prefixes of observations, and of what a learner's extras recorded of a step."""
+CRASH = "crash"
+
+
+class Record(NamedTuple):
+    """One entry of a journal."""
+
+    facts: dict[str, Any]
+    arrays: dict[str, Array]
+
+    @property
+    def observation(self) -> Observation:
+        """First observation of an episode, or the one after a step."""
+        return self.having(OBSERVATIONS)
+
+    def having(self, prefix: str) -> dict[str, Array]:
+        """Return the arrays whose names begin with a prefix, by the rest of their names."""
+        return {name.removeprefix(prefix): array for name, array in self.arrays.items() if name.startswith(prefix)}
+
+
+class Journal:
+    """Written while an episode runs; removed once the episode is stored."""
+
+    def __init__(self, folder: Path, identity: str, spec: EnvironmentSpec) -> None:
+        self.path = folder / f"{identity}{SUFFIX}"
+        self._spec = spec
+        self._log = FramedLog(self.path)
+
+    def begin(self, observation: Observation, *, seed: int | None, instruction: str | None, source: str) -> None:
+        """Writes the first observation; `source` says who acts."""
+        facts = {"seed": seed, "instruction": instruction, "source": source, "timestamp": time.monotonic()}
+        self._write({"spec": self._spec.to_json(), **facts}, _prefixed(observation))
+
+    def step(self, transition: Transition) -> None:
+        """Writes one step."""
+        info = transition.info
+        facts = {
+            "reward": float(transition.reward),
+            "source": int(transition.source),
+            "timestamp": time.monotonic(),
+            "terminated": transition.terminated,
+            "truncated": transition.truncated,
+            "stop_reason": info.get("stop_reason"),
+            "success": None if "success" not in info else bool(info["success"]),
+            "reward_terms": {name: float(value) for name, value in info.get("reward_terms", {}).items()},
+        }
+        facts |= {"guard": list(info["guard"])} if info.get("guard") else {}
+        facts |= {"cost": float(info["cost"])} if "cost" in info else {}
+        actions = {"action": transition.action, "policy_action": transition.policy_action}
+        columns = {f"{COLUMNS}{name}": value for name, value in transition.columns.items()}
+        self._write(facts, actions | _prefixed(transition.next_observation) | columns)
+
+    def close(self) -> None:
+        """Ends writing; the file stays until `remove`, so that what was recorded of an episode that failed is stored later."""
+        self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def remove(self) -> None:
+        """Removes the file, once its episode is stored or not wanted."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+    def _write(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        held = {name: np.asarray(array) for name, array in arrays.items()}
+        layout = [[name, array.dtype.str, list(array.shape)] for name, array in held.items()]
+        line = json.dumps({"facts": facts, "arrays": layout}).encode() + b"\n"
+        try:
+            self._log.append(b"".join([line, *(array.tobytes() for array in held.values())]))
+        except OSError as error:
+            self.close()
+            raise DatasetError(
+                f"The step could not be written to {self.path}; those before it are there.",
+                got=error,
+                fix=f"{fix_of(error)}; robo-rl data repair DATASET stores what was recorded",
+            ) from error
+
+
+def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:
+    """Returns what a journal holds as an episode cut by a crash, or None if not even one step is whole.
+
+    An episode that had ended keeps its own end.
+    """
+    steps = [*records(path)]
+    if len(steps) < 2:
+        return None
+    first = steps.pop(0)
+    spec = EnvironmentSpec.from_json(first.facts["spec"])
+    last = steps[-1].facts
+    ended = last["terminated"] or last["truncated"]
+    successes = [step.facts["success"] for step in steps if step.facts["success"] is not None]
+    success = any(successes) if successes else None
+    episode = Episode(
+        observations={name: _stack([first, *steps], f"{OBSERVATIONS}{name}") for name in spec.observation},
+        actions=_stack(steps, "action"),
+        policy_actions=_stack(steps, "policy_action"),
+        rewards=_column(steps, "reward", np.float32),
+        reward_terms=stacked_terms([step.facts["reward_terms"] for step in steps]),
+        costs=_column(steps, "cost", np.float32) if all("cost" in step.facts for step in steps) else None,
+        sources=_column(steps, "source", np.int8),
+        timestamps=_column([first, *steps], "timestamp", np.float64),
+        terminated=last["terminated"],
+        truncated=last["truncated"] or not ended,
+        stop_reason=end_of(last["terminated"], last["truncated"], success, last["stop_reason"]) if ended else CRASH,
+        success=success,
+        seed=first.facts["seed"],
+        spec_fingerprint=spec.fingerprint,
+        instruction=first.facts["instruction"],
+        metadata={"source": first.facts["source"], "recovered": True, **_guarded(steps)},
+    )
+    return episode, spec
+
+
+def _guarded(steps: list[Record]) -> dict[str, Any]:
+    """Returns why a robot's guard changed actions, as robo_rl.rollout.episode writes it."""
+    found = {str(index): step.facts["guard"] for index, step in enumerate(steps) if "guard" in step.facts}
+    return {"guard": found} if found else {}
+
+
+def records(path: Path) -> Iterator[Record]:
+    """Yields the whole records of a journal, up to the first that is torn."""
+    return map(_parse, read_records(path))
+
+
+def read_record(file: BinaryIO) -> Record | None:
+    """Returns the record at a file's position, which moves past it; None, without moving, if no whole one is there (yet)."""
+    content = framed_log.read_record(file)
+    return None if content is None else _parse(content)
+
+
+def _parse(payload: bytes) -> Record:
+    line, _, content = payload.partition(b"\n")
+    described = json.loads(line)
+    arrays, start = {}, 0
+    for name, kind, shape in described["arrays"]:
+        array = np.frombuffer(content, np.dtype(kind), int(np.prod(shape)), start).reshape(shape)
+        arrays[name], start = array, start + array.nbytes
+    return Record(described["facts"], arrays)
+
+
+def _prefixed(observation: Observation) -> dict[str, Array]:
+    return {f"{OBSERVATIONS}{name}": array for name, array in observation.items()}
+
+
+def _stack(entries: list[Record], name: str) -> Array:
+    return np.stack([entry.arrays[name] for entry in entries])
+
+
+def _column(entries: list[Record], name: str, dtype: type[np.generic]) -> Array:
+    return np.asarray([entry.facts[name] for entry in entries], dtype)

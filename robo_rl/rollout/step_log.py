@@ -1,0 +1,190 @@
+"""Every step of a training in the order in which it was taken, on disk: what one process writes, another learns from.
+
+A folder of journals, one for each episode, named by the step and the episode with which it begins. A step that `step` has
+returned from outlives both processes. One process writes, one reads; each may die and go on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from robo_rl.rollout.journal import COLUMNS, SUFFIX, Journal, Record, read_record, records
+from robo_rl.spec.environment import EnvironmentSpec, Observation
+from robo_rl.types import ActionSource, Transition
+
+
+class Key(NamedTuple):
+    """Key of an episode's first step."""
+
+    step: int
+    episode: int
+
+    @classmethod
+    def of(cls, path: Path) -> Key:
+        """Inverse of `stem`."""
+        step, episode = path.stem.split("-")
+        return cls(int(step), int(episode))
+
+    @property
+    def stem(self) -> str:
+        """Name of its journal."""
+        return f"{self.step:010d}-{self.episode:08d}"
+
+
+class StepLog:
+    """The writing end; goes on behind the last whole step that an earlier process wrote."""
+
+    def __init__(self, folder: Path, spec: EnvironmentSpec, step: int = 0) -> None:
+        """step: at which to begin at the earliest, where a power cut has taken steps that a checkpoint holds."""
+        self._folder, self._spec = folder, spec
+        folder.mkdir(parents=True, exist_ok=True)
+        self.steps, self.episodes = step, 0
+        """Whole steps, and begun episodes, so far."""
+        if keys := _keys(folder):
+            last = keys[-1]
+            self.steps = max(step, last.step + sum(1 for _ in itertools.islice(records(_path(folder, last)), 1, None)))
+            self.episodes = last.episode + 1
+        self._journal: Journal | None = None
+
+    def begin(self, observation: Observation, *, seed: int | None, instruction: str | None, source: str = "training") -> None:
+        """An episode begins, and the one before is over."""
+        self.close()
+        self._journal = Journal(self._folder, Key(self.steps, self.episodes).stem, self._spec)
+        self._journal.begin(observation, seed=seed, instruction=instruction, source=source)
+        self.episodes += 1
+
+    def step(self, transition: Transition) -> None:
+        """Writes a step; once this has returned, it is not lost. Raises DatasetError if the disk is full."""
+        assert self._journal is not None, "begin comes before step"
+        self._journal.step(transition)
+        self.steps += 1
+
+    def since(self, step: int) -> Iterator[Begun | Transition]:
+        """Yields what was written from a step on, by earlier processes, too."""
+        reader = StepReader(self._folder, step)
+        while (found := reader.following()) is not None:
+            yield found
+        reader.close()
+
+    def close(self) -> None:
+        """Ends writing."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+
+@dataclass(frozen=True)
+class Begun:
+    """An episode began, and the one before, if it had not ended, was cut."""
+
+    observation: Observation
+    instruction: str | None
+
+
+class StepReader:
+    """The reading end: gives what was written since a step, and, while more may come, None."""
+
+    def __init__(self, folder: Path, step: int = 0) -> None:
+        """Goes on behind step number `step`, which must not have been forgotten."""
+        self._folder = folder
+        self.step = step
+        """Steps that were read, those before the reader began included."""
+        self._key: Key | None = None
+        self._file: BinaryIO | None = None
+        self._observation: Observation = {}
+        self.instruction: str | None = None
+        """Of the episode that is read."""
+        earlier = [key for key in _keys(folder) if key.step < step]
+        if earlier:
+            self._open(earlier[-1])
+            for _ in range(step - earlier[-1].step):
+                if (record := self._read()) is not None:
+                    self._observation = record.observation
+
+    @property
+    def observation(self) -> Observation:
+        """The newest that was read."""
+        return self._observation
+
+    def following(self) -> Begun | Transition | None:
+        """Returns what comes next, None if nothing more is written yet."""
+        record = self._read()
+        if record is None:
+            after = self._after()
+            record = self._read()  # once more: only after the next episode has begun is this one known to be complete
+            if record is None:
+                return None if after is None else self._open(after)
+        transition = _transition(self._observation, record)
+        self._observation = transition.next_observation
+        self.step += 1
+        return transition
+
+    def newest(self, count: int) -> list[Transition]:
+        """Returns the last `count` steps that were read of the present episode."""
+        if not count or self._key is None:
+            return []
+        told = list(itertools.islice(records(_path(self._folder, self._key)), self.step - self._key.step + 1))
+        pairs = list(itertools.pairwise(told))[-count:]
+        return [_transition(before.observation, record) for before, record in pairs]
+
+    def forget(self, step: int) -> None:
+        """Removes the episodes that ended before that step, from which nobody will go on any more."""
+        for key, following in itertools.pairwise(_keys(self._folder)):
+            if following.step < step:
+                _path(self._folder, key).unlink()
+
+    def close(self) -> None:
+        """Ends reading."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _after(self) -> Key | None:
+        later = [key for key in _keys(self._folder) if self._key is None or key > self._key]
+        return later[0] if later else None
+
+    def _open(self, key: Key) -> Begun | Transition | None:
+        self.close()
+        file = _path(self._folder, key).open("rb")
+        record = read_record(file)
+        if record is None:  # its first record is being written, or never was
+            file.close()
+            if any(later > key for later in _keys(self._folder)):
+                self._key = key
+                return self.following()
+            return None
+        self._key, self._file = key, file
+        self._observation, self.instruction = record.observation, record.facts["instruction"]
+        return Begun(self._observation, self.instruction)
+
+    def _read(self) -> Record | None:
+        return None if self._file is None else read_record(self._file)
+
+
+def _keys(folder: Path) -> list[Key]:
+    return sorted(Key.of(path) for path in folder.glob(f"*{SUFFIX}"))
+
+
+def _path(folder: Path, key: Key) -> Path:
+    return folder / f"{key.stem}{SUFFIX}"
+
+
+def _transition(before: Observation, record: Record) -> Transition:
+    facts = record.facts
+    told = {name: facts[name] for name in ("stop_reason", "success") if facts[name] is not None}
+    return Transition(
+        observation=before,
+        action=record.arrays["action"],
+        reward=facts["reward"],
+        next_observation=record.observation,
+        terminated=facts["terminated"],
+        truncated=facts["truncated"],
+        policy_action=record.arrays["policy_action"],
+        source=ActionSource(facts["source"]),
+        info=told | {"reward_terms": facts["reward_terms"]},
+        columns=record.having(COLUMNS),
+    )

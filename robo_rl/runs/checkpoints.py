@@ -1,0 +1,236 @@
+"""Checkpoints that survive a kill at any moment: a folder per step, hashed by a manifest, renamed into place.
+
+    checkpoints/0000012000/  learner.safetensors  learner.json  replay.safetensors  MANIFEST.json
+
+Arrays lie in safetensors, everything else in JSON; nothing is pickled. A reader takes the newest folder that verifies.
+Arrays are written piece by piece and read by mapping the file, so that a replay memory of pictures is never in RAM twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import CheckpointCorrupt, InvalidSetting
+from robo_rl.system.durable_files import sync_folder
+from robo_rl.system.plain_files import content_of
+from robo_rl.types import StateDict
+
+MANIFEST = "MANIFEST.json"
+KEPT = 2  # the newest, and one to fall back on if the disk damages it
+PIECE = 1 << 24  # bytes written at once
+
+_DTYPES = {"bool": "BOOL", "float16": "F16", "float32": "F32", "float64": "F64"} | {
+    f"{sign}int{bits}": f"{sign.upper() or 'I'}{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+}
+"""NumPy's name of a type -> that of the format (https://huggingface.co/docs/safetensors)."""
+_JSON = "$json"
+_STEP = re.compile(r"[0-9]{1,18}")
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.(json|safetensors)")
+_DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
+"""Whatever a damaged or hostile folder makes a reader raise."""
+
+
+class Checkpoint(NamedTuple):
+    """The state of every part at one step."""
+
+    step: int
+    parts: dict[str, StateDict]
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, kept: int = KEPT) -> Path:
+    """Writes a checkpoint under `folder` and returns its path; all but the last `kept` are removed, none if it is 0.
+
+    Until the final rename nothing under the visible name exists, so that a kill leaves the previous checkpoint in place.
+    """
+    final = folder / f"{checkpoint.step:010d}"
+    temporary = folder / f"{final.name}.tmp-{os.getpid()}"
+    remove_leftovers(folder)
+    try:
+        temporary.mkdir(parents=True)
+        manifest = {name: _write(temporary / name, pieces) for name, pieces in _files(checkpoint.parts)}
+        _write(temporary / MANIFEST, [json.dumps({"step": checkpoint.step, "files": manifest}, indent=1).encode()])
+        sync_folder(temporary)
+    except BaseException:  # half a checkpoint must not keep a full disk full
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    if final.exists():
+        shutil.rmtree(final)
+    temporary.rename(final)
+    sync_folder(folder)
+    for old in _finished(folder)[:-kept] if kept else ():
+        shutil.rmtree(old)
+    return final
+
+
+def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint:
+    """Returns the newest checkpoint that verifies, or that of one step; raises CheckpointCorrupt when there is none.
+
+    Arrays come back as numpy, whatever they were when saved: parts of the mapped file, which may be written to without
+    changing it, and which outlive it.
+    """
+    problems = []
+    for path in reversed([path for path in _finished(folder) if step in (None, int(path.name))]):
+        try:
+            return _read(path)
+        except _DAMAGE as error:
+            kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+            problems.append(f"{path.name}: {kind}{' '.join(str(error).split())[:200]}")
+    raise CheckpointCorrupt(
+        f"No checkpoint in {folder} can be loaded.",
+        got="; ".join(problems) or "no checkpoint",
+        allowed="a folder whose MANIFEST.json agrees with its files",
+        fix="train again; a checkpoint appears every `checkpoint_every` steps",
+    )
+
+
+def packed(state: StateDict) -> bytes:
+    """Returns a state as one safetensors file, in which what is no array lies as JSON; `unpacked` reads it back."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    text = json.dumps(_split(state, "", arrays)).encode()
+    return b"".join(_safetensors(arrays | {_JSON: np.frombuffer(text, np.uint8)}))
+
+
+def unpacked(content: bytes) -> StateDict:
+    """Returns the state of which `packed` made these bytes; its arrays may be written to."""
+    arrays = _arrays_of(np.frombuffer(bytearray(content), np.uint8))
+    state: StateDict = _join(json.loads(arrays[_JSON].tobytes()), arrays)
+    return state
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Returns whether a checkpoint was ever completed under `folder`, sound or not."""
+    return bool(_finished(folder))
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    """Returns the steps of the checkpoints that were completed under `folder`, sound or not."""
+    return [int(path.name) for path in _finished(folder)]
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes half-written folders of processes that were killed."""
+    for path in folder.glob("*.tmp-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _finished(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*") if _STEP.fullmatch(path.name) and path.is_dir())
+
+
+def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:
+    """Writes a file durably and returns its entry in the manifest."""
+    digest, size = hashlib.sha256(), 0
+    with path.open("wb") as file:
+        for piece in pieces:
+            file.write(piece)
+            digest.update(piece)
+            size += len(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    return {"size": size, "sha256": digest.hexdigest()}
+
+
+def _files(parts: Mapping[str, StateDict]) -> Iterator[tuple[str, Iterable[bytes | memoryview]]]:
+    for name, state in parts.items():
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        yield f"{name}.json", [json.dumps(_split(state, "", arrays)).encode()]
+        yield f"{name}.safetensors", _safetensors(arrays)
+
+
+def _safetensors(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes | memoryview]:
+    """Yields the pieces of a file: eight bytes of the header's length, the header in JSON, then the arrays end to end."""
+    ordered = sorted(arrays.items(), key=lambda item: -item[1].itemsize)  # the largest elements first: all are aligned
+    header, end = {}, 0
+    for path, array in ordered:
+        start, end = end, end + array.nbytes
+        header[path] = {"dtype": _DTYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for _, array in ordered:
+        content = array.reshape(-1).view(np.uint8).data
+        yield from (content[start : start + PIECE] for start in range(0, len(content), PIECE))
+
+
+def _mapped_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Returns the arrays of a file without reading it: pages come when they are looked at, and writing changes copies only."""
+    return _arrays_of(np.memmap(path, np.uint8, mode="c").view(np.ndarray))
+
+
+def _arrays_of(content: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[Any]]:
+    length = int.from_bytes(content[:8].tobytes(), "little")
+    if length > content.size - 8:
+        raise ValueError(f"a header of {length} bytes in {content.size}")
+    header, data = json.loads(content[8 : 8 + length].tobytes()), content[8 + length :]
+    return {name: _array_in(data, entry) for name, entry in header.items()}
+
+
+def _array_in(data: npt.NDArray[np.uint8], entry: Mapping[str, Any]) -> npt.NDArray[Any]:
+    """Returns the array of an entry of the header; raises ValueError unless it lies in the file and fills its shape."""
+    dtype = np.dtype({code: name for name, code in _DTYPES.items()}[entry["dtype"]])
+    (start, end), shape = entry["data_offsets"], entry["shape"]
+    are_whole = all(type(number) is int and number >= 0 for number in (start, end, *shape))
+    if not are_whole or end > data.size or end - start != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"an array {shape} of {dtype} at {start} to {end} of {data.size} bytes")
+    return data[start:end].view(dtype).reshape(shape)
+
+
+def _split(node: Any, path: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
+    """Returns `node` as JSON with every array moved to `arrays` and replaced by {"$array": its path}."""
+    if isinstance(node, Mapping):
+        if wrong := [key for key in node if not isinstance(key, str)]:
+            raise InvalidSetting(f"State {path or 'root'!r} has keys that JSON cannot hold.", got=wrong, allowed="strings")
+        return {key: _split(value, f"{path}/{key}", arrays) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [_split(value, f"{path}/{index}", arrays) for index, value in enumerate(node)]
+    if isinstance(node, np.generic):
+        return node.item()
+    if hasattr(node, "__array__"):
+        arrays[path] = np.ascontiguousarray(node)
+        return {"$array": path, "shape": list(np.shape(node))}
+    return node
+
+
+def _join(node: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
+    if isinstance(node, dict):
+        if "$array" in node:
+            return arrays[node["$array"]].reshape(node["shape"])
+        return {key: _join(value, arrays) for key, value in node.items()}
+    return [_join(value, arrays) for value in node] if isinstance(node, list) else node
+
+
+def _read(path: Path) -> Checkpoint:
+    """Returns a checkpoint; raises one of _DAMAGE unless the manifest agrees with every file."""
+    manifest = json.loads(content_of(path / MANIFEST))
+    step, files = manifest["step"], manifest["files"]
+    if type(step) is not int or step != int(path.name):
+        raise ValueError(f"the manifest is of step {step!r}")
+    for name, entry in files.items():
+        _require_same(path / name, name, entry)
+    parts = {}
+    for name in (name for name in files if name.endswith(".json")):
+        arrays = name.replace(".json", ".safetensors")
+        if arrays not in files:
+            raise ValueError(f"the manifest lacks {arrays}")
+        parts[name.removesuffix(".json")] = _join(json.loads((path / name).read_bytes()), _mapped_arrays(path / arrays))
+    return Checkpoint(step, parts)
+
+
+def _require_same(file: Path, name: str, entry: Mapping[str, Any]) -> None:
+    """Raises ValueError unless a file lies in the folder itself and is what its entry in the manifest says."""
+    if not _PART.fullmatch(name) or file.is_symlink() or not file.is_file():
+        raise ValueError(f"{name!r} is not a plain file of the checkpoint")
+    with file.open("rb") as content:
+        if hashlib.file_digest(content, "sha256").hexdigest() != entry["sha256"]:
+            raise ValueError(f"{name} does not match its hash")

@@ -1,0 +1,206 @@
+"""Keep the record of a training while it runs: metrics, evaluations, checkpoints, and what a person sees of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from robo_rl.errors import RunError, fix_of
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.protocols.components import Policy, SavesItself, Stateful, Training
+from robo_rl.runs.checkpoints import Checkpoint
+from robo_rl.runs.run import Run, write_text
+from robo_rl.types import DISCARDED, DIVERGED, Metrics, StateDict
+
+RECENT = 100  # episodes in rollout/ep_rew_mean, as in Stable-Baselines3
+SAVES_THAT_MAY_FAIL = 3  # a full disk may be emptied again; after that the run stops
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """Intervals of logs, evaluations and checkpoints [environment steps, or updates of an offline learner]; 0 means never."""
+
+    log: int
+    evaluate: int
+    checkpoint: int
+
+
+class Display(Protocol):
+    """Display of a training's progress."""
+
+    def update(self, step: int, metrics: Metrics) -> None:
+        """Training reached `step`; `metrics` holds the newest value of every tag."""
+
+    def say(self, message: str) -> None:
+        """Shows one line that stays."""
+
+
+class RunRecord:
+    """Observes a training: logs, evaluates and saves at the cadence asked for.
+
+    `step` is where the training begins: 0, or that of the checkpoint from which it goes on. A line of the log holds what is
+    new since the line before, so that no value stands at a step at which it was not measured.
+    """
+
+    def __init__(
+        self, run: Run, cadence: Cadence, evaluate: Callable[[Policy], Evaluation], display: Display, step: int = 0
+    ) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # seconds, which only a training has to spend
+
+        self._run, self._cadence, self._evaluate, self._display = run, cadence, evaluate, display
+        self._board = SummaryWriter(str(run.path), purge_step=step + 1)  # hides what was written after the checkpoint
+        self._returns: deque[float] = deque(maxlen=RECENT)
+        self._lengths: deque[int] = deque(maxlen=RECENT)
+        self._successes: deque[bool] = deque(maxlen=RECENT)
+        self._newest: Metrics = {}
+        self._unlogged: Metrics = {}
+        self._stop_requested = False
+        self._started = self._shown = self._logged_at = time.monotonic()
+        self._logged_step = self._step = step
+        self._saved_step = step or None  # a run goes on from a step that is saved
+        self._failed_saves = 0
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Goes on from a saved record."""
+        self._started -= state["elapsed"]
+        self._newest = dict(state["newest"])
+        self._unlogged = dict(state["unlogged"])
+        self._returns.extend(state["returns"])
+        self._lengths.extend(state["lengths"])
+        self._successes.extend(state["successes"])
+
+    def state_dict(self) -> StateDict:
+        """Returns seconds so far, the newest metrics and the recent episodes."""
+        recent = {"returns": list(self._returns), "lengths": list(self._lengths), "successes": list(self._successes)}
+        metrics = {"newest": self._newest, "unlogged": self._unlogged}
+        return {"elapsed": self.elapsed, **metrics, **recent}
+
+    @property
+    def step(self) -> int:
+        """Returns the step that the training has reached."""
+        return self._step
+
+    @property
+    def elapsed(self) -> float:
+        """Returns seconds of training, those before a resume included."""
+        return time.monotonic() - self._started
+
+    def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None:
+        """Takes note of a training episode."""
+        self._returns.append(episode_return)
+        self._lengths.append(length)
+        if success is not None and stop_reason != DISCARDED:
+            self._successes.append(success)
+        if stop_reason == DIVERGED:
+            self._display.say(f"step {step}: the simulation diverged; the episode was cut")
+
+    def on_metrics(self, step: int, metrics: Metrics) -> None:
+        """Takes note of a learner's metrics."""
+        self._newest |= metrics
+        self._unlogged |= metrics
+
+    def evaluate(self, step: int, training: Training) -> None:
+        """Evaluates the policy as it is, and logs that."""
+        self.on_metrics(step, training.stopwatch.time("evaluation", partial(self._evaluation, step, training)))
+        self._log(step, training)
+
+    def request_stop(self) -> None:
+        """Asks for the training to be saved and interrupted once the present step is complete."""
+        self._stop_requested = True
+
+    def on_step(self, step: int, training: Training) -> None:
+        """Logs, evaluates, saves where due; shows progress about ten times a second.
+
+        Raises KeyboardInterrupt, with everything saved, where a stop was requested.
+        """
+        cadence = self._cadence
+        before, self._step = self._step, step
+        evaluates = _due(before, step, cadence.evaluate)
+        if evaluates:
+            self.on_metrics(step, training.stopwatch.time("evaluation", partial(self._evaluation, step, training)))
+        if evaluates or _due(before, step, cadence.log):
+            self._log(step, training)
+        if _due(before, step, cadence.checkpoint):
+            self.save(step, training)
+        if time.monotonic() - self._shown > 0.1:
+            self._shown = time.monotonic()
+            self._display.update(step, self._newest | self._recent_metrics())
+        if self._stop_requested:
+            if self._saved_step != step:
+                self.save(step, training)
+            raise KeyboardInterrupt
+
+    def finish(self, step: int, training: Training) -> None:
+        """Writes the last line and the last checkpoint, unless they were due at this step anyway."""
+        training.stopwatch.time("log", partial(self._finish, step, training))
+
+    def _finish(self, step: int, training: Training) -> None:
+        if self._logged_step != step:
+            self._log(step, training)
+        if self._saved_step != step:
+            self.save(step, training)
+        self._display.update(step, self._newest)
+        self._board.close()
+
+    def save(self, step: int, training: Training) -> None:
+        """Saves a checkpoint; a full disk is a warning twice and an error the third time."""
+        training.stopwatch.time("checkpoint", partial(self._save, step, training))
+
+    def _save(self, step: int, training: Training) -> None:
+        try:
+            parts = training.state_dict() | {"record": self.state_dict()}
+            if isinstance(training, SavesItself):
+                training.save(step, parts)
+            else:
+                self._run.save(Checkpoint(step, parts))
+            self._failed_saves, self._saved_step = 0, step
+        except OSError as error:
+            self._failed_saves += 1
+            self._display.say(f"step {step}: checkpoint not saved ({error}); the one before is kept")
+            if self._failed_saves >= SAVES_THAT_MAY_FAIL:
+                raise RunError(
+                    f"{self._failed_saves} checkpoints in a row could not be saved.",
+                    got=error,
+                    fix=f"{fix_of(error)}, then go on with: robo-rl resume {self._run.path}",
+                ) from error
+
+    def _evaluation(self, step: int, training: Training) -> Metrics:
+        policy = training.policy
+        state = policy.state_dict() if isinstance(policy, Stateful) else None
+        evaluation = self._evaluate(policy)
+        if state is not None and isinstance(policy, Stateful):
+            policy.load_state_dict(state)  # the training episode that is running goes on as if nobody had looked
+        folder = self._run.path / "evaluations"
+        folder.mkdir(exist_ok=True)
+        write_text(folder / f"{step:010d}.json", json.dumps(evaluation.to_json()))
+        return evaluation.metrics
+
+    def _recent_metrics(self) -> Metrics:
+        recent: dict[str, Collection[float]] = {
+            "rollout/ep_rew_mean": self._returns,
+            "rollout/ep_len_mean": self._lengths,
+            "rollout/success_rate": self._successes,
+        }
+        return {tag: float(np.mean(list(values))) for tag, values in recent.items() if values}
+
+    def _log(self, step: int, training: Training) -> None:
+        now = time.monotonic()
+        speed = {"time/fps": (step - self._logged_step) / max(now - self._logged_at, 1e-9)}
+        line = self._unlogged | self._recent_metrics() | training.stopwatch.metrics | speed
+        self._logged_step, self._logged_at, self._unlogged = step, now, {}
+        self._newest |= line
+        self._run.log(step, line, elapsed=self.elapsed)
+        for tag, value in line.items():
+            self._board.add_scalar(tag, value, step)
+
+
+def _due(before: int, step: int, every: int) -> bool:
+    """Returns whether a multiple of `every` was reached since `before`; several environments take several steps at once."""
+    return every > 0 and step // every > before // every

@@ -1,0 +1,356 @@
+"""A run folder: what was asked, with which versions, what happened, and where to go on from.
+
+runs/<time>-<recipe>-<seed>/  recipe.yaml  run.json  spec.json  metrics.jsonl  events.out.tfevents.*
+                              checkpoints/  evaluations/  policies/  episodes/  videos/  evaluation.json  report.html
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.environments.discovery import operation
+from robo_rl.errors import InvalidSetting, RoboRLError, RunError, RunNotFound, UnknownName
+from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
+from robo_rl.protocols.components import Policy
+from robo_rl.runs.checkpoints import Checkpoint, checkpoint_steps, has_checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.system.durable_files import exclusive_lock, write_durably
+from robo_rl.system.plain_files import read_object, read_yaml
+from robo_rl.types import Metrics, StateDict
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PACKAGES = ("robo-rl", "numpy", "torch", "mujoco", "dm_control", "gymnasium", "stable-baselines3", "minigrid", "metaworld")
+
+
+class Curve(NamedTuple):
+    """One metric over a training."""
+
+    steps: npt.NDArray[np.int64]
+    """(N,) environment steps, or updates of a learner from recorded data."""
+    values: npt.NDArray[np.float64]
+    """(N,)"""
+
+
+class Run:
+    """One training, on disk. Write inside a `with` block: it holds a lock, so that two processes never write the same run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._metrics: IO[str] | None = None
+        self._lock: IO[bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @classmethod
+    def create(cls, root: Path, *, recipe_name: str, seed: int, recipe: str, spec: EnvironmentSpec) -> Run:
+        """Makes `<time>-<recipe>-<seed>` under `root` with the resolved recipe, the versions and the spec."""
+        if not _NAME.fullmatch(recipe_name):
+            raise InvalidSetting("The name of the recipe cannot name a folder.", got=recipe_name, allowed=_NAME.pattern)
+        run = cls(_unused(root / f"{datetime.now():%Y%m%d-%H%M%S}-{recipe_name}-{seed}"))
+        write_text(run.path / "recipe.yaml", recipe)
+        write_text(run.path / "spec.json", json.dumps(spec.to_json(), indent=1))
+        write_text(run.path / "run.json", json.dumps(circumstances() | {"seed": seed, "resumes": []}, indent=1))
+        return run
+
+    @property
+    def spec(self) -> EnvironmentSpec:
+        """The environment that the run trained on."""
+        path = self.path / "spec.json"
+        found = read_object(path)
+        try:
+            return EnvironmentSpec.from_json(found)
+        except (RoboRLError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise RunError(f"{path} is damaged.", got=f"{type(error).__name__}: {error}", fix="take it from a copy") from None
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The resolved recipe, every default written out; `robo_rl.train` takes it. Raises RunError if it is damaged."""
+        found, path = read_yaml(self.path / "recipe.yaml"), self.path / "recipe.yaml"
+        if not isinstance(found, dict):
+            fix = "take it from a copy, or train again"
+            raise RunError(f"{path} is damaged.", got=type(found).__name__, allowed="a YAML mapping", fix=fix)
+        return found
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Content of run.json."""
+        return read_object(self.path / "run.json")
+
+    def describe(self, **facts: Any) -> None:
+        """Adds facts to run.json."""
+        write_text(self.path / "run.json", json.dumps(self.description | facts, indent=1))
+
+    def __enter__(self) -> Self:
+        """Begins writing; raises RunError if another process is writing this run."""
+        what, fix = f"Another process is writing the run {self.path.name}.", "wait for it, or stop it, then try again"
+        self._lock = exclusive_lock(self.path / "lock", RunError(what, fix=fix))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._close()
+
+    def log(self, step: int, metrics: Metrics, *, elapsed: float) -> None:
+        """Appends one line to metrics.jsonl; `elapsed` [s] since the start of training."""
+        if self._metrics is None:
+            self._metrics = (self.path / "metrics.jsonl").open("a")
+        self._metrics.write(json.dumps({"step": step, "time": round(elapsed, 3), **metrics}) + "\n")
+        self._metrics.flush()
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Returns the complete lines of metrics.jsonl; a torn last line is left out."""
+        path = self.path / "metrics.jsonl"
+        lines = path.read_text(errors="replace").splitlines(keepends=True) if path.exists() else []
+        return [_metrics_in(line, path, number) for number, line in enumerate(lines, 1) if line.endswith("\n")]
+
+    def curve(self, tag: str) -> Curve:
+        """Return a metric of metrics.jsonl, such as "eval/success_rate"; raises UnknownName with the nearest tags."""
+        lines = self.metrics()
+        found = [(line["step"], line[tag]) for line in lines if isinstance(line.get(tag), int | float)]
+        if not found:
+            tags = {name for line in lines for name in line} - {"step", "time"}
+            raise UnknownName("metric", tag, tags)
+        steps, values = zip(*found, strict=True)
+        return Curve(np.asarray(steps, np.int64), np.asarray(values, np.float64))
+
+    @property
+    def checkpoints(self) -> tuple[int, ...]:
+        """Steps whose policy can be loaded, ascending."""
+        folders = (self.path / "checkpoints", self.path / "policies")
+        return tuple(sorted({step for folder in folders for step in checkpoint_steps(folder)}))
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """The evaluation at the end of the training; None before it."""
+        path = self.path / "evaluation.json"
+        return Evaluation.read(path) if path.exists() else None
+
+    @property
+    def report(self) -> Path:
+        """The page about the run, written at its end."""
+        return self.path / "report.html"
+
+    @property
+    def evaluation_files(self) -> dict[int, Path]:
+        """Files of the evaluations during training by step, in order; without evaluations elsewhere."""
+        files = sorted((self.path / "evaluations").glob("*.json"))
+        return {int(file.stem): file for file in files if file.stem.isdigit()}
+
+    def policy(self, step: int | None = None) -> Policy:
+        """Return the policy of the newest sound checkpoint, or that of one of `checkpoints`.
+
+        Raises SpecMismatch if the environment has changed since, InvalidSetting for a step that was not kept, RunError.
+        """
+        found: Policy = operation("load_policy")(self, step)
+        return found
+
+    def evaluate(
+        self,
+        episodes: int = 50,
+        *,
+        seed: int = FIRST_SEED,
+        environment: str = "",
+        routes: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        films: int | None = None,
+        stochastic: bool = False,
+    ) -> Evaluation:
+        """Evaluate the newest policy on the seeds `seed`, `seed` + 1, ...; `robo-rl evaluate` is this.
+
+        environment: another one than that of the training; one of the same family is made with the same arguments. routes: of
+        a run that drives, a set of routes instead, such as town-test. arguments: of the environment, that differ from those of
+        the training. films: by default 2 elsewhere than in the training's environment, which has filmed it, and 0 there.
+        stochastic: sample actions, as always if the recipe says so. What is evaluated elsewhere is kept in the run.
+        """
+        found: Evaluation = operation("evaluate")(
+            self,
+            episodes,
+            seed=seed,
+            environment=environment,
+            routes=routes,
+            arguments=arguments or {},
+            films=films,
+            stochastic=stochastic,
+        )
+        return found
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Writes a checkpoint that a kill cannot damage; the metrics until then are made durable first."""
+        if self._metrics is not None:
+            os.fsync(self._metrics.fileno())
+        return save_checkpoint(self.path / "checkpoints", checkpoint)
+
+    def keep_policy(self, step: int, learner: StateDict) -> None:
+        """Keeps the learner of a step for good, without what only going on would need, such as the replay memory."""
+        save_checkpoint(self.path / "policies", Checkpoint(step, {"learner": learner}), kept=0)
+
+    def load(self, step: int | None = None) -> Checkpoint:
+        """Returns the newest checkpoint that verifies, or that of a step, of which only the learner may be left.
+
+        Raises CheckpointCorrupt, InvalidSetting naming the steps that there are.
+        """
+        folders = [self.path / "checkpoints", self.path / "policies"]
+        if step is None:
+            return load_checkpoint(folders[0])
+        for folder in folders:
+            if step in checkpoint_steps(folder):
+                return load_checkpoint(folder, step)
+        raise InvalidSetting(
+            f"The run {self.path.name} has kept no policy of that step.",
+            got=step,
+            allowed=", ".join(map(str, self.checkpoints)) or "no step",
+            fix="train with --record-episodes, which keeps the policy of every evaluation",
+        )
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """False for a run that was interrupted before it saved anything."""
+        return has_checkpoint(self.path / "checkpoints")
+
+    def rewind(self, step: int) -> None:
+        """Removes metrics, evaluations and kept policies later than `step`: a resumed run will write them again."""
+        kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
+        write_text(self.path / "metrics.jsonl", "".join(kept))
+        for later, file in self.evaluation_files.items():
+            if later > step:
+                file.unlink()
+        for later in checkpoint_steps(self.path / "policies"):
+            if later > step:
+                shutil.rmtree(self.path / "policies" / f"{later:010d}")
+
+    def _close(self) -> None:
+        for file in (self._metrics, self._lock):
+            if file is not None:
+                file.close()
+        self._metrics = self._lock = None
+
+
+def is_run(path: Path) -> bool:
+    """Returns whether a folder is a run; a folder of several trainings has a recipe, too, and no spec."""
+    return (path / "recipe.yaml").is_file() and (path / "spec.json").is_file()
+
+
+def find_run(name: str, root: Path) -> Run:
+    """Returns the run with that path, that folder name under `root`, or for "latest" the newest one there.
+
+    Raises RunNotFound if the name is of a folder that is not a run, such as one of several trainings, UnknownName otherwise.
+    """
+    runs = {path.parent.name: path.parent for path in sorted(root.glob("*/recipe.yaml")) if is_run(path.parent)}
+    if name == "latest" and runs:
+        return Run(max(runs.values(), key=lambda path: (path / "recipe.yaml").stat().st_mtime))
+    path = Path(name) if is_run(Path(name)) else runs.get(name)
+    if path is not None:
+        return Run(path)
+    for folder in (Path(name), root / name):
+        if folder.is_dir():
+            raise _not_a_run(folder)
+    place = f"runs are looked for in {root.absolute()}/; --runs names another folder"
+    if several := next((folder.parent for folder in sorted(root.glob("*/runs")) if _trainings(folder.parent)), None):
+        place = f"{place}: {several}/runs has those of several trainings"
+    raise UnknownName("run", name, [*runs, *(["latest"] if runs else [])], fix=place)
+
+
+def _not_a_run(folder: Path) -> RunNotFound:
+    """Returns the error for a folder that is not a run; says what to do with one of several trainings."""
+    trainings = _trainings(folder)
+    if not trainings:
+        return RunNotFound(
+            f"{folder} is not a run folder.", got=folder, allowed="a folder that holds recipe.yaml and spec.json"
+        )
+    return RunNotFound(
+        f"{folder} holds {len(trainings)} trainings and is not a run itself.",
+        got=folder,
+        allowed=f"one of them, such as {trainings[-1]}, or the newest: latest --runs {folder}/runs",
+        fix="name one of them; the command that made the folder goes on with all that are not finished",
+    )
+
+
+def _trainings(folder: Path) -> list[Path]:
+    """Returns the runs in a folder of seeds, of a sweep, of a race or of a study."""
+    return [path.parent for path in sorted(folder.glob("runs/*/recipe.yaml")) if is_run(path.parent)]
+
+
+def _metrics_in(line: str, path: Path, number: int) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not isinstance(found.get("step"), int):
+        raise RunError(f"Line {number} of {path} is damaged.", got=line.strip()[:80], fix="remove that line")
+    return found
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces a file in one step, durably."""
+    write_durably(path, text.encode())
+
+
+def circumstances() -> dict[str, Any]:
+    """Returns versions, commit, machine and command line of this process."""
+    return {
+        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "command": " ".join([_program(sys.argv[0]), *sys.argv[1:]]),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "commit": _commit(),
+        "machine": {"system": platform.platform(), "processor": _processor(), "cores": len(os.sched_getaffinity(0))},
+    }
+
+
+def _program(path: str) -> str:
+    """Return the name of what runs: the command line, however it was started, or a script."""
+    name = Path(path).name
+    return "robo-rl" if name == "main.py" and Path(path).parent.name == "robo_cli" else name or "python"
+
+
+def _unused(path: Path) -> Path:
+    for suffix in ("", *(f".{n}" for n in range(2, 100))):
+        candidate = path.with_name(path.name + suffix)
+        try:
+            candidate.mkdir(parents=True)
+            return candidate
+        except FileExistsError:
+            time.sleep(0.01)
+    raise RunError(f"Cannot make a new run folder beside {path}.", fix="remove old runs")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    here = Path(__file__).parent
+    try:
+        command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines: Mapping[str, str] = dict(
+            line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().replace("\t", "").splitlines() if ":" in line
+        )
+        return lines["model name"].strip()
+    except (OSError, KeyError):
+        return platform.processor() or platform.machine()

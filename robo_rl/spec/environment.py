@@ -1,0 +1,148 @@
+"""Environment specs: names, shapes, units, frames, limits and rates of observations and actions.
+
+SI units, angles in rad, quaternions (w, x, y, z), images uint8 (H, W, 3) RGB. Both Gymnasium spaces derive from the spec.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from robo_rl.errors import SpecMismatch, UnknownName
+from robo_rl.spec.action import ActionMode, ActionSpec
+from robo_rl.spec.observation import ArraySpec, Limit, Observation, ObservationSpec, Role
+
+__all__ = [
+    "INTERFACE",
+    "ActionMode",
+    "ActionSpec",
+    "ArraySpec",
+    "EnvironmentSpec",
+    "Limit",
+    "Observation",
+    "ObservationSpec",
+    "Role",
+    "specification",
+]
+"""The whole contract, from wherever its parts are."""
+INTERFACE = ("observation", "observation order", "action")
+"""What a policy depends on."""
+
+
+@dataclass(frozen=True)
+class EnvironmentSpec:
+    """Everything that a policy, an episode or a checkpoint must agree on with an environment."""
+
+    name: str
+    observation: ObservationSpec
+    action: ActionSpec
+    version: int = 0
+    instruction: str | None = None
+    """The task in words; may change from episode to episode where an environment says so in `info`."""
+    max_steps: int | None = None
+    success_rule: str | None = None
+    """When an episode counts as a success, in words; None if the environment has no notion of it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON values; infinities become the strings "inf" and "-inf"."""
+        plain: dict[str, Any] = _plain(self)
+        return plain
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> EnvironmentSpec:
+        """Inverse of `to_json`."""
+        values = _parse(dict(data))
+        arrays = tuple(ArraySpec(**array) for array in values.pop("observation")["arrays"])
+        return cls(observation=ObservationSpec(arrays), action=ActionSpec(**values.pop("action")), **values)
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that change with anything in the spec but the words (instruction, success rule, meanings)."""
+        text = json.dumps(_contract(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def differences(self, other: EnvironmentSpec) -> list[str]:
+        """Returns one line per field that differs, `self` first."""
+        return _differences("", _contract(self), _contract(other))
+
+    def require(self, other: EnvironmentSpec, *, what: str, fix: str | None = None) -> None:
+        """Raises SpecMismatch with a field-by-field difference unless `other` has the same contract; `fix` says what to do."""
+        if lines := self.differences(other):
+            raise SpecMismatch(what, lines, fix=fix)
+
+    def without_pictures(self, but: Container[str] = ()) -> EnvironmentSpec:
+        """Return the spec without its pictures, except for those that are named."""
+        arrays = (array for array in self.observation.arrays if array.role != "image" or array.name in but)
+        return replace(self, observation=ObservationSpec(tuple(arrays)))
+
+    def require_interface(self, other: EnvironmentSpec, *, what: str, exactly: bool = False) -> None:
+        """Raises SpecMismatch unless a policy of this spec can act in `other`.
+
+        Actions, and the entries of this spec, must agree in everything, rate included; name, version and time limit may differ,
+        so that a policy can be tried on another task or on a replica. So may what is privileged, which no policy sees, and
+        `other` may have further entries, which the policy does not read, unless `exactly`.
+        """
+        read = self.observation.visible
+        there = tuple(array for array in other.observation.visible.arrays if exactly or array.name in read)
+        compared = (replace(self, observation=read), replace(other, observation=ObservationSpec(there)))
+        mine, others = ({key: _contract(spec)[key] for key in INTERFACE} for spec in compared)
+        if lines := _differences("", mine, others):
+            raise SpecMismatch(what, lines)
+
+
+def specification(environment: gymnasium.Env[Any, Any]) -> EnvironmentSpec:
+    """Returns the `environment_spec` of an environment, looking through its wrappers."""
+    try:
+        spec = environment.get_wrapper_attr("environment_spec")
+    except AttributeError:
+        raise UnknownName(
+            "attribute of the environment", "environment_spec", [], fix="wrap it: robo_sims has a wrapper for each family"
+        ) from None
+    assert isinstance(spec, EnvironmentSpec)
+    return spec
+
+
+def _contract(spec: EnvironmentSpec) -> dict[str, Any]:
+    data = spec.to_json()
+    for array in data["observation"]["arrays"]:
+        array.pop("meaning", None)
+    data["observation"] = {array.pop("name"): array for array in data["observation"]["arrays"]}
+    data["observation order"] = list(data["observation"])
+    return {key: value for key, value in data.items() if key not in ("instruction", "success_rule")}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    if isinstance(value, ArraySpec | ObservationSpec | ActionSpec | EnvironmentSpec):
+        plain = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        return {name: item for name, item in plain.items() if (name, item) != ("meaning", "")}  # as it always was
+    return value
+
+
+def _parse(value: Any, *, is_limit: bool = False) -> Any:
+    """Turns lists into tuples, and the strings of infinite limits (but no other word "inf") into numbers."""
+    if isinstance(value, dict):
+        return {key: _parse(item, is_limit=key in ("low", "high")) for key, item in value.items()}
+    if isinstance(value, list):
+        return tuple(_parse(item, is_limit=is_limit) for item in value)
+    return float(value) if is_limit and isinstance(value, str) else value
+
+
+def _differences(path: str, a: Any, b: Any) -> list[str]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        keys = [*a, *(key for key in b if key not in a)]
+        return [
+            line
+            for key in keys
+            for line in _differences(f"{path}.{key}".lstrip("."), a.get(key, "(absent)"), b.get(key, "(absent)"))
+        ]
+    return [] if a == b else [f"{path}: {a!r} here, {b!r} there"]

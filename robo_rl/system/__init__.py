@@ -1,0 +1,1 @@
+"""The machine: threads, files, processes, logs, databases, HTTP."""

@@ -1,0 +1,305 @@
+"""Web server of a page: the viewer of datasets, comparisons by a person, `robo-rl play` and the operator's console.
+
+Reachable from this machine alone unless another address is named. Other pages in the same browser are kept out: a request must
+name this machine as its host, which a foreign name that was made to point here does not (DNS rebinding), and a page that writes
+or opens a websocket must be this one; what it writes carries its token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import math
+import secrets
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from importlib.resources import files
+from types import TracebackType
+from typing import Any, Self
+
+import h11
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Message, Receive, Scope, Send
+from typing_extensions import override
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from robo_rl.errors import DatasetBusy, DatasetNotFound, InvalidSetting, RoboRLError, UnknownName
+from robo_rl.system.pages.hosts import is_own_host, listener_at
+
+ADDRESS = "127.0.0.1"
+TOKEN_HEADER = "X-Robo-Token"
+LARGEST_HEAD = 1 << 16
+"""Bytes of the headers of a request."""
+LARGEST_BODY = 1 << 16
+"""Bytes of a request: a note of the longest, with every character escaped."""
+LARGEST_MESSAGE = 4096
+"""Bytes of a message over a websocket."""
+IDLE = 60
+"""[s] after which a silent connection is closed."""
+ENDS = 1
+"""[s] for what is under way when the server is closed."""
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
+"""Of every response; a response may have another Cache-Control."""
+STATUS: Mapping[type[RoboRLError], HTTPStatus] = {
+    UnknownName: HTTPStatus.NOT_FOUND,
+    DatasetNotFound: HTTPStatus.NOT_FOUND,
+    InvalidSetting: HTTPStatus.BAD_REQUEST,
+    DatasetBusy: HTTPStatus.CONFLICT,
+}
+KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+
+
+class PageServer:
+    """Serves a page in a thread of its own, from now on until it is closed."""
+
+    def __init__(
+        self,
+        package: str,
+        title: str,
+        routes: Sequence[BaseRoute],
+        *,
+        port: int,
+        address: str = ADDRESS,
+        scripts: Sequence[str] = ("page.js",),
+        shows_token: bool = True,
+    ) -> None:
+        """package: holds page.html, which is the body of the page alone, page.css and the scripts.
+
+        port: 0 for any free one. shows_token: False if the page has the token from its address alone. Raises InvalidSetting
+        if the port cannot be had.
+        """
+        self.token = secrets.token_urlsafe(24)
+        self._address, self._listener = address, listener_at(address, port)
+        self.port: int = self._listener.getsockname()[1]
+        self._own = f"http://{address}:{self.port}/"
+        self.url = self._own if shows_token else f"{self._own}#{self.token}"
+        """Address of the page; a token behind a # is in no log, and no other page sees it."""
+        body = _text(package, "page.html")
+        page = _text(__package__, "shell.html").replace("@TITLE@", title).replace("@BODY@", body)
+        page = page.replace("@TOKEN@", self.token if shows_token else "")
+        texts = {"/": (page, "html"), "/style.css": (_text("robo_rl", "report/style.css"), "css")}
+        texts |= {f"/{name}": (_text(package, name), name.rpartition(".")[2]) for name in ("page.css", *scripts)}
+        static = [read(path, _constant(text, KINDS[kind])) for path, (text, kind) in texts.items()]
+        handlers: Any = {HTTPException: _refused, RoboRLError: _failed, ClientDisconnect: _gone, Exception: _fault}
+        self._app = Starlette(routes=[*static, *routes], exception_handlers=handlers)
+        self._app.router.redirect_slashes = False
+        config = uvicorn.Config(
+            self._answer,
+            interface="asgi3",
+            loop="asyncio",
+            http=_Connection,
+            ws="websockets-sansio",
+            ws_max_size=LARGEST_MESSAGE,
+            ws_ping_interval=None,
+            ws_per_message_deflate=False,
+            h11_max_incomplete_event_size=LARGEST_HEAD,
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=IDLE,
+            timeout_graceful_shutdown=ENDS,
+        )
+        self._server = uvicorn.Server(config)
+        arguments = {"sockets": [self._listener]}
+        self._thread = threading.Thread(target=self._server.run, kwargs=arguments, name="page", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def wait(self) -> None:
+        """Block until it is closed."""
+        self._thread.join()
+
+    def close(self) -> None:
+        """Serve no more; connections are closed."""
+        self._server.should_exit = True
+        self._thread.join()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_safely(message: Message) -> None:
+            if message["type"].endswith("response.start"):
+                headers = MutableHeaders(raw=message["headers"])
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await (self._refusal(scope) or self._app)(scope, receive, send_safely)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """Return the answer to a request that is foreign or not understood, None for any other."""
+        headers, method = Headers(scope=scope), scope.get("method", "")
+        hosts, token = headers.getlist("host"), headers.get(TOKEN_HEADER, "")
+        host = hosts[0] if len(hosts) == 1 else ""
+        size = sum(len(name) + len(value) for name, value in headers.raw) + len(scope["raw_path"])
+        is_own_page = headers.getlist("origin") == [f"http://{host}"]
+        faults = {
+            (431, f"Headers have at most {LARGEST_HEAD} bytes."): size > LARGEST_HEAD,
+            (505, "This server speaks HTTP/1.1."): scope["http_version"] not in ("1.0", "1.1"),
+            # any port, because SSH may forward another one here
+            (403, f"This page has the address {self._own} and no other."): not is_own_host(host, self._address),
+            (501, f"There is no method {method} here."): method not in ("", "GET", "POST"),  # a websocket has none
+            (403, "Only this page may write; the request comes from another."): method != "GET" and not is_own_page,
+            (403, "The server was started anew; load the page again."): method == "POST"
+            and not hmac.compare_digest(token.encode(), self.token.encode()),
+        }
+        return next((refusal(status, text) for (status, text), holds in faults.items() if holds), None)
+
+
+class _Connection(H11Protocol):
+    """HTTP whose refusals look like all others, and which closes a connection that stays silent."""
+
+    @override
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+        super().connection_made(transport)
+        self._expect()
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.transport.get_protocol() is self and (self.cycle is None or self.cycle.response_complete):
+            self._expect()
+
+    @override
+    def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio's, of which uvicorn uses a part
+        """Answer what was asked before the other side closed its half."""
+        is_under_way = self.cycle is not None and not self.cycle.response_complete
+        if is_under_way:
+            self.cycle.keep_alive = False
+        return is_under_way
+
+    def _expect(self) -> None:
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    @override
+    def send_400_response(self, msg: str) -> None:
+        status = getattr(sys.exception(), "error_status_hint", HTTPStatus.BAD_REQUEST)
+        answer = refusal(status, msg)
+        headers = [*answer.raw_headers, *((name.encode(), value.encode()) for name, value in HEADERS.items())]
+        for event in (
+            h11.Response(status_code=status, headers=[*headers, (b"connection", b"close")], reason=HTTPStatus(status).phrase),
+            h11.Data(data=bytes(answer.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+def read(path: str, answer: Callable[[Request], object]) -> Route:
+    """Return the route of something that is read.
+
+    answer: runs in a thread; returns a Response, or what is sent as JSON.
+    """
+
+    def endpoint(request: Request) -> Response:
+        return as_response(answer(request))
+
+    return Route(path, endpoint)
+
+
+def write(path: str, answer: Callable[[Request, Any], object]) -> Route:
+    """Return the route of something that the page writes.
+
+    answer: runs in a thread, with what the body's JSON says, None if it is none; returns as for `read`.
+    """
+
+    async def endpoint(request: Request) -> Response:
+        body = await _body(request)
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            found = None
+        return as_response(await run_in_threadpool(answer, request, found))
+
+    return Route(path, endpoint, methods=["POST"])
+
+
+def as_response(value: object) -> Response:
+    """Return a response as it is, and anything else as JSON."""
+    return value if isinstance(value, Response) else _json(value)
+
+
+def refusal(status: int, text: str) -> Response:
+    """Return an error as the page shows it."""
+    return _json({"error": text}, status)
+
+
+def _json(value: object, status: int = HTTPStatus.OK) -> Response:
+    return Response(json.dumps(_plain(value), allow_nan=False), status, media_type="application/json")
+
+
+def _plain(value: Any) -> Any:
+    """Return JSON values; what is not finite, which JSON cannot hold, becomes "NaN", "Infinity" or "-Infinity"."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    try:
+        async with asyncio.timeout(IDLE):
+            async for part in request.stream():
+                body += part
+                if len(body) > LARGEST_BODY:
+                    raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A request has at most {LARGEST_BODY} bytes.")
+    except TimeoutError:
+        raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, f"A request arrives within {IDLE} s.") from None
+    return bytes(body)
+
+
+def _refused(request: Request, error: HTTPException) -> Response:
+    if error.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
+        return refusal(HTTPStatus.NOT_FOUND, "There is no such address here.")
+    return refusal(error.status_code, error.detail)
+
+
+def _failed(request: Request, error: RoboRLError) -> Response:
+    return refusal(STATUS.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR), str(error))
+
+
+def _gone(request: Request, error: ClientDisconnect) -> Response:
+    return Response()  # which nobody reads
+
+
+def _fault(request: Request, error: Exception) -> Response:
+    """Answer a request that failed as nobody foresaw: it must not take the page away."""
+    traceback.print_exception(error)
+    return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, f"The server failed. {type(error).__name__}: {error}")
+
+
+def _constant(text: str, kind: str) -> Callable[[Request], Response]:
+    return lambda _: Response(text, media_type=kind)
+
+
+def _text(package: str, name: str) -> str:
+    return files(package).joinpath(name).read_text("utf-8")

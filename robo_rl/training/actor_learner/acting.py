@@ -1,0 +1,233 @@
+"""The acting half of a training: keeps the rate, writes every step to a log, acts with the newest parameters there are."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import gymnasium
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.extras import recorded
+from robo_rl.protocols.components import (
+    EpisodeRecorder,
+    Learner,
+    Stateful,
+    TrainingObserver,
+    TrainingSupervisor,
+    TransferablePolicy,
+)
+from robo_rl.protocols.sampling import Sampling
+from robo_rl.rollout.episode import Rollout
+from robo_rl.rollout.step_log import StepLog
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.training.actor_learner.process import LearnerProcess
+from robo_rl.training.delayed_rewards import EpisodeUnderWay
+from robo_rl.training.off_policy import StepLoop
+from robo_rl.training.step_sources import EnvironmentSteps, Explorer
+from robo_rl.types import Metrics, StateDict, Transition
+
+MOST_AHEAD = 100
+"""steps that the learner may be behind: 5 s at 20 Hz"""
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Connection of the acting half to a learner in another process."""
+
+    log: StepLog
+    process: LearnerProcess
+    most_ahead: int = MOST_AHEAD
+
+
+class RemoteLearner:
+    """The learner in another process: steps go to it through the log, its parameters come back."""
+
+    def __init__(self, learner: Learner, sampling: Sampling, apart: Apart) -> None:
+        """learner: one like that of the other process, whose policy acts; it learns nothing here."""
+        self.learner, self.policy, self.process = learner, transferable(learner), apart.process
+        self._spec, self._extras = learner.policy.environment_spec, sampling.extras
+        self.log, self._most_ahead = apart.log, apart.most_ahead
+        self.version = -1
+        """steps that were learnt from for the parameters that act"""
+        self.holds, self.held = 0, 0.0
+        """times that it was held for the learner, and for how long [s] in all, the start not counted"""
+
+    @property
+    def metrics(self) -> Metrics:
+        """Nothing: what the learner measures comes with its updates."""
+        return {}
+
+    def begin(self, episode: EpisodeUnderWay) -> None:
+        """Writes that an episode begins."""
+        assert isinstance(episode, Rollout)
+        self.log.begin(episode.observation, seed=episode.seed, instruction=episode.instruction)
+
+    def break_off(self) -> None:
+        """Nothing: the log shows where the next episode begins."""
+
+    def add(self, transition: Transition) -> None:
+        """Writes a step."""
+        self.log.step(replace(transition, columns=recorded(self._spec, self._extras, transition)))
+
+    def update(self, step: int) -> Metrics:
+        """Returns what the learner has measured since the last call, and how far behind it is."""
+        found = self.process.metrics()
+        return {} if not found else found | self._account(step)
+
+    def may_act(self, step: int, *, ahead: float = 1.0) -> bool:
+        """Listens to the learner; returns whether it is there and at most so far behind, as a share of what it may be."""
+        self.process.poll()
+        return self._is_near(step, ahead)
+
+    def wait(self, step: int) -> None:
+        """Waits until the learner is there, and near."""
+        has_begun, start = self.process.is_ready or self.process.restarts > 0, time.monotonic()
+        self.process.wait_until(partial(self._is_near, step, 0.5))
+        if has_begun:
+            self.holds += 1
+            self.held += time.monotonic() - start
+
+    def renew(self) -> None:
+        """Takes newer parameters over, if there are any."""
+        if (found := self.process.parameters()) is not None:
+            self.version, parameters = found
+            self.policy.load_parameters(parameters)
+
+    def _is_near(self, step: int, ahead: float) -> bool:
+        return self.process.is_ready and step - self.process.step <= int(self._most_ahead * ahead)
+
+    def _account(self, step: int) -> Metrics:
+        return {
+            "learner/version": float(self.version),
+            "learner/staleness": float(step - self.version),
+            "learner/behind": float(step - self.process.step),
+            "learner/restarts": float(self.process.restarts),
+            "learner/holds": float(self.holds),
+            "learner/held_s": self.held,
+        }
+
+
+class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
+    """Acts; a learner in another process learns from what was done (robo_rl.training.actor_learner.learning).
+
+    While there is no learner, or it is behind, nothing moves: an environment whose time goes on, which has a method `hold`, is
+    told to hold, and the episode ends there; others wait for the next step anyway.
+    """
+
+    def __init__(self, source: EnvironmentSteps, student: RemoteLearner, *, steps: int, stopwatch: Stopwatch) -> None:
+        super().__init__(source, student, steps=steps, stopwatch=stopwatch)
+        self.process = student.process
+        if self.step:
+            self.resumed = "warm"
+            self._count_again(0)
+
+    @property
+    def learner(self) -> Learner:
+        """The learner whose policy acts."""
+        return self.student.learner
+
+    @property
+    def is_in_real_time(self) -> bool:
+        """True if the environment's time goes on between two steps."""
+        return self.source.is_in_real_time
+
+    def may_begin(self) -> bool:
+        """Listens to the learner; returns whether an episode that begins now need not wait for it."""
+        return self.student.may_act(self.step)
+
+    def prepare(self, observer: TrainingObserver) -> None:
+        """Listens to the learner; holds while there is none, or while it is too far behind."""
+        may_finish = self.is_in_real_time and self.source.episode is not None
+        if not self.student.may_act(self.step, ahead=2.0 if may_finish else 1.0):
+            self.source.cut("learner_behind" if self.process.is_ready else "learner_lost", observer)
+            self.student.wait(self.step)
+        self.student.renew()
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Acts to the last step; whatever ends it, what goes on by itself is held then."""
+        try:
+            super().run(observer)
+        finally:
+            self.source.hold()
+
+    def save(self, step: int, parts: dict[str, StateDict]) -> None:
+        """Has the learner write a checkpoint, when it gets to that step; the loop does not wait for it."""
+        problem, self.process.problem = self.process.problem, ""
+        if problem:
+            raise OSError(problem)
+        self.process.ask(save=step, parts=parts)
+
+    def close(self) -> None:
+        """Ends the learner once it has learnt from every step and saved; raises RunError if it cannot."""
+        self.student.log.close()
+        self.process.finish(self.step)
+        self.student.renew()
+
+    def kill(self) -> None:
+        """Ends the learner at once; what it has not saved lies in the log."""
+        self.student.log.close()
+        self.process.kill()
+
+    def state_dict(self) -> StateDict:
+        """Returns what the acting half needs of a checkpoint; the learner adds its own."""
+        policy = self.policy
+        own = {"policy": policy.state_dict() if isinstance(policy, Stateful) else {}, "seconds": self.stopwatch.state_dict()}
+        return {"acting": {"step": self.step, **self.source.state_dict(), **own, "rollout": None}}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Goes on behind the last step of the log, with the rest as the checkpoint has it: warm."""
+        self.resumed = "warm"
+        if "acting" not in state:  # it was interrupted before the acting half was saved
+            return
+        acting = state["acting"]
+        behind = {"step": self.step, "episodes": max(acting["episodes"], self.source.episodes)}
+        self.source.load_state_dict(acting | behind, self.student)
+        self.stopwatch.load_state_dict(acting["seconds"])
+        if isinstance(self.policy, Stateful):
+            self.policy.load_state_dict(acting["policy"])
+        self._count_again(acting["step"])
+        self.process.ask(parts=self.state_dict())  # a checkpoint that the learner writes by itself has this count, too
+
+    def _count_again(self, step: int) -> None:
+        """Has the supervisor count what an earlier process did behind a step."""
+        if (supervisor := self.source.supervisor) is None:
+            return
+        for told in self.student.log.since(step):
+            if isinstance(told, Transition):
+                supervisor.count(told.source)
+            else:
+                supervisor.begin()
+
+
+def acting_training(  # noqa: PLR0913
+    environment: gymnasium.Env[Any, Any],
+    learner: Learner,
+    sampling: Sampling,
+    apart: Apart,
+    *,
+    steps: int,
+    seed: int,
+    supervisor: TrainingSupervisor | None = None,
+    recorder: EpisodeRecorder | None = None,
+    acts_at_once: bool = False,
+) -> ActingTraining:
+    """Return the acting half, behind the last step of its log; learner: see RemoteLearner."""
+    log, stopwatch, random_steps = apart.log, Stopwatch(), 0 if acts_at_once else sampling.learning_starts
+    explorer = Explorer(learner.policy, seed=seed, random_steps=random_steps, stopwatch=stopwatch, taken=log.steps)
+    source = EnvironmentSteps(environment, explorer, seed=seed, supervisor=supervisor, recorder=recorder, episodes=log.episodes)
+    return ActingTraining(source, RemoteLearner(learner, sampling, apart), steps=steps, stopwatch=stopwatch)
+
+
+def transferable(learner: Learner, *, fix: str = "set learner_process to off") -> TransferablePolicy:
+    """Returns a learner's policy, whose parameters can be sent; raises InvalidSetting if they cannot."""
+    if isinstance(learner.policy, TransferablePolicy):
+        return learner.policy
+    raise InvalidSetting(
+        f"The policy of {type(learner).__name__} cannot be sent to another process.",
+        got=type(learner.policy).__name__,
+        allowed="a policy with parameters and load_parameters, such as those of sac, rlpd and hil-serl",
+        fix=fix,
+    )

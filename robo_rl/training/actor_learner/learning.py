@@ -1,0 +1,114 @@
+"""The learner's half of a training: steps come from a log, in the order in which another process took them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import ClassVar, NoReturn
+
+from robo_rl.errors import RoboRLError
+from robo_rl.protocols.components import TrainingObserver
+from robo_rl.rollout.step_log import StepReader
+from robo_rl.runs.checkpoints import has_checkpoint, load_checkpoint
+from robo_rl.training.actor_learner.server import EVERY, Finished, LearnerServer
+from robo_rl.training.off_policy import OnlineTraining
+from robo_rl.training.replay_learning import ReplayLearner
+from robo_rl.training.step_sources import StepSink
+from robo_rl.types import Metrics, StateDict, Transition
+
+OWN = ("learner", "replay", "offline", "training")
+"""parts of a checkpoint that are the learner's"""
+IDLE = 0.005  # [s] between two looks at a log without news
+
+
+class LogSteps:
+    """Steps of another process, read from its log; waits for more at its end."""
+
+    replays = True
+    metrics: ClassVar[Metrics] = {}
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.episode: StepReader | None = None
+        """The log, opened behind the step that was restored."""
+        self._wait: Callable[[], None] | None = None
+
+    def open(self, steps: StepReader, wait: Callable[[], None]) -> None:
+        """Read from a log; wait: is called while it has nothing new."""
+        self.episode, self._wait = steps, wait
+
+    def step(self, sink: StepSink) -> Transition:
+        """Returns the next step, after telling of episodes that begin before it."""
+        assert self.episode is not None and self._wait is not None
+        while not isinstance(found := self.episode.following(), Transition):
+            if found is None:
+                self._wait()
+            else:
+                sink.begin(self.episode)
+        self.taken += 1
+        return found
+
+    def report(self, observer: TrainingObserver) -> bool:
+        """Episodes are the acting process's."""
+        return False
+
+    def state_dict(self) -> StateDict:
+        """Returns nothing: the log is on disk."""
+        return {}
+
+    def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
+        """Goes on behind a step."""
+        self.taken = state["step"]
+        return "exact"
+
+
+class LearningTraining(OnlineTraining[LogSteps]):
+    """Remembers and learns what a training in one process would from the same steps, bit for bit, also if killed meanwhile."""
+
+    def __init__(self, student: ReplayLearner, *, steps: int) -> None:
+        super().__init__(LogSteps(), student, steps=steps)
+        self.told: dict[str, StateDict] = {}
+        """Parts of a checkpoint that are the acting process's, as it last sent them."""
+
+    def learn_from(self, steps: StepReader, server: LearnerServer) -> NoReturn:
+        """Learns; raises Finished once the acting process says that there is nothing more, or is gone."""
+        self.source.open(steps, lambda: server.serve(self.step, self, IDLE))
+        server.publish(self.step, self.policy)
+        server.serve(self.step, self)  # what was asked for before the first step
+        self.run(server)  # type: ignore[arg-type]
+        while True:
+            server.serve(self.step, self, IDLE)
+
+    def load_from(self, parts: dict[str, StateDict], steps: StepReader) -> None:
+        """Restores a checkpoint, exactly; `steps` goes on behind its last one, and has what waits for its reward."""
+        self.source.episode = steps
+        self.told = {name: part for name, part in parts.items() if name not in OWN}
+        self.load_state_dict({name: parts[name] for name in OWN})
+
+
+def learn(
+    training: LearningTraining,
+    connection: Connection,
+    checkpoints: Path,
+    steps_from: Callable[[int], StepReader],
+    *,
+    every: int = EVERY,
+) -> int:
+    """Goes on from the newest checkpoint and learns from the log to its end; returns the exit status of the process.
+
+    steps_from: returns the log from behind a step on. every: steps between two versions of the parameters.
+    """
+    checkpoint = load_checkpoint(checkpoints) if has_checkpoint(checkpoints) else None
+    steps = steps_from(0 if checkpoint is None else checkpoint.step)
+    server = LearnerServer(connection, checkpoints, steps.forget, every=every)
+    try:
+        if checkpoint is not None:
+            training.load_from(checkpoint.parts, steps)
+        training.learn_from(steps, server)
+    except Finished:
+        return 0
+    except RoboRLError as error:
+        server.fail(error)
+        return 1
+    return 0

@@ -1,0 +1,121 @@
+"""Learner's end of the socket: serves requests of the acting process, sends parameters, writes checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Protocol
+
+from robo_rl.protocols.components import Policy, TransferablePolicy
+from robo_rl.runs.checkpoints import Checkpoint, checkpoint_steps, packed, save_checkpoint, unpacked
+from robo_rl.types import Metrics, StateDict
+
+BEAT = 0.5  # [s] between two messages without news
+EVERY = 10  # steps learnt from between two versions of the parameters: 50 in HIL-SERL, whose updates are not bound to steps
+
+
+class SavedTraining(Protocol):
+    """Training that a checkpoint is made of."""
+
+    told: dict[str, StateDict]
+    """Parts of a checkpoint that are the acting process's."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that learns."""
+
+    def state_dict(self) -> StateDict:
+        """Return the learner's own parts."""
+
+
+class Finished(Exception):
+    """The acting process needs this learner no more."""
+
+
+class LearnerServer:
+    """Observes a training that learns from a log (robo_rl.protocols.components.TrainingObserver)."""
+
+    def __init__(self, connection: Connection, checkpoints: Path, forget: Callable[[int], None], *, every: int = EVERY) -> None:
+        """forget: called with the first step that is still needed, whichever checkpoint a learner goes on from."""
+        self._connection, self._checkpoints, self._forget, self._every = connection, checkpoints, forget, every
+        self._asked: StateDict = {}
+        self._metrics: Metrics = {}
+        self._sent = self._published = -1.0
+        self._saved = -1
+
+    def on_episode(self, step: int, **outcome: object) -> None:
+        """Episodes are the acting process's."""
+
+    def on_metrics(self, step: int, metrics: Metrics) -> None:
+        """Keep the learner's metrics for the next message."""
+        self._metrics |= metrics
+
+    def on_step(self, step: int, training: SavedTraining) -> None:
+        """Serve requests after a step that was learnt from, and publish if that is due."""
+        self.serve(step, training)
+        if step - self._published >= self._every or self._metrics:
+            self.publish(step, training.policy)
+
+    def serve(self, step: int, training: SavedTraining, timeout: float = 0.0) -> None:
+        """Take requests, do those that are due; beat. Raises Finished at the end, or if the acting process is gone."""
+        try:
+            while self._connection.poll(timeout):
+                self._asked |= unpacked(self._connection.recv_bytes())
+                timeout = 0.0
+        except (EOFError, OSError):  # killed: what it had written is learnt from by the next one
+            self._write(step, training, self._asked.pop("parts", {}))
+            raise Finished from None
+        if self._asked.get("save", step + 1) <= step:
+            self._save(step, training)
+        if self._asked.get("finish", step + 1) <= step:
+            if self._saved != step:
+                self._save(step, training)
+            raise Finished
+        if time.monotonic() - self._sent > BEAT:
+            self._report(step)
+
+    def publish(self, step: int, policy: Policy) -> None:
+        """Send the parameters."""
+        assert isinstance(policy, TransferablePolicy)
+        self._published = step
+        self._report(step, parameters=policy.parameters())
+
+    def notify_slow(self, step: int) -> None:
+        """Send that something slow follows."""
+        self._report(step, is_slow=True)
+
+    def fail(self, error: Exception) -> None:
+        """Send the reason why the learner cannot go on."""
+        self._send({"error": str(error) or type(error).__name__})
+
+    def _save(self, step: int, training: SavedTraining) -> None:
+        self.notify_slow(step)
+        problem = self._write(step, training, self._asked.pop("parts", {}))
+        self._asked.pop("save", None)
+        policy = training.policy
+        assert isinstance(policy, TransferablePolicy)
+        self._report(step, problem=problem, parameters=policy.parameters())
+
+    def _write(self, step: int, training: SavedTraining, parts: StateDict) -> str:
+        """Return the reason why the checkpoint could not be written, "" if it was."""
+        try:
+            save_checkpoint(self._checkpoints, Checkpoint(step, training.state_dict() | training.told | parts))
+        except OSError as error:
+            return str(error)
+        training.told |= parts
+        self._saved = step
+        self._forget(min(checkpoint_steps(self._checkpoints)))
+        return ""
+
+    def _report(self, step: int, **what: object) -> None:
+        self._send({"step": step, "metrics": self._metrics, **what})
+        self._metrics = {}
+
+    def _send(self, message: StateDict) -> None:
+        self._sent = time.monotonic()
+        try:
+            self._connection.send_bytes(packed(message))
+        except OSError:
+            raise Finished from None

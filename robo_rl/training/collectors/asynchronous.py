@@ -1,0 +1,215 @@
+"""Off-policy training whose steps come from other processes: each acts on its own, the learner learns from what has come.
+
+Segments are learnt from step by step in the order in which they came, with as many updates for each as in one process.
+They are on disk before that, so that the learner's state follows from its checkpoint and the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from robo_rl.errors import require_allowed
+from robo_rl.protocols.components import TrainingObserver, TransferablePolicy
+from robo_rl.runs.checkpoints import Checkpoint, checkpoint_steps, save_checkpoint
+from robo_rl.training.actor_learner.acting import transferable
+from robo_rl.training.collectors.crew import Crew
+from robo_rl.training.collectors.segment_log import SegmentLog
+from robo_rl.training.collectors.segments import Segment
+from robo_rl.training.off_policy import OnlineTraining
+from robo_rl.training.replay_learning import ReplayLearner
+from robo_rl.training.step_sources import StepSink
+from robo_rl.types import Metrics, StateDict, Transition
+
+TICK = 0.5  # [s] between two looks for collectors that hang
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Steps that collectors may run ahead of the learner."""
+
+    segment: int = 32
+    """Most steps that are sent at once."""
+    requests: int = 2
+    """Open requests to a collector, so that it need not wait for the next one."""
+    every: int = 10
+    """Steps that are learnt from between two versions of the parameters, as between two processes at a robot."""
+    most_stale: int = 0
+    """Steps that may be learnt from between the parameters that chose an action, and learning from it, `every` not
+    counted; 0 for two segments for each request that may be open."""
+
+    def __post_init__(self) -> None:
+        positive = ("segment", "requests", "every")
+        require_allowed(self, {name: (getattr(self, name) >= 1, "1 or more") for name in positive})
+        least = 2 * self.segment
+        require_allowed(self, {"most_stale": (self.most_stale == 0 or self.most_stale >= least, f"{least} or more, or 0")})
+
+    def ahead(self, collectors: int) -> int:
+        """Returns how many steps may be asked for and not learnt from yet, and how old the oldest open request may be."""
+        return (self.most_stale or 2 * self.segment * self.requests * collectors) // 2
+
+
+class CollectedSteps:
+    """Steps of collectors, segment by segment in the order in which they came, with parameters of bounded age.
+
+    A request says with which parameters a segment is to be acted. None is sent while `Pace.ahead` steps are not learnt from,
+    nor while an open one is older than that: the fast wait for the slow (Ho et al. 2013, "More Effective Distributed ML via a
+    Stale Synchronous Parallel Parameter Server"). Hence parameters are never older than Pace.most_stale + Pace.every.
+    """
+
+    replays = True
+    episode = None
+
+    def __init__(
+        self, policy: TransferablePolicy, crew: Crew, log: SegmentLog, *, steps: int, learning_starts: int, pace: Pace
+    ) -> None:
+        self.crew = crew
+        self.taken, self.episodes = 0, 0
+        self._policy, self._log, self._pace = policy, log, pace
+        self._total, self._random_until = steps, learning_starts
+        self._asked = [deque[int]() for _ in range(crew.count)]  # steps of each open request
+        self._waiting: deque[Segment] = deque()
+        self._steps: deque[Transition] = deque()  # of the segment that is being learnt from
+        self._segment: Segment | None = None
+        self._running = -1  # birth of the collector whose episode is being learnt from
+        self.stalest = 0
+        """Most steps so far that parameters were old when what they chose was learnt from."""
+
+    def step(self, sink: StepSink) -> Transition:
+        """Takes in what has come, asks for more if it may, and waits for it if there is nothing to learn from."""
+        self._hear(0.0)
+        self._ask()
+        while not self._steps:
+            if self._waiting:
+                self._open(self._waiting.popleft(), sink)
+            else:
+                self._hear(TICK)
+                self._ask()
+        self.taken += 1
+        self.stalest = max(self.stalest, self._staleness)
+        return self._steps.popleft()
+
+    def report(self, observer: TrainingObserver) -> bool:
+        """Report the episode that ended with the newest step, as its collector sent it."""
+        if self._steps or self._segment is None or (end := self._segment.end) is None:
+            return False
+        self.episodes += 1
+        observer.on_episode(self.taken, **{name: value for name, value in end.items() if name != "terminated"})
+        return True
+
+    @property
+    def metrics(self) -> Metrics:
+        """Age of the parameters, and length of the queue."""
+        return {
+            "collect/collectors": float(self.crew.count),
+            "collect/staleness": float(self._staleness),
+            "collect/stalest": float(self.stalest),
+            "collect/waiting": float(len(self._steps) + sum(map(len, self._waiting))),
+            "collect/lost": float(self.crew.losses),
+        }
+
+    @property
+    def _staleness(self) -> int:
+        return 0 if self._segment is None else self.taken - 1 - self._segment.version
+
+    def _hear(self, timeout: float) -> None:
+        """Writes what has come to the log; waits at most so long [s] for the first."""
+        while (reply := self.crew.next(timeout)) is not None:
+            timeout = 0.0
+            if reply.content is None:
+                self._asked[reply.place].clear()
+                continue
+            segment = Segment(reply.content)
+            self._log.add(reply.raw, len(segment))
+            self._asked[reply.place].popleft()
+            self._waiting.append(segment)
+
+    @property
+    def _ahead(self) -> int:
+        """Steps that were asked for and are not learnt from yet."""
+        return sum(map(sum, self._asked)) + len(self._steps) + sum(map(len, self._waiting))
+
+    def _ask(self) -> None:
+        """Asks those that have the fewest open requests, as long as that is allowed."""
+        crew, limit = self.crew, self._pace.ahead(self.crew.count)
+        while crew.oldest is None or self.taken - crew.oldest <= limit:
+            index, ahead = min(range(crew.count), key=crew.open), self._ahead
+            steps = min(self._pace.segment, self._total - self.taken - ahead)
+            if crew.open(index) >= self._pace.requests or steps < 1 or ahead + steps > limit:
+                return
+            self._publish()
+            crew.ask(index, {"steps": steps, "is_random": self.taken + ahead < self._random_until})
+            self._asked[index].append(steps)
+
+    def _publish(self) -> None:
+        if self.crew.version < 0 or self.taken - self.crew.version >= self._pace.every:
+            self.crew.publish(self.taken, self._policy.parameters())
+
+    def _open(self, segment: Segment, sink: StepSink) -> None:
+        """Begins to learn from a segment."""
+        if segment.begins or segment.birth != self._running:
+            sink.begin(segment)  # type: ignore[arg-type]  # rewards of models, which ask for more, do not go with collectors
+        self._segment, self._running = segment, segment.birth
+        self._steps.extend(segment.transitions())
+
+    def state_dict(self) -> StateDict:
+        """Returns counters; what is not learnt from yet lies in the log."""
+        return {"episodes": self.episodes, "births": self.crew.births, "running": self._running, "stalest": self.stalest}
+
+    def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
+        """Restores the counters; `go_on` follows."""
+        self.taken, self.episodes = int(state["step"]), int(state["episodes"])
+        self._running, self.stalest, self.crew.births = int(state["running"]), int(state["stalest"]), int(state["births"])
+        return "warm"
+
+    def go_on(self) -> bool:
+        """Takes in what the log has behind the present step; returns False if there was never a step."""
+        for before, segment in self._log.since(self.taken):
+            self.crew.births = max(self.crew.births, segment.birth + 1)
+            if before < self.taken:
+                self._segment = segment
+                self._steps.extend([*segment.transitions()][self.taken - before :])
+            else:
+                self._waiting.append(segment)
+        return bool(self.taken or self._waiting)
+
+
+class AsynchronousTraining(OnlineTraining[CollectedSteps]):
+    """Remembers and learns what a training in one process would from the same steps; collectors act."""
+
+    def __init__(
+        self,
+        student: ReplayLearner,
+        crew: Crew,
+        log: SegmentLog,
+        checkpoints: Path,
+        *,
+        steps: int,
+        pace: Pace = Pace(),
+    ) -> None:
+        policy, starts = transferable(student.learner, fix="leave --collectors out"), student.sampling.learning_starts
+        source = CollectedSteps(policy, crew, log, steps=steps, learning_starts=starts, pace=pace)
+        super().__init__(source, student, steps=steps)
+        self.crew, self._log, self._checkpoints = crew, log, checkpoints
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Trains from the present step to the last."""
+        try:
+            super().run(observer)
+        finally:
+            self._log.close()
+
+    def save(self, step: int, parts: dict[str, StateDict]) -> None:
+        """Writes a checkpoint, and removes what the log has from before the oldest that is kept."""
+        save_checkpoint(self._checkpoints, Checkpoint(step, parts))
+        self._log.forget(min(checkpoint_steps(self._checkpoints)))
+
+    def go_on(self, state: StateDict | None) -> None:
+        """Restores what a checkpoint holds, if there is one, and takes in what the log has behind it.
+
+        Collectors begin new episodes: warm, if there is anything to go on from.
+        """
+        if state is not None:
+            self.load_state_dict(state)
+        self.resumed = "warm" if self.source.go_on() else None

@@ -1,0 +1,208 @@
+"""A part of the environments of an on-policy training, acted in for a whole rollout at a time.
+
+T steps, N environments of the training, n of one collector; `first` is the place of its first one among the N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from robo_rl.protocols.components import Stateful, TransferablePolicy
+from robo_rl.training.collectors.crew import Collector
+from robo_rl.training.on_policy import Environments, OnPolicyLearner, RunningEpisodes, VectorStep
+from robo_rl.training.step_sources import episode_seed
+from robo_rl.types import Array, StateDict
+
+BLOCK = 16  # rows that a policy sees at once
+COLUMNS = ("actions", "rewards", "terminated", "truncated")
+
+
+@dataclass(frozen=True)
+class CollectedRollout:
+    """T steps of N environments."""
+
+    observations: Mapping[str, Array]
+    """name -> (T+1, N, ...); where an episode ended, the next one's first"""
+    actions: Array
+    """(T, N, ...) as the policy drew them"""
+    rewards: npt.NDArray[Any]
+    """(T, N)"""
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    final_observations: Mapping[str, Array]
+    """name -> (K, ...): the last ones of the K episodes that were cut, step by step in the order of the environments; empty
+    for none"""
+    begins: bool
+    """whether all environments begin an episode with it"""
+
+    def steps(self) -> Iterator[VectorStep]:
+        """Yields the steps as a training in one process would have yielded them."""
+        done = 0
+        for step in range(len(self.rewards)):
+            cut = int(np.count_nonzero(self.truncated[step] & ~self.terminated[step]))
+            finals = {name: values[done : done + cut] for name, values in self.final_observations.items()} if cut else {}
+            done += cut
+            observations = {name: values[step + 1] for name, values in self.observations.items()}
+            yield VectorStep(observations, self.rewards[step], self.terminated[step], self.truncated[step], finals)
+
+    @classmethod
+    def of(cls, parts: Sequence[StateDict]) -> CollectedRollout:
+        """Joins the parts of all collectors, in the order of their environments."""
+        joined = {name: np.concatenate([part[name] for part in parts], axis=1) for name in COLUMNS}
+        names = parts[0]["observations"]
+        observations = {name: np.concatenate([part["observations"][name] for part in parts], axis=1) for name in names}
+        return cls(observations, **joined, final_observations=_finals(parts), begins=all(part["begins"] for part in parts))
+
+
+def _finals(parts: Sequence[StateDict]) -> dict[str, Array]:
+    cuts = [part["truncated"] & ~part["terminated"] for part in parts]
+    numbers = np.cumsum(np.concatenate(cuts, axis=1)).reshape(len(cuts[0]), -1) - 1
+    ends = np.cumsum([cut.shape[1] for cut in cuts])
+    owned = [numbers[:, end - cut.shape[1] : end][cut] for cut, end in zip(cuts, ends, strict=True)]
+    order = np.argsort(np.concatenate(owned))
+    if not len(order):
+        return {}
+    return {name: np.concatenate([part["finals"][name] for part in parts])[order] for name in parts[0]["finals"]}
+
+
+class VectorPolicy(TransferablePolicy, Protocol):
+    """Acts in many environments at once."""
+
+    def draw(self, observations: Mapping[str, Array], generators: Mapping[int, np.random.Generator]) -> Array:
+        """Return actions of the rows of observations that have a generator, as drawn with it.
+
+        No action depends on the observations in other rows.
+        """
+
+    def executed(self, actions: Array) -> Array:
+        """Returns drawn actions as the environments accept them."""
+
+
+@runtime_checkable
+class CollectedLearner(OnPolicyLearner, Protocol):
+    """An on-policy learner that learns from what others did with its parameters."""
+
+    @property
+    def policy(self) -> VectorPolicy:
+        """The policy being trained."""
+
+    def take_in(self, rollout: CollectedRollout) -> None:
+        """Takes in a whole rollout that was acted in with the policy as it is now; `update` learns from it."""
+
+
+class RolloutCollector(Collector):
+    """Acts in n of the environments of a training."""
+
+    def __init__(self, environments: Environments, policy: VectorPolicy, *, seed: int, first: int) -> None:
+        self._environments, self._policy, self._seed, self._first = environments, policy, seed, first
+        self._episodes = RunningEpisodes(environments.num_envs)
+        self._newest: Mapping[str, Array] | None = None  # None: no episode was begun
+
+    @override
+    def load_parameters(self, parameters: StateDict) -> None:
+        self._policy.load_parameters(parameters)
+
+    @override
+    def handle(self, request: StateDict) -> StateDict:
+        """Collects a rollout, or saves or restores the environments."""
+        return {"rollout": self._rollout, "save": self._save, "restore": self._restore}[request["do"]](request)
+
+    def _rollout(self, request: StateDict) -> StateDict:
+        """Random numbers follow from seed, step and environment alone: collected again after a loss, they are the same."""
+        begins = self._newest is None
+        if self._newest is None:
+            self._newest = self._begun(request["step"])
+        count = self._environments.num_envs
+        places = range(self._first, self._first + count)
+        generators = [np.random.default_rng([self._seed, request["step"], place]) for place in places]
+        told = _Told()
+        told.observations.append(self._newest)
+        for step in range(request["steps"]):
+            actions = drawn(self._policy, self._newest, generators, self._first)
+            outcome = self._environments.step(self._policy.executed(actions))
+            self._newest = outcome[0]
+            told.add(actions, outcome)
+            self._episodes.add(outcome[1], outcome[4])
+            for index in np.flatnonzero(outcome[2] | outcome[3]):
+                self._episodes.finish(int(index), bool(outcome[2][index]), outcome[4]["final_info"], step, told)
+        return told.packed() | {"begins": begins}
+
+    def _begun(self, step: int) -> Mapping[str, Array]:
+        seeds = [episode_seed(self._seed, step + self._first + index) for index in range(self._environments.num_envs)]
+        self._episodes.restart()
+        observations: Mapping[str, Array] = self._environments.reset(seed=seeds)[0]  # type: ignore[arg-type]
+        return observations
+
+    def _save(self, request: StateDict) -> StateDict:
+        """Returns the state of the environments; None if they have none to be restored from."""
+        if not isinstance(self._environments, Stateful) or self._newest is None:
+            return {"state": None}
+        own = {"episodes": self._episodes.state_dict(), "newest": dict(self._newest)}
+        return {"state": own | {"environments": self._environments.state_dict()}}
+
+    def _restore(self, request: StateDict) -> StateDict:
+        state = request["state"]
+        assert isinstance(self._environments, Stateful)
+        self._environments.load_state_dict(state["environments"])
+        self._episodes.load_state_dict(state["episodes"])
+        self._newest = state["newest"]
+        return {}
+
+
+def drawn(
+    policy: VectorPolicy, observations: Mapping[str, Array], generators: Sequence[np.random.Generator], first: int
+) -> Array:
+    """Return actions (n, ...) as drawn in environments from number `first` on, each with a generator of its own.
+
+    Every row has a fixed place in a block of BLOCK rows, because a product of matrices of another shape rounds otherwise. So no
+    bit depends on how the environments are shared out, if nothing but vectors is read.
+    """
+    numbers = np.arange(first, first + len(generators))
+    found = []
+    for block in np.unique(numbers // BLOCK):
+        own = np.flatnonzero(numbers // BLOCK == block)
+        places = numbers[own] % BLOCK
+        rows = {name: np.zeros((BLOCK, *values.shape[1:]), values.dtype) for name, values in observations.items()}
+        for name, values in observations.items():
+            rows[name][places] = values[own]
+        found.append(policy.draw(rows, {int(place): generators[int(row)] for place, row in zip(places, own, strict=True)}))
+    return np.concatenate(found)
+
+
+class _Told:
+    """Outcome of the steps so far; also observes the episodes that end."""
+
+    def __init__(self) -> None:
+        self.observations: list[Mapping[str, Array]] = []
+        self._columns: dict[str, list[Array]] = {name: [] for name in COLUMNS}
+        self._finals: list[Mapping[str, Array]] = []
+        self._episodes: list[StateDict] = []
+
+    def add(self, actions: Array, outcome: tuple[Any, ...]) -> None:
+        observations, rewards, terminated, truncated, infos = outcome
+        for column, values in zip(self._columns.values(), (actions, rewards, terminated, truncated), strict=True):
+            column.append(np.array(values))
+        self.observations.append(observations)
+        self._finals += [infos["final_obs"][index] for index in np.flatnonzero(truncated & ~terminated)]
+
+    def on_episode(self, step: int, **outcome: Any) -> None:
+        self._episodes.append({"step": step, **outcome})
+
+    def on_metrics(self, step: int, metrics: Any) -> None: ...
+
+    def on_step(self, step: int, training: Any) -> None: ...
+
+    def packed(self) -> StateDict:
+        first = self.observations[0]
+        observed = {name: np.stack([each[name] for each in self.observations]) for name in first}
+        finals = {
+            name: np.stack([final[name] for final in self._finals]) if self._finals else observed[name][0, :0] for name in first
+        }
+        columns = {name: np.stack(values) for name, values in self._columns.items()}
+        return {"observations": observed, **columns, "finals": finals, "episodes": self._episodes}

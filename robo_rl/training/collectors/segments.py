@@ -1,0 +1,159 @@
+"""Some steps of an episode at a time, of one environment: what off-policy learners are sent. T steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from typing_extensions import override
+
+from robo_rl.extras import Extra, recorded
+from robo_rl.protocols.components import Policy, TransferablePolicy
+from robo_rl.rollout.episode import RandomPolicy, Rollout
+from robo_rl.spec.environment import Observation
+from robo_rl.training.collectors.crew import Collector
+from robo_rl.training.step_sources import episode_seed
+from robo_rl.types import ActionSource, StateDict, Transition
+
+EPISODES = 10**6  # more than one collector ever begins: the seeds of the next one follow
+
+
+class SegmentCollector(Collector):
+    """Acts in one environment, episode after episode."""
+
+    def __init__(
+        self,
+        environment: gymnasium.Env[Any, Any],
+        policy: TransferablePolicy,
+        *,
+        seed: int,
+        birth: int,
+        extras: Sequence[Extra] = (),
+    ) -> None:
+        """birth: a number that no other collector of the training has, from which the seeds of its episodes follow.
+
+        extras: of the learner's `sampling`; what they record of each step is sent with it.
+        """
+        self._extras = extras
+        self._environment, self._policy, self._seed, self._birth = environment, policy, seed, birth
+        self._random = RandomPolicy(policy.environment_spec, episode_seed(seed + 2, birth))  # no seed of an environment
+        self._rollout: Rollout | None = None
+        self._return, self._episodes = 0.0, 0
+        self._acts_at_random = True
+
+    @override
+    def load_parameters(self, parameters: StateDict) -> None:
+        """Also in the middle of an episode."""
+        self._policy.load_parameters(parameters)
+
+    @override
+    def handle(self, request: StateDict) -> StateDict:
+        """Take so many steps, or fewer if an episode ends before, and return them."""
+        self._acts_at_random = request["is_random"]
+        begins = self._rollout is None
+        if self._rollout is None:
+            seed = episode_seed(self._seed, self._birth * EPISODES + self._episodes)
+            self._rollout, self._return = Rollout(self._environment, _Acting(self), seed=seed), 0.0
+            self._episodes += 1
+        steps: list[Transition] = []
+        while len(steps) < request["steps"] and not self._rollout.done:
+            steps.append(self._rollout.step())
+        self._return += sum(step.reward for step in steps)
+        columns = [recorded(self._policy.environment_spec, self._extras, step) for step in steps]
+        told = _told(steps) | {"columns": {name: np.stack([each[name] for each in columns]) for name in columns[0]}}
+        return told | {"version": request["version"], "birth": self._birth, "begins": begins, "end": self._end()}
+
+    def _end(self) -> StateDict | None:
+        """Returns how the episode ended; None while it goes on."""
+        rollout = self._rollout
+        if rollout is None or not rollout.done:
+            return None
+        self._rollout = None
+        told = {"length": len(rollout), "success": rollout.success, "stop_reason": rollout.stop_reason}
+        return {"episode_return": self._return, "terminated": rollout.terminated, **told}
+
+    @property
+    def acting(self) -> Policy:
+        """Policy that acts now."""
+        return self._random if self._acts_at_random else self._policy
+
+
+class _Acting:
+    """Acts as the last request of the collector says."""
+
+    def __init__(self, collector: SegmentCollector) -> None:
+        self._collector = collector
+        self.environment_spec = collector.acting.environment_spec
+
+    def reset(self) -> None:
+        self._collector.acting.reset()
+
+    def act(self, observation: Any, *, deterministic: bool = False) -> Any:
+        return self._collector.acting.act(observation, deterministic=deterministic)
+
+
+def _told(steps: list[Transition]) -> StateDict:
+    first = steps[0].observation
+    seen = [first, *(step.next_observation for step in steps)]
+    return {
+        "observations": {name: np.stack([each[name] for each in seen]) for name in first},
+        "actions": np.stack([step.action for step in steps]),
+        "rewards": np.asarray([step.reward for step in steps], np.float64),
+    }
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Steps of one episode, as they were sent."""
+
+    content: StateDict
+
+    def __len__(self) -> int:
+        return len(self.content["rewards"])
+
+    @property
+    def version(self) -> int:
+        """Of the parameters that acted: the steps that were learnt from for them."""
+        return int(self.content["version"])
+
+    @property
+    def birth(self) -> int:
+        """Of its collector."""
+        return int(self.content["birth"])
+
+    @property
+    def observation(self) -> Observation:
+        """The first observation."""
+        return {name: values[0] for name, values in self.content["observations"].items()}
+
+    @property
+    def begins(self) -> bool:
+        """True if an episode begins with it."""
+        return bool(self.content["begins"])
+
+    @property
+    def end(self) -> StateDict | None:
+        """Return, length, success and stop reason of the episode that ends with it, and whether it terminated."""
+        end: StateDict | None = self.content["end"]
+        return end
+
+    def transitions(self) -> Iterator[Transition]:
+        """Yields the steps."""
+        observations, actions = self.content["observations"], self.content["actions"]
+        for step, reward in enumerate(self.content["rewards"]):
+            end = self.end if step == len(self) - 1 else None
+            yield Transition(
+                observation={name: values[step] for name, values in observations.items()},
+                action=actions[step],
+                reward=float(reward),
+                next_observation={name: values[step + 1] for name, values in observations.items()},
+                terminated=end is not None and end["terminated"],
+                truncated=end is not None and not end["terminated"],
+                policy_action=actions[step],
+                source=ActionSource.POLICY,
+                info={} if end is None else {"stop_reason": end["stop_reason"]},
+                columns={name: values[step] for name, values in self.content["columns"].items()},
+            )

@@ -1,0 +1,131 @@
+"""Steps that wait for their rewards before they enter a replay memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.rewards import DelayedRewards, Relabelling
+from robo_rl.protocols.sampling import Sampling, StepMemory
+from robo_rl.spec.environment import Observation
+from robo_rl.types import StateDict, Transition
+
+
+def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelling | None:
+    """Returns the rewards where they have to be relabelled, with room for what such a replay memory holds; else None.
+
+    Raises InvalidSetting where a batch would not be of single steps.
+    """
+    relabels = None if rewards is None else rewards.relabelling
+    if relabels is None:
+        return None
+    usual = {"n_step": 1, "offline_fraction": 0.0, "extras": "none that follow from rewards"}
+    if others := unlike_single_steps(sampling):
+        raise InvalidSetting(
+            "A reward that changes as it is learned is given to single steps of the environment, when they are sampled.",
+            got=", ".join(f"{name} {getattr(sampling, name)}" for name in others),
+            allowed=", ".join(f"{name} {usual[name]}" for name in others),
+            fix="use sac with learner.n_step 1",
+        )
+    relabels.reserve(sampling.replay_capacity)
+    return relabels
+
+
+def unlike_single_steps(sampling: Sampling) -> list[str]:
+    """Return the settings with which a batch is not of single steps of the environment, whose rewards can be replaced."""
+    extras_follow = any(extra.uses_rewards for extra in sampling.extras)
+    unlike = {"n_step": sampling.n_step != 1, "offline_fraction": sampling.offline_fraction > 0, "extras": extras_follow}
+    return [name for name, is_unlike in unlike.items() if is_unlike]
+
+
+def require_unchanging(rewards: DelayedRewards) -> None:
+    """Raises InvalidSetting for rewards that only a loop that relabels what it samples can learn from."""
+    if rewards.relabelling is not None:
+        raise InvalidSetting(
+            "A reward that changes as it is learned cannot be given once and for all.",
+            got=type(rewards.relabelling).__name__,
+            allowed="a learner that keeps single steps and has them relabelled: sac",
+            fix="set algorithm to sac, or choose a reward that does not change",
+        )
+
+
+class EpisodeUnderWay(Protocol):
+    """Running episode as rewards see it: a Rollout, or the known part of one in another process."""
+
+    @property
+    def observation(self) -> Observation:
+        """The newest observation."""
+
+    @property
+    def instruction(self) -> str | None:
+        """The task of this episode in words, where there are any."""
+
+    def newest(self, count: int) -> list[Transition]:
+        """Returns the last `count` steps."""
+
+
+class WaitingSteps:
+    """Steps of the running episode that wait until a model has seen enough of them, or the episode is over.
+
+    They enter the replay in their order, with the model's rewards in the place of the environment's; what the model sees as the
+    end of the task is one. Where the model gave no reward the replay is cut, so that neither a transition nor a sum of rewards
+    holds one that is missing.
+    """
+
+    def __init__(self, replay: StepMemory, rewards: DelayedRewards) -> None:
+        self.rewards = rewards
+        self._replay = replay
+        self._steps: list[Transition] = []
+
+    def __len__(self) -> int:
+        """Number of steps that wait."""
+        return len(self._steps)
+
+    def begin(self, rollout: EpisodeUnderWay) -> None:
+        """A new episode begins."""
+        self._replay.cut()
+        self.rewards.begin(0, rollout.observation, rollout.instruction)
+
+    def add(self, transition: Transition) -> None:
+        """Takes a step in; may bring it, and those before it, into the replay."""
+        self.rewards.add(
+            0,
+            transition.next_observation,
+            action=transition.action,
+            reward=transition.reward,
+            terminated=transition.terminated,
+            truncated=transition.truncated,
+        )
+        self._steps.append(transition)
+        if self.rewards.is_due or transition.terminated or transition.truncated:
+            self._enter()
+
+    def cut(self) -> None:
+        """The running episode ends without another step."""
+        self._enter()
+        self._replay.cut()
+
+    def _enter(self) -> None:
+        found = self.rewards.score()
+        scored = zip(self._steps, found.labels.values, found.labels.valid, found.ends, strict=True)
+        for transition, value, is_valid, ends in scored:
+            if not is_valid:
+                self._replay.cut()
+                continue
+            if not self._replay.is_running:  # at its first step, and behind one whose reward is missing
+                self._replay.begin(transition.observation)
+            step = replace(transition, reward=float(value))
+            self._replay.add(replace(step, terminated=True, truncated=False) if ends else step)
+        self._steps = []
+
+    def state_dict(self) -> StateDict:
+        """Returns how many steps wait, and the rewards' state; the steps themselves are the newest of the rollout."""
+        return {"steps": len(self._steps), "rewards": self.rewards.state_dict()}
+
+    def load_state_dict(self, state: StateDict, rollout: EpisodeUnderWay | None) -> None:
+        """Restores what waited, of a rollout that was replayed exactly; without one what waited is forgotten."""
+        self.rewards.load_state_dict(state["rewards"])
+        self._steps = [] if rollout is None else rollout.newest(int(state["steps"]))
+        if rollout is None:
+            self.rewards.restart()

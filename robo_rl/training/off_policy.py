@@ -1,0 +1,222 @@
+"""The training loops: act and learn step by step, or learn from recorded episodes alone.
+
+Both are `Stateful`: restored in a fresh process they go on bit for bit, because every episode is determined by its seed and
+its actions, and every generator is part of the state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+import gymnasium
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.components import EpisodeRecorder, Learner, Policy, TrainingObserver, TrainingSupervisor
+from robo_rl.protocols.rewards import DelayedRewards
+from robo_rl.protocols.sampling import Sampling
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.training.replay_learning import ReplayLearner, recorded_replay
+from robo_rl.training.step_sources import EnvironmentSteps, Explorer, StepSink, StepSource
+from robo_rl.types import Episode, Metrics, StateDict, Transition
+
+
+class StepLearner(StepSink, Protocol):
+    """Takes in steps and learns from them."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy being trained."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """Scalars that are reported at the end of each episode."""
+
+    def add(self, transition: Transition) -> None:
+        """Take in a step."""
+
+    def update(self, step: int) -> Metrics:
+        """Learn after step `step`; return metrics, empty if none are due."""
+
+
+Source_co = TypeVar("Source_co", bound=StepSource, covariant=True)
+Student_co = TypeVar("Student_co", bound=StepLearner, covariant=True)
+
+
+class StepLoop(ABC, Generic[Source_co, Student_co]):
+    """Takes steps from a source and gives them to a learner, until `steps` are taken."""
+
+    def __init__(self, source: Source_co, student: Student_co, *, steps: int, stopwatch: Stopwatch) -> None:
+        self.source, self.student = source, student
+        self.steps, self.stopwatch = steps, stopwatch
+        self.resumed: str | None = None
+        """"exact" or "warm" after `load_state_dict`."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy being trained."""
+        return self.student.policy
+
+    @property
+    def step(self) -> int:
+        """Steps taken so far."""
+        return self.source.taken
+
+    @property
+    def replays(self) -> bool:
+        """True if the environment repeats itself with the same actions."""
+        return self.source.replays
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Trains from the present step to the last."""
+        time = self.stopwatch.time
+        self.stopwatch.start()
+        while self.step < self.steps:
+            self.prepare(observer)
+            transition = time("simulate", partial(self.source.step, self.student))
+            self.student.add(transition)
+            metrics = time("update", partial(self.student.update, self.step))
+            if metrics:
+                time("log", partial(observer.on_metrics, self.step, metrics | self.source.metrics))
+            if self.source.report(observer) and (metrics := self.student.metrics):
+                observer.on_metrics(self.step, metrics)
+            time("log", partial(observer.on_step, self.step, self))
+
+    def prepare(self, observer: TrainingObserver) -> None:
+        """Do what is due before a step: nothing, unless a loop has to wait."""
+
+    @abstractmethod
+    def state_dict(self) -> StateDict:
+        """Return everything that a training goes on from."""
+
+    @abstractmethod
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore a training and say in `resumed` whether it is exact."""
+
+
+class OnlineTraining(StepLoop[Source_co, ReplayLearner]):
+    """Off-policy training: one step, some updates from replay."""
+
+    def __init__(self, source: Source_co, student: ReplayLearner, *, steps: int) -> None:
+        super().__init__(source, student, steps=steps, stopwatch=student.stopwatch)
+
+    @property
+    def learner(self) -> Learner:
+        """The learner that is given the batches."""
+        return self.student.learner
+
+    def state_dict(self) -> StateDict:
+        """Returns learner, replay, the running episode, generators and counters."""
+        training = {
+            "step": self.step,
+            **self.source.state_dict(),
+            "waiting": self.student.waiting_state(),
+            "seconds": self.stopwatch.state_dict(),
+        }
+        return self.student.state_dict() | {"training": training}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores a training; replays the running episode and says in `resumed` whether that was exact."""
+        training = state["training"]
+        self.student.load_state_dict(state)
+        self.stopwatch.load_state_dict(training["seconds"])
+        self.resumed = self.source.load_state_dict(training, self.student)
+        if not self.student.load_waiting_state(training["waiting"], self.source.episode):
+            self.resumed = "warm"
+
+
+def online_training(  # noqa: PLR0913
+    environment: gymnasium.Env[Any, Any],
+    learner: Learner,
+    sampling: Sampling,
+    *,
+    steps: int,
+    seed: int,
+    demonstrations: Sequence[Episode] = (),
+    supervisor: TrainingSupervisor | None = None,
+    rewards: DelayedRewards | None = None,
+    recorder: EpisodeRecorder | None = None,
+    acts_at_once: bool = False,
+    stopwatch: Stopwatch | None = None,
+) -> OnlineTraining[EnvironmentSteps]:
+    """Return a training whose steps are taken in an environment of this process.
+
+    acts_at_once: the policy being trained acts from the first step on, in the place of random actions.
+    """
+    clock = Stopwatch() if stopwatch is None else stopwatch
+    student = ReplayLearner(
+        learner,
+        sampling,
+        seed=seed,
+        stopwatch=clock,
+        demonstrations=demonstrations,
+        is_corrected=supervisor is not None,
+        rewards=rewards,
+    )
+    explorer = Explorer(
+        learner.policy, seed=seed, random_steps=0 if acts_at_once else sampling.learning_starts, stopwatch=clock
+    )
+    source = EnvironmentSteps(environment, explorer, seed=seed, supervisor=supervisor, recorder=recorder)
+    return OnlineTraining(source, student, steps=steps)
+
+
+class OfflineTraining:
+    """Training from recorded episodes alone: `steps` updates, no environment; raises InvalidSetting without episodes."""
+
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        learner: Learner,
+        sampling: Sampling,
+        *,
+        steps: int,
+        seed: int,
+        demonstrations: Sequence[Episode],
+        stopwatch: Stopwatch | None = None,
+    ) -> None:
+        self.learner, self.sampling, self.steps = learner, sampling, steps
+        if not demonstrations:
+            raise InvalidSetting(
+                "Offline learning needs recorded episodes.", got="none", fix="set demonstrations.episodes in the recipe"
+            )
+        self.replay = recorded_replay(spec, demonstrations, sampling, seed)
+        self.stopwatch = Stopwatch() if stopwatch is None else stopwatch
+        self.step = 0
+        self.resumed: str | None = None
+
+    @property
+    def policy(self) -> Policy:
+        """The policy being trained."""
+        return self.learner.policy
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Takes the remaining updates."""
+        time = self.stopwatch.time
+        self.stopwatch.start()
+        while self.step < self.steps:
+            self.step += 1
+            metrics = time("update", self._learn)
+            if metrics:
+                time("log", partial(observer.on_metrics, self.step, metrics))
+            time("log", partial(observer.on_step, self.step, self))
+
+    def _learn(self) -> Metrics:
+        sampling = self.sampling
+        batch = self.replay.sample(sampling.batch_size, sampling.n_step, sampling.discount)
+        return self.learner.update(batch)
+
+    def state_dict(self) -> StateDict:
+        """Returns learner, data and counters."""
+        training = {"step": self.step, "seconds": self.stopwatch.state_dict()}
+        return {"learner": self.learner.state_dict(), "replay": self.replay.state_dict(), "training": training}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores a training exactly."""
+        self.learner.load_state_dict(state["learner"])
+        self.replay.load_state_dict(state["replay"])
+        self.step = state["training"]["step"]
+        self.stopwatch.load_state_dict(state["training"]["seconds"])
+        self.resumed = "exact"

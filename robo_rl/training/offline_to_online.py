@@ -1,0 +1,87 @@
+"""Learn from recorded episodes first and go on in the environment, with recorded and own steps mixed in every batch.
+
+One training with one count of steps: updates without an environment, then environment steps. Protocol: Luo et al. 2024, "D5RL"
+(arXiv:2408.08441), offline gradient steps followed by online ones with both phases logged alike.
+"""
+
+from __future__ import annotations
+
+from robo_rl.protocols.components import Learner, Policy, Training, TrainingObserver
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.training.off_policy import OfflineTraining, OnlineTraining
+from robo_rl.training.step_sources import StepSource
+from robo_rl.types import Metrics, StateDict
+
+
+class OfflineThenOnline:
+    """Both phases in turn, of one learner.
+
+    The state of a run that had no second phase is accepted too: it goes on where that one ended.
+    """
+
+    def __init__(self, offline: OfflineTraining, online: OnlineTraining[StepSource]) -> None:
+        """Both phases count with one stopwatch."""
+        self.offline, self.online = offline, online
+
+    @property
+    def learner(self) -> Learner:
+        """The learner of both phases."""
+        return self.offline.learner
+
+    @property
+    def policy(self) -> Policy:
+        """The policy being trained."""
+        return self.offline.policy
+
+    @property
+    def step(self) -> int:
+        """Updates of the first phase and environment steps of the second."""
+        return self.offline.step + self.online.step
+
+    @property
+    def resumed(self) -> str | None:
+        """State of the restored phase, "exact" or "warm"; None before."""
+        return self.online.resumed or self.offline.resumed
+
+    @property
+    def stopwatch(self) -> Stopwatch:
+        """Shares out the time of both phases."""
+        return self.offline.stopwatch
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Takes the remaining updates, then the remaining environment steps."""
+        self.offline.run(_Whole(observer, self, 0))
+        self.online.run(_Whole(observer, self, self.offline.steps))
+
+    def state_dict(self) -> StateDict:
+        """Returns the learner and the data once, and where each phase is."""
+        state = self.offline.state_dict()
+        if self.online.step == 0:
+            return state
+        online = {name: part for name, part in self.online.state_dict().items() if name != "learner"}
+        return state | {"online": online}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores a training, also that of an OfflineTraining alone."""
+        self.offline.load_state_dict(state)
+        if "online" in state:
+            self.online.load_state_dict(state["online"] | {"learner": state["learner"]})
+
+
+class _Whole:
+    """Tells an observer of one phase's progress as that of the whole training."""
+
+    def __init__(self, observer: TrainingObserver, training: OfflineThenOnline, before: int) -> None:
+        self._observer, self._training, self._before = observer, training, before
+
+    def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None:
+        self._observer.on_episode(
+            self._before + step, episode_return=episode_return, length=length, success=success, stop_reason=stop_reason
+        )
+
+    def on_metrics(self, step: int, metrics: Metrics) -> None:
+        self._observer.on_metrics(self._before + step, metrics)
+
+    def on_step(self, step: int, training: Training) -> None:
+        del training  # of one phase: what is saved is the whole
+        self._observer.on_step(self._before + step, self._training)

@@ -1,0 +1,171 @@
+"""Parts of one training, built once; `training` composes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import gymnasium
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.components import EpisodeRecorder, Learner, Training, TrainingSupervisor, VectorFactory
+from robo_rl.protocols.contract import OFFLINE, OFFLINE_THEN_CORRECTED, OFFLINE_THEN_ONLINE, Loop
+from robo_rl.protocols.learners import SelfTrainedConfig
+from robo_rl.protocols.rewards import OnlineRewards
+from robo_rl.protocols.sampling import Sampling
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.training.off_policy import OfflineTraining, OnlineTraining, online_training
+from robo_rl.training.offline_to_online import OfflineThenOnline
+from robo_rl.training.step_sources import EnvironmentSteps
+from robo_rl.types import Episode, StateDict
+
+Environment = gymnasium.Env[Any, Any]
+Accompany = Callable[[Environment], tuple[Environment, TrainingSupervisor]]
+"""Returns the environment with a person beside it, and that person."""
+
+
+@dataclass(frozen=True)
+class OnlinePhase:
+    """Environment steps after the updates of a learner from recorded episodes."""
+
+    steps: int = 0
+    """0 for none."""
+    offline_fraction: float = 0.5
+    """Share of every batch that stays recorded."""
+    replay_capacity: int = 1_000_000
+    """Rows of the memory of its own steps."""
+
+    def sampling(self, sampling: Sampling) -> Sampling:
+        """Return what a learner from recorded episodes asks of this phase."""
+        return replace(
+            sampling,
+            learning_starts=1,
+            offline_fraction=1.0 if sampling.keeps_corrections else self.offline_fraction,  # corrections alone are learnt from
+            replay_capacity=self.replay_capacity,
+        )
+
+
+@dataclass(frozen=True)
+class Initial:
+    """State that another run has learnt."""
+
+    name: str
+    """The run."""
+    state: StateDict
+    """Of its learner."""
+    reading: EnvironmentSpec
+    """Observations and actions of its policy."""
+
+
+class Acting(NamedTuple):
+    """Acting parts of a training."""
+
+    environment: Environment
+    learner: Learner
+    person: TrainingSupervisor | None
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """A training that has not begun. Environments are made when they are stepped in, and only then."""
+
+    config: Any
+    """Settings of the learner (robo_rl.protocols.learners)."""
+    loop: Loop
+    """Chosen by `robo_rl.training.compatibility.require_loop`."""
+    spec: EnvironmentSpec
+    """Of the environments, with what is drawn for the reward alone."""
+    environments: VectorFactory
+    steps: int
+    """Environment steps; updates if there is no environment."""
+    seed: int
+    reward: OnlineRewards | None = None
+    """None for the environment's own."""
+    demonstrations: Sequence[Episode] = ()
+    online: OnlinePhase = OnlinePhase()
+    person: Accompany | None = None
+    initial: Initial | None = None
+    """State that the learner begins with; None for a fresh one."""
+    recorder: EpisodeRecorder | None = None
+    """Records training episodes; None for none."""
+    acts_at_once: bool = False
+    """The learner's policy acts from the first step on, in the place of random actions."""
+
+    @property
+    def visible(self) -> EnvironmentSpec:
+        """Observations of the environments that a policy reads."""
+        return self.spec if self.reward is None else self.reward.visible(self.spec)
+
+    def learner(self) -> Learner:
+        """Return a fresh learner, or one that begins with `initial`.
+
+        Raises SpecMismatch if that policy cannot act here, InvalidSetting if its learner is another.
+        """
+        learner: Learner = self.config.build(self.visible, self.seed)
+        if (initial := self.initial) is None:
+            return learner
+        what = f"The policy of {initial.name} was trained for another robot"
+        initial.reading.require_interface(learner.policy.environment_spec, what=what, exactly=True)
+        try:
+            learner.load_state_dict(initial.state)
+        except (KeyError, ValueError, RuntimeError, TypeError) as error:
+            raise InvalidSetting(
+                f"The learner of {initial.name} is another than that of the recipe.",
+                got=f"{type(error).__name__}: {error}",
+                allowed="the algorithm and networks of that run",
+                fix="robo-rl refine makes a recipe that fits",
+            ) from error
+        return learner
+
+    def acting(self) -> Acting:
+        """Return an environment, a learner whose policy acts in it, and the person who corrects it, if any."""
+        learner, environment = self.learner(), self.environments()
+        return Acting(environment, learner, None) if self.person is None else _accompanied(self.person, environment, learner)
+
+    def training(self) -> Training:
+        """Return the training at step 0, ready to run or to be restored, of a loop in this process."""
+        if self.loop.is_learners:
+            model: dict[str, Any] = {} if self.reward is None else {"reward": self.reward}
+            episodes = list(self.demonstrations)  # such a learner keeps them in a memory of its own
+            brought: SelfTrainedConfig = self.config
+            return brought.training(self.environments, steps=self.steps, seed=self.seed, demonstrations=episodes, **model)
+        if self.loop is OFFLINE:
+            return self._offline(self.learner(), Stopwatch())
+        acting, stopwatch = self.acting(), Stopwatch()
+        if self.loop in (OFFLINE_THEN_ONLINE, OFFLINE_THEN_CORRECTED):
+            online = self._online(acting, self.online.sampling(self.config.sampling), self.online.steps, stopwatch)
+            return OfflineThenOnline(self._offline(acting.learner, stopwatch), online)
+        return self._online(acting, self.config.sampling, self.steps, stopwatch)
+
+    def _offline(self, learner: Learner, stopwatch: Stopwatch) -> OfflineTraining:
+        return OfflineTraining(
+            self.visible,
+            learner,
+            self.config.sampling,
+            steps=self.steps,
+            seed=self.seed,
+            demonstrations=self.demonstrations,
+            stopwatch=stopwatch,
+        )
+
+    def _online(self, acting: Acting, sampling: Sampling, steps: int, stopwatch: Stopwatch) -> OnlineTraining[EnvironmentSteps]:
+        return online_training(
+            acting.environment,
+            acting.learner,
+            sampling,
+            steps=steps,
+            seed=self.seed,
+            demonstrations=self.demonstrations,
+            supervisor=acting.person,
+            rewards=None if self.reward is None else self.reward.running(1),
+            recorder=self.recorder,
+            acts_at_once=self.acts_at_once,
+            stopwatch=stopwatch,
+        )
+
+
+def _accompanied(person: Accompany, environment: Environment, learner: Learner) -> Acting:
+    accompanied, supervisor = person(environment)
+    return Acting(accompanied, learner, supervisor)

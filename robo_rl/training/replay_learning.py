@@ -1,0 +1,160 @@
+"""Learn from replay: memories that are filled step by step, and a learner that is given their batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.components import Learner, Policy
+from robo_rl.protocols.rewards import DelayedRewards
+from robo_rl.protocols.sampling import Sampler, Sampling, StepMemory
+from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.replay.mixing import BothMemories, CorrectedReplay, SymmetricReplay
+from robo_rl.replay.recorded import RecordedReplay, ReplayableEpisodes
+from robo_rl.replay.storage import storage_in
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.training.delayed_rewards import EpisodeUnderWay, WaitingSteps, relabelling
+from robo_rl.types import DIVERGED, Episode, Metrics, StateDict, Transition
+
+
+class ReplayLearner:
+    """A learner and the memories that its batches come from.
+
+    Demonstrations go into a second memory that fills `sampling.offline_fraction` of each batch, or into the same replay if
+    that fraction is 0; if it is 1 the own steps are not learnt from, which only `sampling.keeps_corrections` makes sense of.
+    Those of a dataset stay on disk (ReplayableEpisodes); checkpoints then do not repeat them.
+
+    With `rewards` of a model the learner never sees those of the environment, which are only reported. What the environment
+    draws for them beyond the spec of the policy is not kept in the replay. Rewards that are learned meanwhile are given to each
+    batch anew (`robo_rl.protocols.rewards.Relabelling`).
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        sampling: Sampling,
+        *,
+        seed: int,
+        stopwatch: Stopwatch,
+        demonstrations: Sequence[Episode] = (),
+        is_corrected: bool = False,
+        rewards: DelayedRewards | None = None,
+    ) -> None:
+        """is_corrected: a person may take over, whose steps are kept as `sampling` says."""
+        self.learner, self.sampling, self.stopwatch = learner, sampling, stopwatch
+        spec = learner.policy.environment_spec
+        self.replay = _buffer(spec, sampling, seed)
+        self.offline: RecordedReplay | CorrectedReplay | None = None
+        self.sampler: Sampler = self.replay
+        self.memory: StepMemory = self.replay
+        if sampling.offline_fraction > 0:
+            self.offline = recorded_replay(spec, demonstrations, sampling, seed + 1)
+            if is_corrected and sampling.keeps_corrections:
+                corrections = _buffer(spec, sampling, seed + 2)
+                self.memory = BothMemories(self.replay, corrections)
+                self.offline = CorrectedReplay(self.offline, corrections, seed + 3)
+            self.sampler = self.offline
+            if sampling.offline_fraction < 1:
+                self.sampler = SymmetricReplay(self.replay, self.offline, sampling.offline_fraction)
+        else:
+            require_room(demonstrations, sampling.replay_capacity)
+            for episode in demonstrations:
+                self.replay.add_episode(episode)
+        self.waiting = None if rewards is None else WaitingSteps(self.memory, rewards)
+        self.relabelling = relabelling(rewards, sampling)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy being trained."""
+        return self.learner.policy
+
+    @property
+    def metrics(self) -> Metrics:
+        """Scalars of the rewards of a model."""
+        return {} if self.waiting is None else self.waiting.rewards.metrics
+
+    def begin(self, episode: EpisodeUnderWay) -> None:
+        """An episode begins; one under way ends at its last step."""
+        if self.waiting is None:
+            self.memory.begin(episode.observation)
+            return
+        if len(self.waiting):
+            self.waiting.cut()
+        self.waiting.begin(episode)
+
+    def break_off(self) -> None:
+        """The episode under way does not go on after a resume."""
+        self.memory.cut()
+
+    def add(self, transition: Transition) -> None:
+        """Remember a step; a diverged one teaches nothing and ends its episode."""
+        memory = self.memory if self.waiting is None else self.waiting
+        if transition.info.get("stop_reason") == DIVERGED:
+            memory.cut()
+        else:
+            memory.add(transition)
+
+    def update(self, step: int) -> Metrics:
+        """Learn after a step from one batch; return metrics, empty until learning starts."""
+        sampling = self.sampling
+        if step < sampling.learning_starts or not len(self.replay):
+            return {}
+        rows = sampling.batch_size * sampling.updates_per_step
+        batch = self.sampler.sample(rows, sampling.n_step, sampling.discount)
+        if self.relabelling is None:
+            return self.learner.update(batch)
+        time = self.stopwatch.time
+        found = time("score", self.relabelling.update)
+        return found | self.learner.update(time("score", partial(self.relabelling.relabel, batch)))
+
+    def state_dict(self) -> StateDict:
+        """Return learner and memories."""
+        return {
+            "learner": self.learner.state_dict(),
+            "replay": self.replay.state_dict(),
+            "offline": {} if self.offline is None else self.offline.state_dict(),
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore learner and memories."""
+        self.learner.load_state_dict(state["learner"])
+        self.replay.load_state_dict(state["replay"])
+        if self.offline is not None:
+            self.offline.load_state_dict(state["offline"])
+
+    def waiting_state(self) -> StateDict:
+        """Return what waits for its reward, of the episode under way."""
+        return {} if self.waiting is None else self.waiting.state_dict()
+
+    def load_waiting_state(self, state: StateDict, episode: EpisodeUnderWay | None) -> bool:
+        """Restore what waited; return False if its rewards may be others this time."""
+        if self.waiting is None:
+            return True
+        self.waiting.load_state_dict(state, episode)
+        return self.waiting.rewards.repeats_itself
+
+
+def recorded_replay(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling: Sampling, seed: int) -> RecordedReplay:
+    """Return what samples from recorded episodes: on disk if they lie there, else in RAM."""
+    if isinstance(episodes, ReplayableEpisodes):
+        return episodes.replay(seed, sampling.extras, spec)
+    require_room(episodes, sampling.replay_capacity)
+    return RecordedReplay.of(spec, episodes, seed, extras=sampling.extras)
+
+
+def require_room(episodes: Sequence[Episode], capacity: int) -> None:
+    """Raise InvalidSetting if episodes have more rows than a memory."""
+    rows = sum(len(episode) + 1 for episode in episodes)
+    if rows > capacity:
+        raise InvalidSetting(
+            "The recorded episodes do not fit into the replay memory.",
+            got=f"{rows} rows",
+            allowed=f"replay_capacity of {capacity}",
+            fix="raise learner.replay_capacity",
+        )
+
+
+def _buffer(spec: EnvironmentSpec, sampling: Sampling, seed: int) -> ReplayBuffer:
+    return ReplayBuffer(spec, sampling.replay_capacity, seed, storage_in(sampling.replay_folder), sampling.extras)

@@ -1,0 +1,226 @@
+"""Memory of an on-policy learner: a rollout of T steps of N environments, learnt from once and overwritten by the next.
+
+D numbers of an observation's vectors. Observations and rewards are scaled by running moments as they are stored.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.moments import Normalizer
+from robo_rl.requirements import require_finite_data
+from robo_rl.spec.environment import ActionSpec, ArraySpec, ObservationSpec
+from robo_rl.training.collectors.rollouts import CollectedRollout
+from robo_rl.training.on_policy import OnPolicyConfig, VectorStep
+from robo_rl.types import Array, StateDict, StepRewards
+
+Floats = npt.NDArray[np.float32]
+Value = Callable[[Floats, Mapping[str, Array]], Floats]
+"""Returns V (K,) of scaled vectors (K, D) and the observations that they are of."""
+
+
+class RolloutBuffer:
+    """Arrays (T, N, ...) allocated once; observations have one more step, what the newest step led to."""
+
+    def __init__(
+        self, config: OnPolicyConfig, vectors: ObservationSpec, pictures: Sequence[ArraySpec], action: ActionSpec
+    ) -> None:
+        shape = steps, environments = config.steps_per_env, config.num_envs
+        size = sum(array.size for array in vectors.values())
+        self._spec, self._discount, self._lambda = vectors, config.discount, config.gae_lambda
+        self.observations = Normalizer(size, is_on=config.normalize_observations)
+        self._scale = Normalizer(1, is_on=config.normalize_rewards, is_centred=False)
+        self.vectors = np.zeros((steps + 1, environments, size), np.float32)
+        """(T+1, N, D) scaled."""
+        self.pictures = {each.name: np.zeros((steps + 1, environments, *each.shape), each.dtype) for each in pictures}
+        self.actions: Array = np.zeros((steps, environments, *action.shape), action.dtype)
+        """(T, N, ...) as drawn, before any clipping."""
+        self.rewards = np.zeros(shape, np.float32)
+        """(T, N) scaled."""
+        self.ended = np.zeros(shape, np.bool_)
+        """(T, N) True if an episode ended with the step, for whatever reason."""
+        self.final_values = np.zeros(shape, np.float32)
+        """(T, N) value of the last observation of an episode that was cut, 0 elsewhere."""
+        self.valid = np.ones(shape, np.bool_)
+        """(T, N) False if a model gave no reward."""
+        self.returns = np.zeros(environments)
+        """(N,) discounted return of each running episode, by which rewards are scaled."""
+        self.length = 0
+        self.rollouts = 0
+        """Rollouts before this one."""
+
+    @property
+    def is_full(self) -> bool:
+        """True once T steps are there."""
+        return self.length == len(self.rewards)
+
+    def begin(self, observations: Mapping[str, Array]) -> None:
+        """Begin an episode in each environment and forget an unfinished rollout; raises NonFiniteUpdate."""
+        vectors = self._finite("observations", observations)
+        self.observations.merge(vectors)
+        self._begin(vectors, observations, are_new=True)
+
+    def add(self, step: VectorStep, value: Value) -> None:
+        """Store what the actions at `length` led to; raises NonFiniteUpdate, changing nothing, if that is not finite."""
+        vectors = self._finite_step(step)
+        self.observations.merge(vectors)
+        self._add(step, vectors, value)
+
+    def take_in(self, rollout: CollectedRollout, value: Value) -> None:
+        """Store a whole rollout of others, who acted with the policy as it is now; raises NonFiniteUpdate as `add` does.
+
+        All of it is scaled by the moments from before, with which the others acted, and is merged into them afterwards, because
+        the others do not know each other's observations.
+        """
+        steps = [*rollout.steps()]
+        first = {name: values[0] for name, values in rollout.observations.items()}
+        vectors = [self._finite("observations", first), *map(self._finite_step, steps)]
+        self._begin(vectors[0], first, are_new=rollout.begins)
+        for step, actions, observed in zip(steps, rollout.actions, vectors[1:], strict=True):
+            self.actions[self.length] = actions
+            self._add(step, observed, value)
+        for observed in vectors if rollout.begins else vectors[1:]:
+            self.observations.merge(observed)
+
+    def reward(self, rewards: StepRewards) -> None:
+        """Store the rewards of the T N steps of a rollout that came without them, step after step."""
+        labels, count = rewards.labels, len(self.returns)
+        paid = np.where(labels.valid, labels.values, np.float32(0)).reshape(-1, count)
+        ends, taken = rewards.ends.reshape(-1, count), slice(len(paid))
+        self.ended[taken] |= ends
+        self.final_values[taken][ends] = 0.0  # an end as the model sees it, although a time limit may have cut, too
+        for step, (values, ended) in enumerate(zip(paid, self.ended[taken], strict=True)):
+            self.rewards[step] = self.scaled_rewards(values, ended)  # one that is missing, a zero, counts for the scale alone
+        self.valid[taken] = labels.valid.reshape(-1, count)
+
+    def scaled_rewards(self, rewards: Array, ended: Array) -> Floats:
+        """Return rewards (N,) over the deviation of the discounted return so far, which is near 1 then; signs are kept."""
+        np.add(self.returns * self._discount, rewards, out=self.returns)
+        self._scale.merge(self.returns[:, None])
+        self.returns[ended] = 0.0
+        return self._scale.scaled(rewards[:, None])[:, 0]
+
+    def advantages(self, values: Floats) -> Floats:
+        """Return A (T, N), generalised advantage estimates, given the values (T+1, N) of all observations.
+
+        Schulman et al. 2016, arXiv:1506.02438, eq. 16, which is eq. 11 and 12 of the paper on PPO. Differs from them: if a time
+        limit cut an episode, the value of its last observation stands for what would have followed, as in Stable-Baselines3,
+        because the limit is no property of the task. Before a step without a reward the sum ends with the value of its state.
+        """
+        gamma, taken = np.float32(self._discount), slice(len(values) - 1)
+        following = np.where(self.ended[taken], self.final_values[taken], values[1:])
+        residuals = self.rewards[taken] + gamma * following - values[:-1]  # delta, eq. 12
+        decay = gamma * np.float32(self._lambda) * ~self.ended[taken]
+        return generalized_advantages(residuals, decay, self.valid)
+
+    def newest(self) -> tuple[Floats, dict[str, Array]]:
+        """Return vectors (N, D) and pictures (N, ...) of the newest observations."""
+        return self.vectors[self.length], {name: frames[self.length] for name, frames in self.pictures.items()}
+
+    def restart(self) -> None:
+        """Begin the next rollout with the newest observations."""
+        for stored in (self.vectors, *self.pictures.values()):
+            stored[0] = stored[self.length]
+        self.length = 0
+        self.rollouts += 1
+
+    def _begin(self, vectors: Floats, observations: Mapping[str, Array], *, are_new: bool) -> None:
+        if are_new:
+            self.returns[:] = 0.0
+        self.length = 0
+        self._place(0, vectors, observations)
+
+    def _add(self, step: VectorStep, vectors: Floats, value: Value) -> None:
+        number, ended = self.length, step.terminated | step.truncated
+        self.ended[number], self.valid[number], self.final_values[number] = ended, True, 0.0
+        if step.final_observations:
+            cut, scaled = step.truncated & ~step.terminated, self.observations.scaled(self._spec.stack(step.final_observations))
+            self.final_values[number][cut] = value(scaled, step.final_observations)
+        self.rewards[number] = 0.0 if step.rewards is None else self.scaled_rewards(step.rewards, ended)
+        self._place(number + 1, vectors, step.observations)
+        self.length = number + 1
+
+    def _place(self, number: int, vectors: Floats, observations: Mapping[str, Array]) -> None:
+        self.vectors[number] = self.observations.scaled(vectors)
+        for name, frames in self.pictures.items():
+            frames[number] = observations[name]
+
+    def _finite(self, name: str, observations: Mapping[str, Array]) -> Floats:
+        """Return vectors (N, D), not yet scaled."""
+        vectors = self._spec.stack(observations)
+        require_finite_data({name: vectors}, self.rollouts, "rollout")
+        return vectors
+
+    def _finite_step(self, step: VectorStep) -> Floats:
+        if step.rewards is not None:
+            require_finite_data({"rewards": step.rewards}, self.rollouts, "rollout")
+        if step.final_observations:
+            self._finite("final observations", step.final_observations)
+        return self._finite("observations", step.observations)
+
+    def state_dict(self) -> StateDict:
+        """Return copies of what is stored, moments and counters."""
+        arrays = {name: np.array(value) for name, value in self._arrays().items()}
+        moments = {"observation_moments": self.observations.state_dict(), "reward_moments": self._scale.state_dict()}
+        return arrays | moments | {"length": self.length, "rollouts": self.rollouts}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned."""
+        for name, value in self._arrays().items():
+            value[...] = state[name]
+        self.observations.load_state_dict(state["observation_moments"])
+        self._scale.load_state_dict(state["reward_moments"])
+        self.length, self.rollouts = int(state["length"]), int(state["rollouts"])
+
+    def _arrays(self) -> dict[str, Array]:
+        arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return arrays | {f"pictures_{name}": frames for name, frames in self.pictures.items()}
+
+
+def generalized_advantages(residuals: Array, decay: Array, valid: npt.NDArray[np.bool_]) -> Floats:
+    """Return A_t = delta_t + decay_t A_(t+1), (T, N), of residuals delta; 0 for steps that are not valid, which end a sum."""
+    total, advantages = np.zeros_like(residuals[0]), np.empty(residuals.shape, np.float32)
+    for step in reversed(range(len(residuals))):
+        total = np.where(valid[step], residuals[step] + decay[step] * total, np.float32(0.0))  # eq. 11
+        advantages[step] = total
+    return advantages
+
+
+class RolloutLearner(ABC):
+    """An on-policy learner that keeps its rollouts in a RolloutBuffer; acting and learning are left to it."""
+
+    buffer: RolloutBuffer
+
+    @abstractmethod
+    def values(self, vectors: Floats, pictures: Mapping[str, Array]) -> Floats:
+        """Return V (K,) for scaled vectors (K, D) and pictures."""
+
+    @property
+    def is_ready(self) -> bool:
+        """True once the rollout is full."""
+        return self.buffer.is_full
+
+    @property
+    def is_collecting(self) -> bool:
+        """True while a rollout is unfinished."""
+        return self.buffer.length > 0
+
+    def begin(self, observations: Mapping[str, Array]) -> None:
+        """Begin an episode in each environment and forget an unfinished rollout; raises NonFiniteUpdate."""
+        self.buffer.begin(observations)
+
+    def observe(self, step: VectorStep) -> None:
+        """Store what the actions led to; raises NonFiniteUpdate, changing nothing, if that is not finite."""
+        self.buffer.add(step, self.values)
+
+    def take_in(self, rollout: CollectedRollout) -> None:
+        """Store a whole rollout of others, who acted with the policy as it is now; raises NonFiniteUpdate."""
+        self.buffer.take_in(rollout, self.values)
+
+    def reward(self, rewards: StepRewards) -> None:
+        """Store the rewards of the T N steps of a rollout that came without them, step after step."""
+        self.buffer.reward(rewards)

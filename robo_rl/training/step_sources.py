@@ -1,0 +1,239 @@
+"""Sources of the steps that an off-policy training learns from, and the steps of an environment in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+
+from robo_rl.errors import SimulationFailed
+from robo_rl.protocols.components import EpisodeRecorder, Policy, TrainingObserver, TrainingSupervisor
+from robo_rl.rollout.episode import RandomPolicy, RecordedRollout, Rollout
+from robo_rl.spec.environment import Observation
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.training.delayed_rewards import EpisodeUnderWay
+from robo_rl.types import DIVERGED, Array, Metrics, StateDict, Transition
+
+MOST_DIVERGED = 10  # episodes among the first hundred, later one in ten: beyond that the model or the policy is at fault
+
+
+def episode_seed(seed: int, index: int) -> int:
+    """Returns the reset seed of training episode `index`, in [2^30, 2^31): apart from every evaluation seed."""
+    word = int(np.random.SeedSequence([seed, index]).generate_state(1)[0])
+    return (word & (2**30 - 1)) | 2**30
+
+
+class StepSink(Protocol):
+    """Consumer of the steps of a source, episode by episode."""
+
+    def begin(self, episode: EpisodeUnderWay) -> None:
+        """An episode begins; one under way ends at its last step."""
+
+    def break_off(self) -> None:
+        """The episode under way does not go on after a resume."""
+
+
+class StepSource(Protocol):
+    """Source of the steps."""
+
+    @property
+    def taken(self) -> int:
+        """Steps so far."""
+
+    @property
+    def episode(self) -> EpisodeUnderWay | None:
+        """The episode under way; None between two, or if its steps are not kept."""
+
+    @property
+    def replays(self) -> bool:
+        """True if the environment repeats itself with the same actions."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """Scalars that are reported with each update."""
+
+    def step(self, sink: StepSink) -> Transition:
+        """Return the next step, after telling `sink` if an episode begins with it."""
+
+    def report(self, observer: TrainingObserver) -> bool:
+        """Report the episode that ended with the newest step; return False if none did."""
+
+    def state_dict(self) -> StateDict:
+        """Return what later steps depend on."""
+
+    def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
+        """Go on from a saved state, after `taken` steps of it; return "exact" or "warm"."""
+
+
+class Explorer:
+    """Acts at random for that many steps, then as the policy being trained; forgets episodes as that does."""
+
+    def __init__(self, policy: Policy, *, seed: int, random_steps: int, stopwatch: Stopwatch, taken: int = 0) -> None:
+        """taken: steps that were taken before."""
+        self.environment_spec = policy.environment_spec
+        self.reset = policy.reset
+        self.random = RandomPolicy(policy.environment_spec, seed + taken)
+        self.taken = taken
+        self._policy, self._random_steps, self._stopwatch = policy, random_steps, stopwatch
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Return an action, charged to "infer"."""
+        policy = self._policy if self.taken >= self._random_steps else self.random
+        return self._stopwatch.time("infer", partial(policy.act, observation, deterministic=deterministic))
+
+
+class EnvironmentSteps:
+    """Steps of an environment, acted by an explorer and corrected by a supervisor.
+
+    A supervisor, such as a person in the loop, acts in training episodes alone: evaluation knows nothing of it. An episode that
+    a recorder has from before a crash is told again in the place of a new one, if the environment does not repeat itself.
+    """
+
+    def __init__(
+        self,
+        environment: gymnasium.Env[Any, Any],
+        explorer: Explorer,
+        *,
+        seed: int,
+        supervisor: TrainingSupervisor | None = None,
+        recorder: EpisodeRecorder | None = None,
+        episodes: int = 0,
+    ) -> None:
+        """episodes: those before the first one."""
+        self.environment, self.supervisor = environment, supervisor
+        self.episodes, self.diverged = episodes, 0
+        self._explorer, self._seed, self._recorder = explorer, seed, recorder
+        self._rollout: Rollout | RecordedRollout | None = None
+        self._told = 0  # steps of the running episode that were learnt from before a crash
+        self._hold: Callable[[], None] | None = None
+        if environment.has_wrapper_attr("hold"):
+            self._hold = environment.get_wrapper_attr("hold")
+
+    @property
+    def taken(self) -> int:
+        """Steps so far."""
+        return self._explorer.taken
+
+    @property
+    def episode(self) -> Rollout | RecordedRollout | None:
+        """The episode under way; None between two."""
+        return self._rollout
+
+    @property
+    def replays(self) -> bool:
+        """True if the environment repeats itself with the same actions; a robot does not, and goes through nothing twice."""
+        return bool(getattr(self.environment.unwrapped, "replays", True))
+
+    @property
+    def metrics(self) -> Metrics:
+        """Nothing: what there is to say is said at the end of each episode."""
+        return {}
+
+    @property
+    def is_in_real_time(self) -> bool:
+        """True if the environment's time goes on between two steps: it has a method `hold`."""
+        return self._hold is not None
+
+    def step(self, sink: StepSink) -> Transition:
+        """Take a step; raises InvalidAction, InvalidEpisode."""
+        if self._rollout is None:
+            recorded = self._recorded()
+            self._rollout = self._begun() if recorded is None else recorded
+            sink.begin(self._rollout)
+        transition = self._rollout.step()
+        if self._recorder is not None and isinstance(self._rollout, Rollout):
+            self._recorder.step(transition)
+        self._explorer.taken += 1
+        return transition
+
+    def hold(self) -> None:
+        """Hold still, if time goes on between two steps."""
+        if self._hold is not None:
+            self._hold()
+
+    def cut(self, reason: str, observer: TrainingObserver) -> None:
+        """End the episode under way, if time goes on between two steps, and hold still."""
+        if self._hold is not None and isinstance(self._rollout, Rollout):
+            self._rollout.cut(reason)
+            self.report(observer)
+        self.hold()
+
+    def report(self, observer: TrainingObserver) -> bool:
+        """Report and record the episode that has ended; raises SimulationFailed if too many diverged."""
+        if self._rollout is None or not self._rollout.done:
+            return False
+        episode = self._rollout.episode()
+        if self._recorder is not None:
+            facts = {"training_episode": self.episodes, "training_step": self.taken}
+            self._recorder.keep(replace(episode, metadata={**episode.metadata, **facts}))
+        self._rollout = None
+        self.episodes += 1
+        self.diverged += episode.stop_reason == DIVERGED
+        observer.on_episode(
+            self.taken,
+            episode_return=episode.undiscounted_return,
+            length=len(episode),
+            success=episode.success,
+            stop_reason=episode.stop_reason,
+        )
+        if self.supervisor is not None:
+            observer.on_metrics(self.taken, self.supervisor.metrics)
+        if metrics := getattr(self.environment.unwrapped, "metrics", None):  # such as those of a robot's control loop
+            observer.on_metrics(self.taken, metrics)
+        if self.diverged > max(MOST_DIVERGED, self.episodes // 10):
+            raise SimulationFailed(
+                f"The simulation diverged in {self.diverged} of {self.episodes} episodes, the last at step {self.taken}.",
+                allowed=f"at most {MOST_DIVERGED}, or one in ten",
+                fix="look at the model's time step and actuator limits, and at the actions of the policy",
+            )
+        return True
+
+    def state_dict(self) -> StateDict:
+        """Return the running episode, generators and counters."""
+        return {
+            "episodes": self.episodes,
+            "diverged": self.diverged,
+            "random": self._explorer.random.state_dict(),
+            "rollout": None if self._rollout is None else self._rollout.state_dict(),
+            "supervisor": {} if self.supervisor is None else self.supervisor.state_dict(),
+        }
+
+    def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
+        """Restore the counters and replay the running episode; a robot is not sent through its motions again."""
+        self._explorer.taken, self.episodes, self.diverged = state["step"], state["episodes"], state["diverged"]
+        self._explorer.random.load_state_dict(state["random"])
+        if self.supervisor is not None:
+            self.supervisor.load_state_dict(state["supervisor"])
+        self._rollout, saved = None, state["rollout"]
+        if saved is None:
+            return "exact" if self.replays else "warm"
+        if not self.replays:
+            self._told = len(saved["actions"])
+        else:
+            rollout = Rollout.resume(self.environment, self._explorer, saved, supervisor=self.supervisor)
+            if rollout.exact:
+                self._rollout = rollout
+                return "exact"
+            self.episodes += 1
+        sink.break_off()
+        return "warm"
+
+    def _begun(self) -> Rollout:
+        seed = episode_seed(self._seed, self.episodes)
+        rollout = Rollout(self.environment, self._explorer, seed=seed, supervisor=self.supervisor)
+        if self._recorder is not None:
+            self._recorder.begin(self.episodes, rollout.observation, seed=seed, instruction=rollout.instruction)
+        return rollout
+
+    def _recorded(self) -> RecordedRollout | None:
+        """Return the rest of the next episode if it was recorded before a crash, None if nothing is left to tell."""
+        if self._recorder is None:
+            return None
+        while (episode := self._recorder.recorded(self.episodes)) is not None and self._told >= len(episode):
+            self.episodes, self._told = self.episodes + 1, 0
+        told, self._told = self._told, 0
+        return None if episode is None else RecordedRollout(episode, told, self.supervisor)

@@ -44,7 +44,7 @@ class Entry:
     bytes: int
     steps: int
     episode_return: float
-    """undiscounted; NaN where a reward is"""
+    """undiscounted; NaN if a reward is"""
     success: bool | None
     terminated: bool
     truncated: bool

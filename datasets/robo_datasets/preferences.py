@@ -95,7 +95,7 @@ def _is_plain(row: Sequence[Any]) -> bool:
 def _digest(row: Sequence[Any]) -> str | None:
     try:
         return hashlib.sha256(json.dumps(list(row)).encode()).hexdigest()
-    except TypeError:  # bytes, where there was a text
+    except TypeError:  # bytes if there was a text
         return None
 
 

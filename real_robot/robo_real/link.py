@@ -34,7 +34,7 @@ class Link:
     def json(
         self, path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST", timeout: float | None = None
     ) -> dict[str, Any]:
-        """Returns a JSON answer; raises RobotUnavailable where it is none."""
+        """Returns a JSON answer; raises RobotUnavailable if it is none."""
         found = _object(self._ask(method, path, {} if body is None and method == "POST" else body, timeout).content)
         if found is None:
             raise RobotUnavailable(f"{self.url}{path} answers no JSON object.", fix="is it a robot's server?")

@@ -57,7 +57,7 @@ class CachedJudge:
 
     @property
     def has_answered(self) -> bool:
-        """Whether the cache has answers of this judge, in whatever process they came."""
+        """True if the cache holds answers of this judge, from any process."""
         with self._cache.opened() as kept:
             return bool(kept.spent(self._name))
 
@@ -143,7 +143,7 @@ class CachedJudge:
             )
 
     def _count(self, kept: Answers) -> None:
-        """Takes over what this judge has cost, in whatever process; raises JudgeChanged where two models answered as it."""
+        """Takes over what this judge has cost, in whatever process; raises JudgeChanged if two models answered as it."""
         self._read_spent(kept)
         if len(self._models) > 1 and not self._terms.mixed_models:
             raise JudgeChanged(

@@ -34,7 +34,7 @@ BLOCKED = {"content_filter", "content_policy_violation", "ResponsibleAIPolicyVio
 
 @dataclass(frozen=True)
 class Patience:
-    """How long one question may take."""
+    """Time limits of one question."""
 
     timeout_s: float
     deadline_s: float
@@ -88,7 +88,7 @@ class Transport:
         self._through_proxy, self.attempts = through_proxy, 0
 
     def post(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the server's JSON object; raises NoReply, or JudgeUnavailable where no other question would fare better."""
+        """Returns the server's JSON object; raises NoReply, or JudgeUnavailable if no other question would fare better."""
         until = time.monotonic() + self._patience.deadline_s
         content = json.dumps(body).encode()
         for attempt in range(self._patience.retries + 1):
@@ -159,7 +159,7 @@ MEANINGS = {
 
 
 def told_wait(header: str | None, now: float) -> float | None:
-    """Returns the seconds that a Retry-After asks for, whether as seconds or as a date; None where it says nothing usable.
+    """Returns the seconds that a Retry-After asks for, whether as seconds or as a date; None if it says nothing usable.
 
     now: the wall clock [s], which the date is compared with.
     """

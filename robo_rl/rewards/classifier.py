@@ -45,7 +45,7 @@ class ClassifierReward(PictureReward):
     camera: str = ""
     """Whose pictures it looks at; empty for those that it learned from."""
     answer: Literal["probability", "success"] = "probability"
-    """probability: of success; success: 1 where that reaches the threshold of the fit, else 0."""
+    """probability: of success; success: 1 if that reaches the threshold of the fit, else 0."""
     guarded: bool = True
     """Count a success only where the guard of the fit holds. Where single pictures are all there is, there is nothing to guard
     by: false says that this is known."""
@@ -65,7 +65,7 @@ class ClassifierReward(PictureReward):
         return "classifier", hash_of(json.dumps(told, sort_keys=True).encode(), *bytes_of(self._saved["arrays"]))
 
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
-        """Returns answers about pictures alone; raises InvalidSetting where it looks at numbers or has a guard."""
+        """Returns answers about pictures alone; raises InvalidSetting if it looks at numbers or has a guard."""
         if not self._config.camera:
             raise InvalidSetting("This classifier looks at float observations, not at pictures.", fix="fit one with a camera")
         self._require_no_guard()
@@ -73,17 +73,17 @@ class ClassifierReward(PictureReward):
 
     @property
     def eye(self) -> str:
-        """That which it learned from, unless another is named; empty where it looks at states."""
+        """That which it learned from, unless another is named; empty if it looks at states."""
         return (self.camera or self._config.camera) if self._config.camera else ""
 
     @property
     def fitted_to(self) -> frozenset[str]:
-        """Identities of the episodes that it learned from, or whose failures set its threshold; empty where none are known."""
+        """Identities of the episodes that it learned from, or whose failures set its threshold; empty if none are known."""
         return frozenset(self._saved["facts"].get("identities", ()))
 
     @property
     def looks_at_pictures(self) -> bool:
-        """Where it learned from a camera."""
+        """Camera that it learned from."""
         return bool(self._config.camera)
 
     def label(self, episode: Episode) -> RewardLabels:

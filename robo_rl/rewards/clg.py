@@ -33,7 +33,7 @@ ERRORS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastingLanguageGoals(SimilarityReward):
-    """Safety in [0, 1]: 0 where a picture is like the undesired sentence, 1 where it is like the desired one (CLG)."""
+    """Safety in [0, 1]: 0 if a picture is like the undesired sentence, 1 if it is like the desired one (CLG)."""
 
     undesired: str
     """What shall not be, such as "two cars have collided with each other on the road"."""
@@ -123,7 +123,7 @@ def require_enough(episodes: int) -> None:
 def interval(episodes: Sequence[Numbers], percentiles: tuple[float, float] = PERCENTILES) -> tuple[float, float, float]:
     """Returns two percentiles of z over all pictures, and the standard error of their distance by bootstrap over the episodes.
 
-    Raises InvalidSetting where the distance is below three standard errors, or rounding: z says nothing about these episodes.
+    Raises InvalidSetting if the distance is below three standard errors, or rounding: z says nothing about these episodes.
     """
     require_enough(len(episodes))
     low, high = np.percentile(np.concatenate(episodes), percentiles).tolist()

@@ -23,7 +23,7 @@ NEEDED = {
 def fitted(folder: str | Path, part: str, *, kind: str = "") -> dict[str, Any]:
     """Returns what a fit saved as `part`; `kind` is the word after `robo-rl reward fit`, that of the part unless it is named.
 
-    Raises CheckpointCorrupt where nothing was saved or it is damaged, InvalidSetting where another kind of reward was.
+    Raises CheckpointCorrupt if nothing was saved or it is damaged, InvalidSetting where another kind of reward was.
     """
     path, kind = Path(folder), kind or part
     again = f"name the folder of one that was fitted, or make one: robo-rl reward fit {kind} {NEEDED.get(kind, '')} --out NEW"

@@ -76,7 +76,7 @@ class HuggingFace(TorchImageText):
 
     @cached_property
     def _folder(self) -> Path:
-        """Where the files lie; a name on huggingface.co is downloaded unless it was before."""
+        """Folder of the files; a name on huggingface.co is downloaded unless it was before."""
         return hub_folder(self.model, self.revision, KIND)
 
     @property

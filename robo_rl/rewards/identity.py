@@ -1,4 +1,4 @@
-"""What a reward model is, in a few hex digits: labels of different models are never mixed."""
+"""Identity of a reward model in a few hex digits: labels of different models are never mixed."""
 
 from __future__ import annotations
 

@@ -85,9 +85,9 @@ class JudgeRater(WithJudge):
         return "skip" if found is None else found
 
     def compare_all(self, pairs: Sequence[tuple[Segment, Segment]]) -> list[Answer | None]:
-        """Returns an answer for each pair, None where the judge could not be reached.
+        """Returns an answer for each pair, None if the judge could not be reached.
 
-        Raises InvalidSetting where the two episodes have different instructions.
+        Raises InvalidSetting if the two episodes have different instructions.
         """
         shown = [each for number, pair in enumerate(pairs) for each in self._shown(number, *pair)]
         choices: list[list[str | None]] = [[] for _ in pairs]
@@ -108,7 +108,7 @@ class JudgeRater(WithJudge):
         return f"{self.asking.report()}\norder of the pictures: {first} (without bias 50%){same}"
 
     def _shown(self, number: int, first: Segment, second: Segment) -> list[Shown]:
-        """Returns the orders in which a pair is shown; none where the pictures are the same."""
+        """Returns the orders in which a pair is shown; none if the pictures are the same."""
         one, other = (pictures_of(part.episode.observations, self.camera)[part.stop] for part in (first, second))
         if np.array_equal(one, other):
             return []
@@ -125,7 +125,7 @@ class JudgeRater(WithJudge):
         return [Shown(number, turn, *((other, one) if turn else (one, other)), instruction) for turn in orders]
 
     def _choices(self, shown: Sequence[Shown]) -> list[str | None]:
-        """Returns what was chosen of each, "" for no answer, None where the judge could not be reached."""
+        """Returns what was chosen of each, "" for no answer, None if the judge could not be reached."""
         looks = [
             Question((LOOK.format(instruction=each.instruction), "Image 1:", each.one, "Image 2:", each.other), None, SYSTEM)
             for each in shown

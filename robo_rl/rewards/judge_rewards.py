@@ -80,7 +80,7 @@ def scores_of(values: Sequence[float | None]) -> Labels:
 
 
 def required(instruction: str | None) -> str:
-    """Returns the instruction; raises InvalidSetting where there is none."""
+    """Returns the instruction; raises InvalidSetting if there is none."""
     if not instruction:
         raise InvalidSetting(
             "What shall be done? The episode does not say it.", fix='--settings instruction="pick up the cube"'
@@ -93,7 +93,7 @@ BINS = [number / 10 for number in range(11)]
 
 
 class Moment(NamedTuple):
-    """What can be shown of a moment of an episode."""
+    """Pictures that can be shown of a moment of an episode."""
 
     first: Picture
     before: Picture | None
@@ -111,7 +111,7 @@ class Head(ABC):
 
     @abstractmethod
     def shown(self, moment: Moment) -> Sequence[str | Picture]:
-        """Returns what is shown below the words; empty where nothing needs to be asked, or can be."""
+        """Returns what is shown below the words; empty if nothing needs to be asked, or can be."""
 
     @abstractmethod
     def value(self, moment: Moment, content: Mapping[str, Any]) -> float:
@@ -142,7 +142,7 @@ class ProgressForm(Form):
 
 
 class ProgressHead(Head):
-    """How much of the task is done, in tenths."""
+    """Answer: progress of the task, in tenths."""
 
     words = (
         "The task of the robot: {instruction}\nThe first picture is from the start of the episode, the second one from now. "
@@ -160,13 +160,13 @@ class ProgressHead(Head):
 
 
 class CompletionForm(Form):
-    """Whether the task is done."""
+    """Answer: task done or not."""
 
     task_completed: Literal["yes", "no"]
 
 
 class CompletionHead(Head):
-    """Whether the task is done."""
+    """Answer: task done or not."""
 
     words = "The task of the robot: {instruction}\nThe picture is from now. Is the task done? Say yes only where all of it is."
     form = CompletionForm
@@ -188,7 +188,7 @@ class ContrastForm(Form):
 
 
 class ContrastHead(Head):
-    """Whether this moment is further than the one before; which of them is image A follows from the pictures."""
+    """Comparison of this moment with the one before; the pictures decide which of them is image A."""
 
     words = (
         "The task of the robot: {instruction}\nTwo pictures are from different moments, in an order that means nothing. "
@@ -264,7 +264,7 @@ class LargeRewardModel(EpisodeJudge):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeProgress(LargeRewardModel):
-    """How much of the task is done, in tenths, as a judge sees it (LRM)."""
+    """Progress of the task in tenths, as a judge sees it (LRM)."""
 
     name: ClassVar[str] = "judge-progress"
     heads: ClassVar[Sequence[Head]] = (ProgressHead(),)
@@ -273,7 +273,7 @@ class JudgeProgress(LargeRewardModel):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeCompletion(LargeRewardModel):
-    """1 where a judge sees the task done, else 0 (LRM)."""
+    """1 if a judge sees the task done, else 0 (LRM)."""
 
     name: ClassVar[str] = "judge-completion"
     heads: ClassVar[Sequence[Head]] = (CompletionHead(),)
@@ -282,7 +282,7 @@ class JudgeCompletion(LargeRewardModel):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeContrast(LargeRewardModel):
-    """1 where a judge sees more of the task done than a few steps before, 0 where less (LRM, temporal contrastive)."""
+    """1 if a judge sees more of the task done than a few steps before, 0 if less (LRM, temporal contrastive)."""
 
     name: ClassVar[str] = "judge-contrast"
     heads: ClassVar[Sequence[Head]] = (ContrastHead(),)
@@ -321,7 +321,7 @@ class ClipJudge(EpisodeJudge):
 
 
 class OrdinalForm(Form):
-    """How well the task was done."""
+    """Grade of the task's outcome."""
 
     score: Annotated[int, pydantic.Field(ge=1, le=5)]
 
@@ -361,7 +361,7 @@ class JudgeOrdinal(ClipJudge):
 
 
 class Frame(Form):
-    """What one picture shows."""
+    """Contents of one picture."""
 
     description: str
     percent: Annotated[float, pydantic.Field(ge=0, le=100)]

@@ -32,7 +32,7 @@ Turn = tuple[Literal["user", "assistant"], str]
 
 
 class Form(pydantic.BaseModel):
-    """What an answer must be: one JSON object with all these fields and no others, numbers finite, nothing converted."""
+    """Form of an answer: one JSON object with all these fields and no others, numbers finite, nothing converted."""
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
@@ -51,7 +51,7 @@ class Question:
     temperature: float | None = None
     """Of sampling; None for the judge's own."""
     sample: int | None = None
-    """Which of several answers to the same words this one is, from 0; None where there is one only."""
+    """Which of several answers to the same words this one is, from 0; None if there is one only."""
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
@@ -60,20 +60,20 @@ class Question:
 
     @cached_property
     def hash(self) -> str:
-        """What tells it apart from every other question."""
+        """Hash of the question."""
         words = json.dumps([self.system, self.schema], sort_keys=True).encode()
         return hash_of(words, *(piece for part in self.parts for piece in _pieces(part)), *self._conversation)
 
     @property
     def _conversation(self) -> list[bytes]:
-        """What tells apart turns and samples; nothing for a question without them, whose hash is older than they are."""
+        """Parts of the hash for turns and samples; empty for a question without them, whose hash is older than they are."""
         facts = [[list(turn) for turn in self.turns], self.temperature, self.sample]
         return [b"conversation", json.dumps(facts).encode()] if facts != [[], None, None] else []
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """Answer of a judge."""
 
     status: Status
     """Anything but "ok" is a missing answer."""
@@ -88,14 +88,14 @@ class Answer:
     completion_tokens: int = 0
     """Of the answer."""
     attempts: int = field(default=0, compare=False)
-    """Requests that it took; 0 where nothing was sent."""
+    """Requests that it took; 0 if nothing was sent."""
     seconds: float = field(default=0.0, compare=False)
     """[s] until it was there, waits included."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What answers may cost and where they are kept; the same for every judge."""
+    """Budget and cache of answers, the same for every judge."""
 
     cache: str = ""
     """Folder of the answers; empty for $ROBO_RL_CACHE/answers, and where that is not set ~/.cache/robo_rl/answers."""
@@ -124,7 +124,7 @@ class Terms:
 
     @property
     def is_limited(self) -> bool:
-        """Whether there is a budget."""
+        """True if there is a budget."""
         return self.most_tokens > 0 or self.most_cost > 0
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
@@ -239,7 +239,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def data_url(picture: Picture, longest_side: int = 0) -> str:
-    """Returns a picture as a data URL of PNG, which loses nothing; (H, W, 3) RGB, resized only where asked to."""
+    """Returns a picture as a data URL of PNG, which loses nothing; (H, W, 3) RGB, resized only if asked to."""
     import cv2  # late: most of what asks a judge is only listed or explained
 
     height, width = picture.shape[:2]

@@ -72,7 +72,7 @@ def loaded(source: str, folder: Path, kind: str, fix: str, **options: Any) -> An
 
 
 def loaded_model(source: str, folder: Path, kind: str, fix: str, **options: Any) -> Any:
-    """Returns a model of a folder; raises InvalidSetting where weights are missing, which would be random numbers."""
+    """Returns a model of a folder; raises InvalidSetting if weights are missing, which would be random numbers."""
     model, report = loaded(source, folder, kind, fix, use_safetensors=True, output_loading_info=True, **options)
     if report["missing_keys"]:
         raise InvalidSetting(f"Weights of {folder} are missing.", got=", ".join(sorted(report["missing_keys"])[:5]))
@@ -153,7 +153,7 @@ def embedded(items: Sequence[str] | Pictures, batch: int, embed: Callable[[Any],
 
 
 def on_device(model: torch.nn.Module, device: str) -> Any:
-    """Returns a model ready to be asked on a device; raises InvalidSetting where that is not there."""
+    """Returns a model ready to be asked on a device; raises InvalidSetting if that is not there."""
     try:
         return model.eval().requires_grad_(False).to(device)
     except (RuntimeError, AssertionError) as error:

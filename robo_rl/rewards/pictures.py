@@ -38,7 +38,7 @@ class PictureReward(RewardModel):
     """What shall be done; empty for the instruction of the episode."""
     mode: Literal["level", "delta", "potential"] = "level"
     """level: s(t+1), which pays waiting where it is high; delta: s(t+1) - s(t); potential: discount * s(t+1) - s(t), which
-    leaves the best policies as they are (Ng, Harada & Russell 1999), if the potential counts 0 where the task ended.
+    leaves the best policies as they are (Ng, Harada & Russell 1999), if the potential counts 0 if the task ended.
     Alone it makes all policies equally good."""
     discount: float = 0.99
     """Of the potential: that of the learner."""
@@ -48,7 +48,7 @@ class PictureReward(RewardModel):
 
     @property
     def looks_at_pictures(self) -> bool:
-        """Whether it does; one that was learned may look at states instead."""
+        """True if it looks at pictures; a learned one may look at states instead."""
         return True
 
     @property
@@ -58,7 +58,7 @@ class PictureReward(RewardModel):
 
     @property
     def hears_instruction(self) -> bool:
-        """Whether the instruction of an episode reaches it; its words may be settings of their own."""
+        """True if it reads the episode's instruction; its words may be settings of their own."""
         return self.reads_words
 
     @property
@@ -75,7 +75,7 @@ class PictureReward(RewardModel):
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
         """Returns one score for each of N pictures.
 
-        firsts: (N, H, W, 3), the first picture of each one's episode. instruction: None where nothing was said; a model that
+        firsts: (N, H, W, 3), the first picture of each one's episode. instruction: None if nothing was said; a model that
         needs one raises InvalidSetting.
         """
 

@@ -36,7 +36,7 @@ FEW = 1000
 
 @dataclass(frozen=True)
 class BradleyTerryConfig:
-    """How a reward is fitted; defaults follow RL-VLM-F where it applies."""
+    """Settings of the fit; defaults follow RL-VLM-F as far as it applies."""
 
     members: int = 3
     """Networks that start differently; their mean is the reward, their spread its doubt."""
@@ -181,7 +181,7 @@ def _sums(reward: RewardEnsemble, segments: Tensor) -> Tensor:
 
 @torch.no_grad()
 def accuracy(reward: RewardEnsemble, first: Tensor, second: Tensor, labels: Tensor) -> float:
-    """Returns the share of the decided pairs that the mean of the members orders as labelled; NaN where none is decided."""
+    """Returns the share of the decided pairs that the mean of the members orders as labelled; NaN if none is decided."""
     decided = labels != 0.5
     found = logits_of(reward, first, second).mean(0) > 0
     return float((found == (labels > 0.5))[decided].float().mean())
@@ -228,7 +228,7 @@ class PreferenceReward(RewardModel):
 
     @property
     def fitted_to(self) -> frozenset[str]:
-        """Identities of the episodes of which segments were compared; empty where none are known."""
+        """Identities of the episodes of which segments were compared; empty if none are known."""
         return frozenset(self._saved["facts"].get("identities", ()))
 
     def label(self, episode: Episode) -> RewardLabels:

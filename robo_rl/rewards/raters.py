@@ -1,4 +1,4 @@
-"""Who says which of two segments is better."""
+"""Raters: which of two segments is better."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Rater(Protocol):
 
     @property
     def kind(self) -> Literal["human", "model", "oracle"]:
-        """What kind of judge it is."""
+        """Kind of the judge."""
 
     @property
     def identity(self) -> tuple[str, str]:

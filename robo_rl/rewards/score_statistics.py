@@ -57,7 +57,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def roc_area(scores: Array, successes: npt.NDArray[np.bool_]) -> float:
-    """Returns the probability that a success scores above a failure, ties counted half; NaN where either is lacking."""
+    """Returns the probability that a success scores above a failure, ties counted half; NaN if either is lacking."""
     from scipy import stats  # late, as in robo_rl.evaluation.statistics
 
     ranks, count = stats.rankdata(scores), int(successes.sum())
@@ -69,7 +69,7 @@ def area_under_curve(scores: Array, successes: npt.NDArray[np.bool_]) -> Interva
     """Returns the probability that a success scores above a failure, ties counted half; scores and successes are (n,).
 
     The interval is no bootstrap, because that claims certainty where a few of both are separated perfectly. Raises
-    InvalidSetting where there are no successes or no failures.
+    InvalidSetting if there are no successes or no failures.
     """
     won, lost = _both(scores, successes)
     area = roc_area(scores, successes)
@@ -109,7 +109,7 @@ def _highest(area: float, won: int, lost: int, confidence: float = 0.95) -> floa
 
 
 def value_order_correlation(values: Array, valid: npt.NDArray[np.bool_]) -> float:
-    """Returns Spearman's correlation of values (T,) with time over the valid steps; NaN where it is undefined.
+    """Returns Spearman's correlation of values (T,) with time over the valid steps; NaN if it is undefined.
 
     Ma et al. 2024 (GVL), arXiv:2411.04549. It is 0 by construction for a way there and back, and low for a right reward that
     is the same in most steps.

@@ -168,7 +168,7 @@ def shaped(score: float, references: Sequence[float], slope: float = 1.0) -> flo
 
 @dataclass(frozen=True)
 class Potential(Stage):
-    """Adds weight * (discount * phi(after) - phi(before)), phi(after) being 0 where the task ended (terminated, not truncated).
+    """Adds weight * (discount * phi(after) - phi(before)), phi(after) being 0 if the task ended (terminated, not truncated).
 
     The discounted sum over an episode that ends is then -phi(first), whatever the policy did; at a time limit it is
     discount^T phi(last) - phi(first), and the learner's bootstrap makes up for it.

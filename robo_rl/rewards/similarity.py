@@ -61,7 +61,7 @@ class SimilarityReward(PictureReward):
         return hash_of(json.dumps([self.instruction, plain(self.words)], sort_keys=True).encode())
 
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
-        """Returns one score for each of N pictures; none where the model's numbers are not finite."""
+        """Returns one score for each of N pictures; none if the model's numbers are not finite."""
         embedded, valid = self.embedded(pictures)
         values = self.values(embedded, instruction)
         return Labels.finite(values, valid)
@@ -91,7 +91,7 @@ class SimilarityReward(PictureReward):
 
 
 def unit(vector: Direction, words: Sequence[str]) -> Direction:
-    """Returns a vector with length 1; raises InvalidSetting where sentences leave none."""
+    """Returns a vector with length 1; raises InvalidSetting if sentences leave none."""
     length = np.linalg.norm(vector)
     if not length >= SHORTEST:  # NaN too
         raise InvalidSetting(

@@ -29,7 +29,7 @@ BATCH = 256  # pictures that are looked at together where nothing is learned
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """How success is learned, and when it counts."""
+    """Settings of the success classifier: its fit and its threshold."""
 
     last: int = 1
     """Observations at the end of a successful episode that show success."""

@@ -50,7 +50,7 @@ class Guard:
     def holds(self, observations: Mapping[str, Array]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Returns where it holds (N,), and where the observation is known (N,).
 
-        Raises UnknownName where there is none of that name, InvalidSetting where it has no such element.
+        Raises UnknownName if there is none of that name, InvalidSetting if it has no such element.
         """
         if self.observation not in observations:
             raise UnknownName("observation", self.observation, observations)
@@ -132,7 +132,7 @@ def examples_of(spec: EnvironmentSpec, episodes: Iterable[Episode], camera: str,
 def split(successes: Sequence[bool | None], config: ClassifierConfig) -> tuple[list[int], list[int]]:
     """Returns which episodes are learned from and which are held out, successes and failures in the same share.
 
-    Raises InvalidSetting where there are too few of either.
+    Raises InvalidSetting if there are too few of either.
     """
     sides = {
         "successful": [i for i, each in enumerate(successes) if each],
@@ -154,7 +154,7 @@ def split(successes: Sequence[bool | None], config: ClassifierConfig) -> tuple[l
 
 @dataclass(frozen=True)
 class Measured:
-    """What a classifier makes of episodes that were held out."""
+    """Accuracy of a classifier on held-out episodes."""
 
     threshold: float
     """A probability at or above counts as success."""
@@ -224,13 +224,13 @@ def threshold_for(highest: Floats, rate: float) -> float:
 
 class _Scored(NamedTuple):
     probabilities: Floats
-    """(T+1,) with the guard; NaN where nothing was known"""
+    """(T+1,) with the guard; NaN if nothing was known"""
     shown: Floats
     success: bool | None
 
     @property
     def highest(self) -> float:
-        """Over the moments after an action, as rewards are; 0 where nothing was known."""
+        """Over the moments after an action, as rewards are; 0 if nothing was known."""
         known = self.probabilities[1:][np.isfinite(self.probabilities[1:])]
         return float(known.max()) if len(known) else 0.0
 

@@ -119,7 +119,7 @@ class TransformersChat:
 
 
 def choices_of(question: Question) -> Sequence[str]:
-    """Returns all possible answers where there is one field with a few values; else none."""
+    """Returns all possible answers if there is one field with a few values; else none."""
     properties = question.schema.get("properties", {})
     if len(properties) != 1:
         return ()

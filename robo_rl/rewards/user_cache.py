@@ -1,4 +1,4 @@
-"""Where what models answered is kept."""
+"""Folder of the user's cache of models' answers."""
 
 from __future__ import annotations
 

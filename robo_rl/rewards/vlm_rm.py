@@ -48,11 +48,11 @@ class VLMRM(SimilarityReward):
 
     @property
     def hears_instruction(self) -> bool:
-        """Where there is no goal."""
+        """Baseline: the scene without a goal."""
         return not self.goal
 
     def values(self, pictures: Direction, instruction: str | None) -> npt.NDArray[np.float64]:
-        """Returns rewards, 1 at most; raises InvalidSetting where there is no goal, or the model does not see a difference."""
+        """Returns rewards, 1 at most; raises InvalidSetting if there is no goal, or the model does not see a difference."""
         goal = self.direction(self._goal(instruction))
         if self.alpha == 0:
             return regularised(pictures, goal, np.zeros_like(goal), 0.0)

@@ -15,7 +15,7 @@ from robo_rl.types import StateDict, Transition
 def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelling | None:
     """Returns the rewards where they have to be relabelled, with room for what such a replay memory holds; else None.
 
-    Raises InvalidSetting where a batch would not be of single steps.
+    Raises InvalidSetting if a batch would not be of single steps.
     """
     relabels = None if rewards is None else rewards.relabelling
     if relabels is None:
@@ -59,7 +59,7 @@ class EpisodeUnderWay(Protocol):
 
     @property
     def instruction(self) -> str | None:
-        """The task of this episode in words, where there are any."""
+        """The task of this episode in words if there are any."""
 
     def newest(self, count: int) -> list[Transition]:
         """Returns the last `count` steps."""

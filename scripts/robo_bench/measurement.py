@@ -19,7 +19,7 @@ import tyro
 from robo_rl.errors import require_allowed
 
 Trial = Callable[[float], float]
-"""Works for about so many seconds and returns one figure, such as steps per second."""
+"""Works for about that many seconds and returns one figure, such as steps per second."""
 Work = Callable[[], int]
 """Does some work and returns the number of its units, such as steps."""
 Before = Callable[[], object]
@@ -139,7 +139,7 @@ class Timed(NamedTuple):
 
 
 def timed(work: Work, seconds: float, before: Before = lambda: None, processor: Clock = time.process_time) -> Timed:
-    """Repeat work for so many seconds, at least once. Each time `before` is called first, which does not count."""
+    """Repeat work for that many seconds, at least once. Each time `before` is called first, which does not count."""
     units, wall, busy = 0, 0.0, 0.0
     while not units or wall < seconds:
         before()

@@ -1,4 +1,4 @@
-"""Trainings as work that is measured: without logs, so many steps at a time."""
+"""Trainings as work that is measured: without logs, that many steps at a time."""
 
 from __future__ import annotations
 

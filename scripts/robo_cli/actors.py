@@ -1,4 +1,4 @@
-"""Who acts while episodes are recorded: an expert, chance, a trained policy, or now one and now another."""
+"""Actors of a recording: an expert, random actions, a trained policy, or a mixture."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Actor(NamedTuple):
 
 
 class ActorSettings(Protocol):
-    """What `robo-rl record` knows about actors."""
+    """Choice of actors of `robo-rl record`."""
 
     @property
     def noise(self) -> float:
@@ -37,7 +37,7 @@ class ActorSettings(Protocol):
 
     @property
     def stochastic(self) -> bool:
-        """Whether a run's actions are sampled."""
+        """True if a run's actions are sampled."""
 
     @property
     def runs(self) -> Path:

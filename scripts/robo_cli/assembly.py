@@ -42,7 +42,7 @@ MOST_TRIES = 5  # per demonstration, before the expert is called unfit
 
 
 def judged_environment_of(recipe: Recipe[Any], operator: Operator | None = None, **more: Any) -> gymnasium.Env[Any, Any]:
-    """Returns a fresh environment in which the recipe's policy is evaluated, by its operator where there is one."""
+    """Returns a fresh environment in which the recipe's policy is evaluated, by its operator if there is one."""
     arguments = {**recipe.environment.arguments, **recipe.evaluation.arguments}
     environment = make_environment(recipe.environment.name, **arguments, **more)
     return beside(recipe, environment) if operator is None else operator.judging(environment)
@@ -147,7 +147,7 @@ def read_by_learner(recipe: Recipe[Any], spec: EnvironmentSpec) -> EnvironmentSp
 
 
 def labels_of(dataset: Dataset, name: str, entries: Sequence[Entry]) -> tuple[LabelSet, str]:
-    """Returns a label set, and how many steps of the episodes have a label; raises InvalidSetting where none has."""
+    """Returns a label set, and how many steps of the episodes have a label; raises InvalidSetting if none has."""
     labels = LabelSet.existing(dataset, name)
     steps, count = sum(entry.steps for entry in entries), labels.count(entries)
     if not count:
@@ -186,7 +186,7 @@ def recipe_of(run: Run) -> Recipe[Any]:
 def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
     """Returns the policy of the newest sound checkpoint, or that of a step.
 
-    Raises SpecMismatch where the environment has changed since, InvalidSetting for a step of which nothing was kept.
+    Raises SpecMismatch if the environment has changed since, InvalidSetting for a step of which nothing was kept.
     """
     config, state, now = recipe.learner, run.load(step).parts, spec_of(recipe)
     what = f"The environment has changed since the run {run.path.name}"
@@ -220,7 +220,7 @@ class Evaluator:
 
 
 def scripted_expert(environment: gymnasium.Env[Any, Any], name: str) -> Callable[..., Policy]:
-    """Returns what makes an expert for a seed and a noise; raises InvalidSetting where the environment has none."""
+    """Returns what makes an expert for a seed and a noise; raises InvalidSetting if the environment has none."""
     try:
         expert: Callable[..., Policy] = environment.get_wrapper_attr("scripted_policy")
     except AttributeError:

@@ -1,4 +1,4 @@
-"""How a training begins and ends: with what another run has learnt, an evaluation before and after, the robot left still."""
+"""Begin and end of a training: initial policy of another run, evaluations before and after, the robot left still."""
 
 from __future__ import annotations
 

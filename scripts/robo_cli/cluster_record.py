@@ -47,7 +47,7 @@ def recorded_at(
 def arguments_of_workers(arguments: Mapping[str, Any], count: int, cluster: Cluster) -> list[dict[str, Any]]:
     """Returns those of the environment of each worker: a server that is named is one worker's alone.
 
-    Raises InvalidSetting where each machine would look for the server on itself.
+    Raises InvalidSetting if each machine would look for the server on itself.
     """
     host, ports = arguments.get("host"), arguments.get("port")
     if host is None:

@@ -56,7 +56,7 @@ class CollectingSettings:
 
 
 def require_collectable(recipe: Recipe[Any], settings: CollectingSettings) -> None:
-    """Raises InvalidSetting where a recipe's training cannot have these collectors."""
+    """Raises InvalidSetting if a recipe's training cannot have these collectors."""
     loop = loop_of(recipe, collectors=True)
     if settings.ray:
         require_library()
@@ -121,7 +121,7 @@ def _cluster(settings: CollectingSettings) -> Iterator[Cluster]:
 
 @contextmanager
 def dismissed(training: Training, tell: Callable[[str], None]) -> Iterator[None]:
-    """Ends the collectors of a training, where it has some, with the block."""
+    """Ends the collectors of a training if it has some, with the block."""
     if not isinstance(training, SynchronousTraining | AsynchronousTraining):
         yield
         return
@@ -133,7 +133,7 @@ def dismissed(training: Training, tell: Callable[[str], None]) -> Iterator[None]
 
 
 def settings_of(run: Run, ray: str = "") -> CollectingSettings | None:
-    """Returns who collects for a run; None where it acts by itself.
+    """Returns who collects for a run; None if it acts by itself.
 
     ray: where they are from now on, "here" for processes of this machine; empty for where they were.
     """

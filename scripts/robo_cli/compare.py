@@ -47,7 +47,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Judged:
-    """A training's evaluation, and what it was trained for, where that is known to the letter."""
+    """A training's evaluation, and what it was trained for if that is known to the letter."""
 
     name: str
     evaluation: Evaluation

@@ -37,7 +37,7 @@ def with_dataset(recipe: Recipe[Any], dataset: str, labels: str = "") -> Recipe[
 def at_its_place(run: Run, recipe: Recipe[Any], dataset: str) -> Recipe[Any]:
     """Returns the recipe of a run with the place where its dataset lies now; an empty name leaves it where it was.
 
-    Raises DatasetNotFound where there is none, InvalidSetting where it does not hold the episodes and labels that the run
+    Raises DatasetNotFound if there is none, InvalidSetting if it does not hold the episodes and labels that the run
     learnt from.
     """
     if dataset and not recipe.demonstrations.dataset:
@@ -73,9 +73,9 @@ def with_online_phase(recipe: Recipe[Any], steps: int = 0) -> Recipe[Any]:
 
 
 def completed(recipe: Recipe[Any]) -> Recipe[Any]:
-    """Returns the recipe with the environment of its dataset, where it has none, and the number of episodes.
+    """Returns the recipe with the environment of its dataset if it has none, and the number of episodes.
 
-    The number, so that a run can be resumed after its dataset has grown. Raises InvalidSetting where neither names one.
+    The number, so that a run can be resumed after its dataset has grown. Raises InvalidSetting if neither names one.
     """
     settings = recipe.demonstrations
     if settings.dataset and not settings.episodes:

@@ -47,7 +47,7 @@ class Console:
     policy: str = ""
     """Who acts while you do not: "scripted", RUN or RUN@STEP; nobody by default."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
-    """Dataset that the episodes are added to; it is made where there is none."""
+    """Dataset that the episodes are added to; it is made if there is none."""
     arguments: tuple[str, ...] = ()
     """Settings of the environment, such as action_repeat=3."""
     seed: int = 0
@@ -57,7 +57,7 @@ class Console:
     port: int = 8644
     """0 takes any free one."""
     browser: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
-    """Leave the browser alone; without this the page opens in it, where there is a display."""
+    """Leave the browser alone; without this the page opens in it if there is a display."""
     runs: Path = Path("runs")
     """Folder that holds the runs."""
     noise: float = 0.0

@@ -49,7 +49,7 @@ def draw_curves(runs: Mapping[str, Sequence[Path]], out: Path) -> Path | None:
 
 
 def curve(run: Path) -> Curve | None:
-    """Returns the evaluations of a training while it learned; None where there were none."""
+    """Returns the evaluations of a training while it learned; None if there were none."""
     found = [(step, Evaluation.read(file)) for step, file in Run(run).evaluation_files.items()]
     if not found:
         return None

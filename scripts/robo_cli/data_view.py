@@ -22,7 +22,7 @@ class View:
     port: int = 8642
     """Port on 127.0.0.1, which no other machine reaches; 0 takes any free one."""
     browser: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
-    """Leave the browser alone; without this the page opens in it, where there is a display."""
+    """Leave the browser alone; without this the page opens in it if there is a display."""
 
 
 def view(arguments: View) -> int:

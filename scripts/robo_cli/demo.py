@@ -50,7 +50,7 @@ class Hil:
     port: int = 8644
     """Port of the page; 0 takes any free one."""
     browser: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
-    """Leave the browser alone; without this the page opens in it, where there is a display."""
+    """Leave the browser alone; without this the page opens in it if there is a display."""
     out: Path = Path("demos/hil")
     """Folder for demonstrations, run and audit log."""
 
@@ -133,6 +133,6 @@ def _demonstrations(arguments: Hil) -> Path:
 
 
 def _interrupted(runs: Path, name: str) -> Run | None:
-    """Returns the newest run of that name where it was not finished."""
+    """Returns the newest run of that name if it was not finished."""
     found = [Run(path) for path in sorted(runs.glob(f"*-{name}-*")) if (path / "recipe.yaml").exists()]
     return found[-1] if found and not (found[-1].path / "evaluation.json").exists() else None

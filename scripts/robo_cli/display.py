@@ -162,7 +162,7 @@ def counted(title: str, unit: str, items: Sequence[Item], metrics: Callable[[], 
 
 
 def summary(metrics: Metrics, speed: float | None, unit: str = "steps") -> str:
-    """Returns the numbers that tell a person how it goes; `speed` in units per second, None where not known yet."""
+    """Returns the numbers that tell a person how it goes; `speed` in units per second, None if not known yet."""
     parts = {
         "success {:.0%}": metrics.get("rollout/success_rate"),
         "eval {:.0%}": metrics.get("eval/success_rate"),

@@ -24,7 +24,7 @@ SIGNS = {"ok": "[green]ok     [/]", "warning": "[yellow]warning[/]", "problem": 
 
 @dataclass(frozen=True)
 class Doctor:
-    """Check this machine and its packages; each finding comes with its remedy. Exit code 1 where something is broken."""
+    """Check this machine and its packages; each finding comes with its remedy. Exit code 1 if something is broken."""
 
     json: bool = False
     """Print one JSON list instead of text."""
@@ -50,7 +50,7 @@ class Doctor:
 
 
 def run(arguments: Doctor) -> int:
-    """Prints every finding; returns 1 where one is a problem."""
+    """Prints every finding; returns 1 if one is a problem."""
     findings = [finding for name, check in arguments.checks.items() for finding in _attempt(name, check)]
     if arguments.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))

@@ -42,7 +42,7 @@ class Evaluate:
     arguments: tuple[str, ...] = ()
     """Settings of the environment that differ from the training's, such as traffic=20."""
     films: Annotated[int | None, tyro.conf.arg(aliases=["--videos"], metavar="INT")] = None
-    """Episodes that are filmed (videos), half of them failures where there are both; by default 2 elsewhere, and none in the
+    """Episodes that are filmed (videos), half of them failures if there are both; by default 2 elsewhere, and none in the
     training's own environment, which the training has filmed."""
     stochastic: bool = False
     """Sample actions instead of taking the most likely one, as where the recipe says so (evaluation.stochastic)."""

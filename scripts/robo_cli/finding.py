@@ -1,4 +1,4 @@
-"""What a check of `robo-rl doctor` found."""
+"""Finding of a check of `robo-rl doctor`."""
 
 from __future__ import annotations
 

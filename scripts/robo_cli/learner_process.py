@@ -100,7 +100,7 @@ def prepare(run: Run, plan: TrainingPlan, learner: Learner) -> None:
 
 @contextmanager
 def ended(training: Training, tell: Callable[[str], None]) -> Iterator[None]:
-    """Ends a training's learner with the block, where it has one, with everything learnt and saved.
+    """Ends a training's learner with the block if it has one, with everything learnt and saved.
 
     Where no step was lived in the block it ends at once: what it would learn yet lies in the log, for robo-rl resume.
     """
@@ -163,7 +163,7 @@ def _learning(run: Run, recipe: Recipe[Any]) -> LearningTraining:
 
 
 def _take_over(folder: Path, learner: Learner) -> None:
-    """Gives a fresh learner what it goes on from, where there is such a thing."""
+    """Gives a fresh learner what it goes on from if there is such a thing."""
     if has_checkpoint(folder / INITIAL):
         learner.load_state_dict(load_checkpoint(folder / INITIAL).parts["learner"])
 

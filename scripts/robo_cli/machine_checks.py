@@ -59,7 +59,7 @@ def threads() -> Iterator[Finding]:
 
 
 def accelerator() -> Iterator[Finding]:
-    """What torch computes on, and whether that multiplies bfloat16 in hardware."""
+    """Devices of torch, and bfloat16 in hardware."""
     import torch
 
     if torch.cuda.is_available():

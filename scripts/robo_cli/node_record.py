@@ -32,7 +32,7 @@ WAIT, PAUSE = 120.0, 1.0
 
 @dataclass(frozen=True)
 class ActorOptions:
-    """What actors are told; as of `robo-rl record`."""
+    """Options of the actors, as of `robo-rl record`."""
 
     noise: float
     stochastic: bool
@@ -64,7 +64,7 @@ class NodeRecorder:
     def _played(self, seed: int) -> Episode:
         """Returns the episode of a seed; plays it again where the simulator's server is lost, for WAIT seconds.
 
-        After that it returns the episode that was cut, or raises ServerUnavailable where there is no server to begin one.
+        After that it returns the episode that was cut, or raises ServerUnavailable if there is no server to begin one.
         """
         deadline = time.monotonic() + WAIT
         while True:

@@ -20,7 +20,7 @@ from robo_rl.types import Episode
 
 
 def reward_of(recipe: Recipe[Any], specs: Specs) -> OnlineRewards | None:
-    """Returns the reward of a recipe, None where it is the environment's own.
+    """Returns the reward of a recipe, None if it is the environment's own.
 
     Raises InvalidSetting for a model that cannot be asked while a policy acts, whose pictures are not drawn, whose discount
     is not the learner's, or whose files are not made yet.
@@ -72,7 +72,7 @@ def labelled(reward: OnlineRewards, episodes: Iterable[Episode], spec: Environme
 
 
 def require_same_reward(run: Run, reward: OnlineRewards | None) -> None:
-    """Raises InvalidSetting where a run would go on with another reward than it began with."""
+    """Raises InvalidSetting if a run would go on with another reward than it began with."""
     before, now = run.description.get("reward"), None if reward is None else dict(reward.identity)
     if before != now:
         names = [name for name in {**(before or {}), **(now or {})} if (before or {}).get(name) != (now or {}).get(name)]
@@ -113,7 +113,7 @@ def _discount(recipe: Recipe[Any]) -> float | None:
 
 
 def _drawn_alone(specs: Specs) -> tuple[str, ...]:
-    """Returns what the environment draws for the reward alone; raises InvalidSetting where that changes what a policy sees."""
+    """Returns what the environment draws for the reward alone; raises InvalidSetting if that changes what a policy sees."""
     hidden = tuple(name for name in specs.drawn.observation if name not in specs.seen.observation)
     specs.seen.require(
         without(specs.drawn, hidden),

@@ -40,7 +40,7 @@ def person_of(recipe: Recipe[Any], spec: EnvironmentSpec, expert_for: Callable[[
 
 
 def beside(recipe: Recipe[Any], environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-    """Returns the environment with the recipe's simulated person beside its robot, where it has both; she re-arms a twin."""
+    """Returns the environment with the recipe's simulated person beside its robot if it has both; she re-arms a twin."""
     if recipe.human.kind in ("", CONSOLE) or not recipe.environment.name.startswith(ROBOT):
         return environment
     from robo_real.attended import attended
@@ -50,9 +50,9 @@ def beside(recipe: Recipe[Any], environment: gymnasium.Env[Any, Any]) -> gymnasi
 
 @contextmanager
 def operator_of(recipe: Recipe[Any]) -> Iterator[Operator | None]:
-    """Opens the console of a recipe whose person is real and gives the operator; None where a person is simulated or missing.
+    """Opens the console of a recipe whose person is real and gives the operator; None if a person is simulated or missing.
 
-    Raises InvalidSetting where there is nothing that a person could take over.
+    Raises InvalidSetting if there is nothing that a person could take over.
     """
     if recipe.human.kind != CONSOLE:
         yield None

@@ -98,7 +98,7 @@ class Player:
         self._changed.set()
 
     def run(self, screen: Screen, first_seed: int, episodes: int | None = None) -> None:
-        """Play the seeds from the first one on until so many episodes have ended, without end for None, or the screen closes.
+        """Play the seeds from the first one on until that many episodes have ended, without end for None, or the screen closes.
 
         A paused episode goes on showing its newest moment.
         """

@@ -1,4 +1,4 @@
-"""What the display shows of episodes as they are recorded."""
+"""Progress of a recording on the display."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a component does, in the words of its source: reading it takes milliseconds, importing it may take seconds."""
+"""Purposes of components, read from their source in milliseconds; importing them may take seconds."""
 
 from __future__ import annotations
 

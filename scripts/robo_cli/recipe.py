@@ -63,7 +63,7 @@ class DemonstrationSettings:
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """How the policy is judged. Seeds are the same for every run, so that runs can be compared in pairs."""
+    """Evaluation of the policy. Seeds are the same for every run, so that runs can be compared in pairs."""
 
     episodes: int = 50
     """Episodes of the final evaluation."""
@@ -74,7 +74,7 @@ class EvaluationSettings:
     episodes_during: int = 20
     """Episodes of each of those, and of that before."""
     films: int = 4
-    """Episodes of the final evaluation that are filmed, half of them failures where there are both; 0 for none."""
+    """Episodes of the final evaluation that are filmed, half of them failures if there are both; 0 for none."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment that differ from those of the training, such as routes: test."""
     seed: int = FIRST_SEED
@@ -89,7 +89,7 @@ class EvaluationSettings:
 
 @dataclass(frozen=True)
 class OnlineSettings:
-    """How a learner that has learnt from recorded episodes goes on in the environment."""
+    """Online phase of a learner after recorded episodes."""
 
     steps: int = 0
     """Environment steps after the updates, with one update each; 0 for none. `--then online` takes as many as there were
@@ -116,12 +116,12 @@ class HumanSettings:
     port: int = 8644
     """Port of the console's page; 0 takes any free one."""
     browser: bool = True
-    """Open the page in the browser where there is a display."""
+    """Open the page in the browser if there is a display."""
 
 
 @dataclass(frozen=True)
 class InitialSettings:
-    """What a training begins with."""
+    """Initial policy of a training."""
 
     run: str = ""
     """Run whose newest learner goes on here, networks and optimisers, and whose policy acts from the first step on; empty for a

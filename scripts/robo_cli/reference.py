@@ -1,4 +1,4 @@
-"""What chance and an expert reach in an environment: the two scores that a dataset's returns are normalised by."""
+"""Reference scores of an environment: random and expert returns, by which a dataset's returns are normalised."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Refine:
     robot: str
     """Address of `robo-rl robot serve`; ?action_repeat=3 or max_steps=50 may end it, else they are those of the run."""
     demos: Annotated[str, tyro.conf.arg(aliases=["--dataset"])] = ""
-    """Dataset of demonstrations with the robot's spec; that of the run by default, where it had one."""
+    """Dataset of demonstrations with the robot's spec; that of the run by default if it had one."""
     human: str = NOBODY
     """Who corrects: console for you, perfect, noisy, delayed, lazy or wrong for a simulated person, none."""
     steps: int = 2000
@@ -71,7 +71,7 @@ class Refine:
     port: int = 8644
     """Port of the console's page; 0 takes any free one."""
     browser: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
-    """Leave the browser alone; without this the page opens in it, where there is a display."""
+    """Leave the browser alone; without this the page opens in it if there is a display."""
     dry_run: bool = False
     """Print the recipe and stop."""
     runs: Annotated[Path, tyro.conf.arg(aliases=["--out"])] = Path("runs")
@@ -94,7 +94,7 @@ def run(arguments: Refine) -> int:
 def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
     """Returns the recipe that goes on with a run on a robot.
 
-    Raises SpecMismatch where a unit, a frame, a rate or a limit differs, InvalidSetting where nothing could be learnt.
+    Raises SpecMismatch if a unit, a frame, a rate or a limit differs, InvalidSetting where nothing could be learnt.
     """
     before = recipe_of(trained)
     recipe = _with_learner(before, arguments.human != NOBODY)

@@ -23,7 +23,7 @@ class Report:
     run: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
     """Runs: path, name, "latest", or a pattern such as "*-arm-pick-rlpd-*"."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
-    """Page to write; by default report.html in the run, or in the folder of the runs where there are several."""
+    """Page to write; by default report.html in the run, or in the folder of the runs if there are several."""
     runs: Path = Path("runs")
     """Folder that holds the runs."""
 

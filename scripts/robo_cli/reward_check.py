@@ -24,12 +24,12 @@ from robo_rl.spec.environment import specification
 
 @dataclass(frozen=True)
 class Check:
-    """Check a reward program: its grammar; with rows to try it on, what it says of them. Exit status 1 where it fails."""
+    """Check a reward program: its grammar; with rows to try it on, what it says of them. Exit status 1 if it fails."""
 
     program: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PROGRAM")]
     """A .py file, or a program that comes with the package, such as arm_push."""
     environment: str = ""
-    """Try it on fresh episodes: of a scripted policy, where there is one, and of a random one, by turns."""
+    """Try it on fresh episodes: of a scripted policy if there is one, and of a random one, by turns."""
     arguments: tuple[str, ...] = ()
     """Keyword arguments of the environment, such as action_repeat=3."""
     dataset: Path | None = None
@@ -48,7 +48,7 @@ class Check:
 
 
 def check_program(arguments: Check) -> int:
-    """Prints what the checks found; returns 1 where one failed."""
+    """Prints what the checks found; returns 1 if one failed."""
     path = program_file(arguments.program)
     try:
         program = RewardProgram.read(path)

@@ -18,7 +18,7 @@ from robo_rl.rewards.success_examples import Guard, examples_of, eye_of, measure
 
 @dataclass(frozen=True)
 class FitClassifier:
-    """What success looks like, from recorded successes and everything else; pictures where there are any, else numbers."""
+    """Fit of a success classifier to recorded successes and all other states, by pictures if there are any, else numbers."""
 
     dataset: Path
     """Episodes that succeeded and episodes that failed."""

@@ -75,7 +75,7 @@ class Rows:
     """Observations and actions of a dataset, all episodes one after the other, from its training cache."""
 
     def __init__(self, dataset: Dataset, entries: Sequence[Entry]) -> None:
-        """Raises InvalidSetting where the environment has no vectors."""
+        """Raises InvalidSetting if the environment has no vectors."""
         require_vectors(dataset.spec)
         cache = open_cache(dataset, entries, partial(counted, "training cache", "episodes"))
         self._values, self._starts = cache.rows["vectors"][:, :-1], cache.rows["starts"]  # the last column is the reward
@@ -96,7 +96,7 @@ class Rows:
 
 
 def pairs_of(preferences: Sequence[Preference], rows: Rows) -> Pairs:
-    """Returns comparisons as arrays; raises InvalidSetting where segments differ in length."""
+    """Returns comparisons as arrays; raises InvalidSetting if segments differ in length."""
     lengths = {stop - start for each in preferences for _, start, stop in (each.first, each.second)}
     if len(lengths) > 1:
         raise InvalidSetting(

@@ -45,7 +45,7 @@ class Latent:
     task: str = ""
     """The task in words; empty for the environment's own instruction."""
     steps: int = 2000
-    """Recorded steps that programs are tried on, half of them of the scripted expert where there is one."""
+    """Recorded steps that programs are tried on, half of them of the scripted expert if there is one."""
     settings: LatentCodeConfig = field(default_factory=LatentCodeConfig)
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ def _task(arguments: Latent, spec: EnvironmentSpec) -> str:
 
 
 def _steps(environment: gymnasium.Env, spec: EnvironmentSpec, view: EnvAbstraction, count: int) -> Columns:
-    """Returns the columns of so many steps of random actions, and of the expert where there is one."""
+    """Returns the columns of that many steps of random actions, and of the expert if there is one."""
     random = RandomPolicy(spec, 0)
     policies: list[Callable[[int], Policy]] = [lambda _: random]
     if environment.has_wrapper_attr("scripted_policy"):

@@ -31,7 +31,7 @@ from robo_rl.types import Array, Episode
 
 
 def recorded_episodes(dataset: Dataset, rows: int, seed: int) -> list[Episode]:
-    """Return episodes of a dataset, drawn by chance, that have so many steps together; raises InvalidSetting for none."""
+    """Return episodes of a dataset, drawn by chance, that have that many steps together; raises InvalidSetting for none."""
     order = np.random.default_rng(seed).permutation(len(dataset))
     found = _enough((dataset.read(dataset.entries()[place]) for place in order), rows)
     if not found:
@@ -40,7 +40,7 @@ def recorded_episodes(dataset: Dataset, rows: int, seed: int) -> list[Episode]:
 
 
 def fresh_episodes(environment: Any, rows: int, seed: int) -> list[Episode]:
-    """Return episodes of so many steps together, by turns of the scripted policy, if there is one, and of a random one."""
+    """Return episodes of that many steps together, by turns of the scripted policy, if there is one, and of a random one."""
     return _enough(_rolled_out(environment, seed), rows)
 
 
@@ -68,7 +68,7 @@ def _rolled_out(environment: Any, seed: int) -> Iterator[Episode]:
 
 
 def _enough(episodes: Iterator[Episode], rows: int) -> list[Episode]:
-    """Return whole episodes until they have so many steps."""
+    """Return whole episodes until they have that many steps."""
     chosen: list[Episode] = []
     while sum(map(len, chosen)) < rows and (episode := next(episodes, None)) is not None:
         chosen += [episode] if len(episode) else []
@@ -76,7 +76,7 @@ def _enough(episodes: Iterator[Episode], rows: int) -> list[Episode]:
 
 
 PROBE_ROWS = 2000
-"""About as many steps are recorded, half of them by the scripted expert where there is one."""
+"""About as many steps are recorded, half of them by the scripted expert if there is one."""
 PROBE_SEED = 700_000
 """Of the resets: apart from those of training, demonstrations and evaluations."""
 

@@ -66,7 +66,7 @@ class SearchReward:
 
 
 def search_reward(arguments: SearchReward) -> int:
-    """Prints every round and who won; 1 where no candidate succeeded."""
+    """Prints every round and who won; 1 if no candidate succeeded."""
     recipe = recipe_of([arguments.recipe, *options(settings_of(arguments.settings))])
     arguments.asking.require_one(recipe.environment.name)
     use_threads(recipe.threads)

@@ -71,7 +71,7 @@ class RecipeTrainer:
 
 
 def require_success(recipe: Recipe[Any]) -> None:
-    """Raises InvalidSetting where the environment knows no success, before anybody is asked or anything is trained."""
+    """Raises InvalidSetting if the environment knows no success, before anybody is asked or anything is trained."""
     environment = make_environment(recipe.environment.name, **recipe.environment.arguments)
     rule = specification(environment).success_rule
     environment.close()

@@ -36,7 +36,7 @@ class WriteReward:
 
 
 def write_reward(arguments: WriteReward) -> int:
-    """Prints where the program is, and how it came about; 1 where there is none that can be used."""
+    """Prints where the program is, and how it came about; 1 if there is none that can be used."""
     name, settings, sizes = task_named(arguments.task)
     asking, out = arguments.asking, arguments.out
     order = {"method": "text2reward", "environment": name, "arguments": settings, "sentence": asking.sentence}

@@ -1,4 +1,4 @@
-"""What writing and searching for reward programs have in common: the task, the model, the examples."""
+"""Shared parts of writing and searching reward programs: the task, the model, the examples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KNOWN = {"arm_reach": "robo/ArmReach-v0", "arm_push": "robo/ArmPush-v0", "arm_pi
 
 @dataclass(frozen=True)
 class Asking:
-    """Who is asked for programs, and how."""
+    """Language model that writes programs, and its settings."""
 
     llm: str = ""
     """A server ("endpoint", or a YAML file with judge and settings), "pack:NAME" for replies made by hand, "rule:NAME" for
@@ -64,7 +64,7 @@ class Asking:
 
     @property
     def order(self) -> dict[str, Any]:
-        """What a folder of replies was made with; whoever answered out of a log is named in that log."""
+        """Origin of a folder of replies; a log names the model that answered."""
         return {"llm": self.llm, "llm_settings": list(self.llm_settings), "examples": self.examples}
 
 

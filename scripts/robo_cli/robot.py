@@ -68,7 +68,7 @@ class Serve:
 
 @dataclass(frozen=True)
 class Check:
-    """Look at a robot without moving it: limits, rate, latency, cameras; exit status 1 where something is wrong."""
+    """Look at a robot without moving it: limits, rate, latency, cameras; exit status 1 if something is wrong."""
 
     url: URL
     """Such as http://127.0.0.1:5000."""

@@ -13,7 +13,7 @@ class NamesServer(Protocol):
 
     @property
     def carla_host(self) -> str:
-        """Where the server runs; "" where none is named, or on this machine where a port is."""
+        """Host of the server; "" if none is named, this machine if only a port is."""
 
     @property
     def carla_port(self) -> tuple[int, ...]:

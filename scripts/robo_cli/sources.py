@@ -1,4 +1,4 @@
-"""What families of datasets are made from: an environment, chance, an expert, and a run that kept its episodes."""
+"""Sources of dataset families: an environment, random actions, an expert, and a run that kept its episodes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Sources:
 
     @cached_property
     def has_script(self) -> bool:
-        """Whether the environment has a scripted expert."""
+        """True if the environment has a scripted expert."""
         return bool(self.environment.has_wrapper_attr("scripted_policy"))
 
     @cached_property
@@ -68,7 +68,7 @@ class Sources:
 
     @cached_property
     def expert(self) -> Callable[[int], Actor]:
-        """The expert, a trained one with the step in its name; raises InvalidSetting where there is none."""
+        """The expert, a trained one with the step in its name; raises InvalidSetting if there is none."""
         if self.expert_name == SCRIPTED or not (self.expert_name or self.run):
             return actor(SCRIPTED, self.environment, self)
         run, step = run_at(self.expert_name, self.runs) if self.expert_name else (self.training, None)
@@ -92,7 +92,7 @@ class Sources:
 
     @cached_property
     def medium(self) -> Medium:
-        """Where the run first was good enough; raises InvalidSetting where it never was, or the expert is no expert."""
+        """First step at which the run was good enough; raises InvalidSetting if there is none, or the expert is no expert."""
         scores = self.scores
         random, expert = scores["random"]["return"], scores["expert"]["return"]
         if expert <= random:
@@ -111,13 +111,13 @@ class Sources:
 
     @cached_property
     def scores(self) -> dict[str, reference.Score]:
-        """Scores of "random" and, where there is one, "expert"."""
+        """Scores of "random", and of "expert" if there is one."""
         named = {"random": self.random} | ({"expert": self.expert} if self.run or self.expert_name or self.has_script else {})
         return {role: reference.score(choose, self.environment, self.run) for role, choose in named.items()}
 
     @property
     def training(self) -> Run:
-        """The run; raises InvalidSetting where none is given."""
+        """The run; raises InvalidSetting if none is given."""
         if self.run is None:
             raise InvalidSetting(
                 "This family needs a run.", got="no --run", fix="name one that was trained in this environment"
@@ -126,12 +126,12 @@ class Sources:
 
     @property
     def has_training_episodes(self) -> bool:
-        """Whether there is a run that kept its episodes."""
+        """True if a run kept its episodes."""
         return self.run is not None and (self.run.path / FOLDER / DESCRIPTION).exists()
 
     @property
     def training_episodes(self) -> Dataset:
-        """The episodes of the run; raises InvalidSetting where it kept none."""
+        """The episodes of the run; raises InvalidSetting if it kept none."""
         if not self.has_training_episodes:
             raise InvalidSetting(
                 f"The run {self.training.path.name} kept no episodes.",
@@ -142,7 +142,7 @@ class Sources:
 
     @property
     def card(self) -> dict[str, Any]:
-        """What a card says of where the episodes come from."""
+        """Origin of the episodes, for the card."""
         origin = None
         if self.run is not None:
             facts = self.run.description

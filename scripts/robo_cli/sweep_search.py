@@ -51,7 +51,7 @@ class Search:
     """A study of Optuna, whose suggestions follow from the seed and from what is known, also after a kill."""
 
     def __init__(self, journal: Path, space: Space, seed: int) -> None:
-        """Goes on with the journal where there is one. The folder must be locked: the journal has no lock of its own."""
+        """Goes on with the journal if there is one. The folder must be locked: the journal has no lock of its own."""
         self._optuna = optuna_library()
         self._states = self._optuna.trial.TrialState
         self._space, self._seed = space, seed

@@ -92,7 +92,7 @@ class Stopping:
         return 1.0 - 2.0 * self.risk / max(looks, 1)
 
     def verdict(self, trial: int, courses: Mapping[int, Course]) -> Verdict | None:
-        """Returns why a trial is stopped at the newest step at which it can be judged; None where it goes on."""
+        """Returns why a trial is stopped at the newest step at which it can be judged; None if it goes on."""
         steps = [step for step in self.places if len(courses[trial].get(step, ())) >= FEWEST]
         if not steps:
             return None

@@ -13,7 +13,7 @@ from robo_rl.types import Array
 
 @dataclass(frozen=True)
 class WanderingConfig:
-    """How slow random motion is."""
+    """Time scale of random motion."""
 
     theta: float = 0.15
     """Share of the distance to zero that an action loses in a step; of Lillicrap et al. 2016. For discrete actions the

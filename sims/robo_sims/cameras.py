@@ -39,7 +39,7 @@ MOST_GEOMS = 10_000
 
 @dataclass(frozen=True)
 class Detail:
-    """How finely pictures are drawn; without a graphics card this decides the frame rate."""
+    """Detail of drawn pictures; without a graphics card it decides the frame rate."""
 
     samples: int
     """per pixel, against jagged edges; 0 takes one"""
@@ -125,7 +125,7 @@ class CameraObservations:
         self._keys = {_key(name): known.index(name) for name in names}
         shape = (image_size, image_size, 3)
         self.arrays = tuple(ArraySpec(_key(name), shape, "uint8", 0, 255, role="image") for name in names)
-        """For the spec; empty where no camera was asked for."""
+        """For the spec; empty if no camera was asked for."""
         self._cameras = Cameras(height=image_size, width=image_size)
 
     def added_to(self, spec: EnvironmentSpec) -> EnvironmentSpec:

@@ -1,4 +1,4 @@
-"""What happened in a step of MiniGrid, and what the agent now carries, faces and sees, in words: entry point `minigrid`.
+"""Captions of MiniGrid: events of a step, and the objects that the agent carries, faces and sees (entry point `minigrid`).
 
     You pick up a yellow key. You carry a yellow key. Ahead: nothing. In view: a locked yellow door.
 

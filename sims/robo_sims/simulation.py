@@ -30,15 +30,15 @@ PICTURE_SIZE = 320
 
 @dataclass(frozen=True)
 class SimulationStep:
-    """What one control step of a simulation brought about."""
+    """Result of one control step of a simulation."""
 
     observation: Arrays
     reward: float
     terminated: bool = False
     truncated: bool = False
-    """True where the simulation itself keeps a time limit that changes from episode to episode."""
+    """True if the simulation itself keeps a time limit that changes from episode to episode."""
     success: bool | None = None
-    """None where the task has no notion of success."""
+    """None if the task has no notion of success."""
     reward_terms: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -193,7 +193,7 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         self._monitor.reset()
 
     def _attempt(self, action: npt.NDArray[Any]) -> SimulationStep | None:
-        """Returns None where the simulation diverged."""
+        """Returns None if the simulation diverged."""
         with np.errstate(all="ignore"):  # a simulator that computes a reward from NaN would warn before the monitor is asked
             try:
                 step = self._simulation.step(action)

@@ -1,4 +1,4 @@
-"""What the page asks of a dataset; episodes and cameras are found by name, never by a path."""
+"""Requests of the page to a dataset; episodes and cameras are found by name, never by a path."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Reader:
         self._reading, self._writing = threading.Lock(), threading.Lock()
 
     def overview(self) -> dict[str, Any]:
-        """Returns the dataset and its entries; raises DatasetError where the catalogue is damaged."""
+        """Returns the dataset and its entries; raises DatasetError if the catalogue is damaged."""
         dataset = self.dataset
         return {
             "path": str(dataset.path),

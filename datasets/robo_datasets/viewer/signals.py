@@ -1,4 +1,4 @@
-"""What the page draws of an episode: one signal for each array of numbers, and the pictures of its cameras."""
+"""Signals of an episode for the page: one for each array of numbers, and the pictures of its cameras."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Signal:
     """"observations", "actions", "rewards", "reward_terms", "costs", "labels", "confidence", "sources" or "timestamps"."""
     name: str
     values: Array
-    """(rows, ...), NaN where a number is missing"""
+    """(rows, ...), NaN if a number is missing"""
     columns: tuple[str, ...] = ()
     """Names of a row's numbers, in order."""
     unit: str = ""
@@ -38,7 +38,7 @@ class Signal:
 
     @property
     def key(self) -> str:
-        """What the page asks for it by."""
+        """Key of the signal in the page's requests."""
         return f"{self.group}/{self.name}"
 
     @property
@@ -86,7 +86,7 @@ def signals_of(episode: Episode, spec: EnvironmentSpec, *, is_simulated: bool = 
 
 
 def label_signals(name: str, labels: RewardLabels) -> Iterator[Signal]:
-    """Yields the labels of a set, NaN where one is missing, and the model's confidence in them."""
+    """Yields the labels of a set, NaN if one is missing, and the model's confidence in them."""
     yield Signal("labels", name, np.where(labels.valid, labels.values, np.nan))
     if labels.confidence is not None:
         yield Signal("confidence", name, labels.confidence)

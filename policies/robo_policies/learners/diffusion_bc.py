@@ -97,7 +97,7 @@ def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
 
 
 class Schedule(nn.Module):
-    """How much of a chunk is left at each noise level: the squared cosine of Nichol & Dhariwal 2021, as in the paper."""
+    """Share of a chunk that is left at each noise level: the squared cosine of Nichol & Dhariwal 2021, as in the paper."""
 
     betas: Tensor
     left: Tensor

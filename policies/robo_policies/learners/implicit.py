@@ -31,14 +31,14 @@ LARGEST_WEIGHT = 100.0  # of one action, as in the authors' code
 
 
 class ValueLoss(Protocol):
-    """What makes V(s) a statistic of Q(s, a)."""
+    """Loss that makes V(s) a statistic of Q(s, a)."""
 
     def __call__(self, differences: Tensor) -> Tensor:
         """Returns the loss of each row, given d = Q'(s, a) - V(s), (B,)."""
 
 
 class BellmanLoss(Protocol):
-    """How residuals of Q are weighed."""
+    """Weights of the residuals of Q."""
 
     def __call__(self, values: Tensor, targets: Tensor) -> Tensor:
         """Returns the loss of each element (N, B)."""
@@ -141,7 +141,7 @@ huber: BellmanLoss = nn.HuberLoss(reduction="none", delta=20.0)
 
 
 def cosine(lr: float, update: int, updates: int) -> float:
-    """Return the learning rate of a half cosine from `lr` to 0 over so many updates (Loshchilov & Hutter 2017), then `lr`.
+    """Return the learning rate of a half cosine from `lr` to 0 over that many updates (Loshchilov & Hutter 2017), then `lr`.
 
     Constant again afterwards, because a learner that then goes on in the environment would otherwise stand still.
     """

@@ -103,7 +103,7 @@ class PPOConfig(PolicyValueSettings, OnPolicyConfig):
         require_allowed(self, allowed)
 
     def build(self, spec: EnvironmentSpec, seed: int, *, steps: int = 0) -> PPO:
-        """Return a fresh learner, whose learning rate falls over so many steps; 0: it stays."""
+        """Return a fresh learner, whose learning rate falls over that many steps; 0: it stays."""
         return PPO(spec, self, seed, rollouts=math.ceil(steps / self.rollout_size))
 
 

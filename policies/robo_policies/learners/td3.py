@@ -1,4 +1,4 @@
-"""What TD3+BC and ReBRAC share with TD3: Fujimoto et al. 2018, "Addressing Function Approximation Error" (arXiv 1802.09477).
+"""TD3, the base of TD3+BC and ReBRAC: Fujimoto et al. 2018, "Addressing Function Approximation Error" (arXiv 1802.09477).
 
 Two critics, a deterministic actor that takes a step at every second update, and targets of both.
 """

@@ -60,7 +60,7 @@ class SB3Config(ABC):
     normalize_rewards: bool = False
     """Divide rewards by the running standard deviation of the return (SB3's VecNormalize)."""
     device: str = "auto"
-    """"cpu", "cuda", or "auto": the accelerator where there is one, except for PPO and A2C without images, which
+    """"cpu", "cuda", or "auto": the accelerator if there is one, except for PPO and A2C without images, which
     SB3 advises to train on the CPU."""
 
     def __post_init__(self) -> None:
@@ -87,7 +87,7 @@ class SB3Config(ABC):
         initial_policy: Policy | None = None,
         reward: OnlineRewards | None = None,
     ) -> SB3Training:
-        """Returns a training at step 0; raises InvalidSetting where the algorithm does not fit the actions or the steps."""
+        """Returns a training at step 0; raises InvalidSetting if the algorithm does not fit the actions or the steps."""
         rewards = None if reward is None else reward.running(self.n_envs)
         model, spec = self._model(environment_factory, seed, reward, rewards)
         require_rollout(model, steps)
@@ -234,7 +234,7 @@ class OffPolicyConfig(SB3Config):
     gradient_steps: int = 1
     """Updates each time; -1 for as many as there were steps."""
     n_steps: int = 1
-    """Rewards that are summed before bootstrapping; 1 where there are images."""
+    """Rewards that are summed before bootstrapping; 1 if there are images."""
 
     def _start(
         self, model: Any, spec: EnvironmentSpec, demonstrations: Sequence[Episode], initial_policy: Policy | None

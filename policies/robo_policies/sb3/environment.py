@@ -1,4 +1,4 @@
-"""What Stable-Baselines3 sees of an environment, and what everybody else sees of its policies."""
+"""Adapters: environments for Stable-Baselines3, and its policies for everybody else."""
 
 from __future__ import annotations
 

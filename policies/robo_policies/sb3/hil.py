@@ -128,7 +128,7 @@ class SB3SACHIL:
         return self._metrics.add(self._told())
 
     def _told(self) -> dict[str, float]:
-        """Returns what SB3 logged; raises NonFiniteUpdate where a loss is not finite."""
+        """Returns what SB3 logged; raises NonFiniteUpdate if a loss is not finite."""
         logger = self.model.logger
         told = {tag: float(value) for tag, value in logger.name_to_value.items() if tag != "train/n_updates"}
         logger.name_to_value.clear()
@@ -162,7 +162,7 @@ class SB3SACHIL:
 
 
 class Spaces(gymnasium.Env[Any, Any]):
-    """What SB3 asks an environment for before it learns; nobody acts in it."""
+    """Spaces that SB3 needs before it learns; no step is ever taken in it."""
 
     def __init__(self, observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> None:
         self.observation_space, self.action_space = observation, action

@@ -29,7 +29,7 @@ class SB3Training:
 
     def __init__(self, model: BaseAlgorithm, policy: SB3Policy, *, steps: int, rewards: DelayedRewards | None = None) -> None:
         self.rewards = rewards
-        """Of a model, where it does not learn from the environment's; steps that wait for theirs are lost in a resume."""
+        """Of a model, if it does not learn from the environment's; steps that wait for theirs are lost in a resume."""
         self.step = 0
         """Environment steps (over all environments) whose transitions are stored and whose updates are done."""
         self.resumed: str | None = None
@@ -99,7 +99,7 @@ class SB3Training:
 
 
 def rollout_size(model: BaseAlgorithm) -> int:
-    """Returns the steps of all environments between two updates; 1 where they come after whole episodes."""
+    """Returns the steps of all environments between two updates; 1 if they come after whole episodes."""
     if isinstance(model, OnPolicyAlgorithm):
         return model.n_steps * model.n_envs
     frequency = getattr(model, "train_freq", None)  # SB3 reads the setting when the model is made

@@ -31,7 +31,7 @@ class RobotConsole:
     ) -> None:
         """policy_for: who acts while the person does not; nobody by default. settings: of the environment.
 
-        Raises RobotUnavailable where nothing answers at the address.
+        Raises RobotUnavailable if nothing answers at the address.
         """
         robot = RemoteRobot(url)
         self.environment = RobotEnv(robot, robot, **(settings or {}))

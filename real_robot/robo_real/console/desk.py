@@ -26,7 +26,7 @@ LABELS = ("success", "failure", "discard")
 
 
 class Want(StrEnum):
-    """What is to become of the arm in this control period."""
+    """Decision about the arm in this control period."""
 
     POLICY = "policy"
     PERSON = "person"
@@ -36,7 +36,7 @@ class Want(StrEnum):
 
 @dataclass(frozen=True)
 class Wish:
-    """What the desk wants now."""
+    """Present decision."""
 
     want: Want
     action: Array = field(default_factory=lambda: np.zeros(0, np.float32))
@@ -182,20 +182,20 @@ class Desk:
 
     @property
     def stopper(self) -> str:
-        """Who stops the arm now and why, in words."""
+        """Present stop: origin and reason, in words."""
         with self._changed:
             return self._stopper if self._stopped else f"the console: {self._loss}"
 
     @property
     def is_lost(self) -> bool:
-        """Whether the person was lost in the episode under way, and has not come back."""
+        """True if the person was lost in the running episode and has not come back."""
         with self._changed:
             self._notice_silence()
             return self._lost_at is not None
 
     @property
     def is_taken(self) -> bool:
-        """Whether somebody sits here."""
+        """True if a person holds the console."""
         return self._operator is not None
 
     def is_operator(self, session: object) -> bool:
@@ -204,7 +204,7 @@ class Desk:
 
     @property
     def follows(self) -> bool:
-        """Whether the next episode begins by itself."""
+        """True if the next episode begins by itself."""
         return self._follows
 
     @property

@@ -14,7 +14,7 @@ RECENT = 20
 
 
 class Store(Protocol):
-    """Where episodes are kept."""
+    """Folder of the episodes."""
 
     def begin(self, rollout: Rollout) -> None:
         """An episode began."""
@@ -23,17 +23,17 @@ class Store(Protocol):
         """It went on."""
 
     def end(self, rollout: Rollout | None) -> object:
-        """It is over; None where it is not to be kept."""
+        """It is over; None if it is not to be kept."""
 
 
 @dataclass
 class Tally:
-    """What the page says about the episodes."""
+    """Summary of the episodes for the page."""
 
     state: str = "waiting"
     """waiting or running"""
     doing: str = ""
-    """what the episodes are for, where they are of a training"""
+    """what the episodes are for if they are of a training"""
     message: str = ""
     """how the last episode ended, or why none could begin"""
     steps: int = 0

@@ -76,7 +76,7 @@ class ConsoleHuman:
         self._desk.begin()
 
     def command(self, observation: Observation, proposed: Array) -> Array | None:
-        """Returns the person's action, None where the policy is left to act; where the person was lost, an action that holds.
+        """Returns the person's action, None if the policy is left to act; where the person was lost, an action that holds.
 
         It stops the robot where the person stopped it or stays lost; the next step then ends the episode.
         """

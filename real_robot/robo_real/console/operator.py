@@ -40,7 +40,7 @@ class Operator:
     """Whoever sits at the page of one robot. The page is served until `close`."""
 
     def __init__(self, robot: RemoteRobot, action: ActionSpec, *, address: str = ADDRESS, port: int = 0) -> None:
-        """action: what the hands command. Raises RobotUnavailable where nothing answers, InvalidSetting for a port in use."""
+        """action: what the hands command. Raises RobotUnavailable if nothing answers, InvalidSetting for a port in use."""
         self._robot = robot
         self.desk, self.still, self.tally = Desk(), Still(action), Tally()
         self.links: dict[str, str] = {}

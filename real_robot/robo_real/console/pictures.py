@@ -40,10 +40,10 @@ class Pictures:
     """Watches one robot."""
 
     def __init__(self, url: str) -> None:
-        """Raises RobotUnavailable where nothing answers."""
+        """Raises RobotUnavailable if nothing answers."""
         self._link = Link(url, PATIENCE)
         self.health: dict[str, Any] = self._link.json("/robo/health", method="GET")
-        """what the server told last, with "problem" where it does not answer"""
+        """what the server told last, with "problem" if it does not answer"""
         self.state: dict[str, Any] | None = None
         """what the arm measured last, None if the server does not tell"""
         self.asked = time.monotonic()

@@ -59,7 +59,7 @@ class Garbage(Exception):
 
 @dataclass(frozen=True)
 class Console:
-    """What all browsers share."""
+    """State that all browsers share."""
 
     desk: Desk
     pictures: Pictures

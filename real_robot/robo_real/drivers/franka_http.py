@@ -59,7 +59,7 @@ class FrankaHttp(ArmDriver):
 
     @override
     def read(self) -> ArmState:
-        """Returns the state; raises RobotUnavailable where the answer is late, or not what the contract says."""
+        """Returns the state; raises RobotUnavailable if the answer is late, or not what the contract says."""
         asked = self.clock.now()  # the measurement is at least as new as this
         numbers = self._numbers(self._link.post("/getstate"))
         quaternion = numbers["pose"][3:]

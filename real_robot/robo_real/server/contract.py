@@ -187,7 +187,7 @@ class FrankaContract:
             raise Refused(self._robot.guard.reason)
 
     def _is_ready(self) -> bool:
-        """Arms where nothing forbids it; False where the robot's own error makes it ignore commands, as a Franka does."""
+        """Arms where nothing forbids it; False if the robot's own error makes it ignore commands, as a Franka does."""
         guard = self._robot.guard
         if guard.mode is Mode.IDLE:
             self._robot.arm()

@@ -26,7 +26,7 @@ STUCK = 5.0
 ENDS = 2.0
 """[s] for it to end by itself"""
 MOST_RESTARTS, WITHIN = 5, 60.0
-"""Restarts within so many seconds, after which no more is tried."""
+"""Restarts within that many seconds, after which no more is tried."""
 ROOTS = [str(Path(__file__).parents[2]), *(str(Path(place).parent) for place in robo_rl.__path__)]
 PROGRAM = f"import sys; sys.path[:0] = {ROOTS!r}; from robo_real.server.front import main; main(sys.argv[1:])"
 """Runs without site-packages: foreign bytes meet the standard library and our own few modules alone."""

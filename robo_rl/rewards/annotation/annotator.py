@@ -68,7 +68,7 @@ class QueryQueue:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """How many wait, and how many are being asked."""
+        """Numbers of waiting questions and of questions being asked."""
         with self._changed:
             return len(self._waiting), len(self._in_flight)
 
@@ -96,7 +96,7 @@ class Annotator(Protocol):
 
     @property
     def metrics(self) -> Metrics:
-        """How much is asked, answered, lost."""
+        """Counts of questions asked, answered and lost."""
 
     def submit(self, queries: Sequence[Query]) -> None:
         """Wants labels for these, the last one first."""
@@ -171,7 +171,7 @@ class BackgroundAnnotator:
     def arrived(self, step: int) -> list[Label]:
         """Returns the labels that came since the last call; warns where no more will come.
 
-        Raises RewardUnavailable where there is no label and none will come, and after MOST_FAILED answers in a row without one.
+        Raises RewardUnavailable if there is no label and none will come, and after MOST_FAILED answers in a row without one.
         """
         del step
         labels = []

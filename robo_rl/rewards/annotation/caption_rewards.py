@@ -27,7 +27,7 @@ class CaptionRewards(ABC):
     @property
     @abstractmethod
     def metrics(self) -> Metrics:
-        """Scalars of the labels or of the last fit, where there is one."""
+        """Scalars of the labels or of the last fit if there is one."""
 
     @abstractmethod
     def wanted(self, visits: Mapping[str, int]) -> Sequence[Query]:
@@ -114,7 +114,7 @@ class FittedRewards(CaptionRewards):
 
 
 class Classification(FittedRewards):
-    """The network learns which captions are labelled 1; r_llm(o) = 1 where its probability exceeds eta."""
+    """The network learns which captions are labelled 1; r_llm(o) = 1 if its probability exceeds eta."""
 
     def __init__(self, fit: Fit, *, threshold: float, most_labels: int) -> None:
         """threshold: the paper's eta."""

@@ -132,7 +132,7 @@ class RecordedAnnotator:
 
 
 def record_of(run: Path) -> list[Arrival]:
-    """Returns the arrivals up to the newest checkpoint of a run; raises InvalidSetting where it has none."""
+    """Returns the arrivals up to the newest checkpoint of a run; raises InvalidSetting if it has none."""
     if not (run / "checkpoints").is_dir():
         raise InvalidSetting(
             f"{run} is not a run.", got=str(run), allowed="a folder with checkpoints, as robo-rl train makes it"
@@ -175,7 +175,7 @@ class AnnotatedCaptions:
         return found | self._annotator.metrics | self._kind.metrics
 
     def looked_up(self, words: Described, steps: int) -> npt.NDArray[np.float64]:
-        """Return r_llm of so many steps, 0 without a label, and ask for labels.
+        """Return r_llm of that many steps, 0 without a label, and ask for labels.
 
         Labels are taken in once for these steps: a record of them gives labels at the same places again.
         """

@@ -26,7 +26,7 @@ BUCKETS = 1024
 
 @dataclass(frozen=True)
 class Fit:
-    """How a network is fitted whenever labels have arrived."""
+    """Settings of the fit that follows new labels."""
 
     steps: int = 32
     """Gradient steps, as in the paper."""
@@ -94,12 +94,12 @@ class CaptionFitter:
 
     @property
     def metrics(self) -> Metrics:
-        """That loss, where there is one."""
+        """That loss if there is one."""
         return {"annotation/loss": self.loss} if np.isfinite(self.loss) else {}
 
     @property
     def is_fitted(self) -> bool:
-        """Whether there was a fit; before the first the network means nothing."""
+        """True once the network was fitted; before that its outputs mean nothing."""
         return self._fitted > 0
 
     def is_due(self, labels: int) -> bool:

@@ -50,7 +50,7 @@ PASSING = ("batch", "capacity", "every", "log", "replay", "tries")
 
 @dataclass(frozen=True, kw_only=True)
 class ONI(StepReward):
-    """What the three rewards have in common."""
+    """Base of the three rewards."""
 
     llm: str = RULE
     """Who is asked: a judge such as `endpoint`, a YAML file that names one, `pack:NAME`, or "rule", which is no model."""
@@ -204,7 +204,7 @@ class ONI(StepReward):
 
     @cached_property
     def model(self) -> LanguageModel:
-        """Who is asked; opens the log."""
+        """Model that is asked; opens the log."""
         log = Path(self.log) if self.log else None
         if self.llm == RULE:
             return LanguageModel(RuleSource(self.rule), CallLog(log))
@@ -224,7 +224,7 @@ class ONIRetrieval(ONI):
 
 @dataclass(frozen=True, kw_only=True)
 class ONIClassification(ONI):
-    """A network of labelled captions: r_llm is 1 where it is sure enough that a caption helps."""
+    """A network of labelled captions: r_llm is 1 if it is sure enough that a caption helps."""
 
     name = "oni-classification"
     threshold: float = 0.5

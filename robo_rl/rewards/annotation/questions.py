@@ -1,4 +1,4 @@
-"""What a language model is asked about captions, how its answers become labels, and a double that answers by a rule.
+"""Questions to a language model about captions, labels from its answers, and a double that answers by a rule.
 
 An answer that does not have the form is missing; it is never a label. The double (`llm: rule`), as slow and as wrong as wanted,
 stands in for a model in tests, benchmarks and trials; what it says follows from the caption alone and is nobody's opinion.
@@ -37,7 +37,7 @@ FIRST, SECOND = "First description: ", "Second description: "
 
 
 class Helps(Form):
-    """Whether a step helps."""
+    """Question if a step helps."""
 
     reason: str
     helps: bool
@@ -56,10 +56,10 @@ class Questions(ABC):
 
     model: LanguageModel
     goal: str
-    """What the agent is to do; empty where the captions name the task."""
+    """What the agent is to do; empty if the captions name the task."""
 
     def answers(self, queries: Sequence[Query]) -> list[tuple[float | None, str]]:
-        """Returns label and status of each query, None where there is no label; raises what the model raises."""
+        """Returns label and status of each query, None if there is no label; raises what the model raises."""
         replies = self.model.ask([self.prompt(query) for query in queries])
         return [self._label(query, reply) for query, reply in zip(queries, replies, strict=True)]
 

@@ -29,7 +29,7 @@ class Progress(NamedTuple):
 
     words: str
     of: Callable[[Episode], Floats]
-    """Returns (T,) how far things got after each step of an episode; NaN where it is not known."""
+    """Returns (T,) how far things got after each step of an episode; NaN if it is not known."""
 
     def __str__(self) -> str:
         return self.words
@@ -139,12 +139,12 @@ WRONG_TEXT = "wrong text"
 
 
 def wrong_text(text: str) -> Control:
-    """Returns the control with another instruction; empty where the reward is told the wrong words in another way."""
+    """Returns the control with another instruction; empty if the reward is told the wrong words in another way."""
     return Control(WRONG_TEXT, lambda episode, _: replace(episode, instruction=text or episode.instruction))
 
 
 def held_from(steps: int) -> int:
-    """Returns the step from which LOITERING holds an episode of so many steps still: its first half is real."""
+    """Returns the step from which LOITERING holds an episode of that many steps still: its first half is real."""
     return (steps + 1) // 2
 
 
@@ -158,7 +158,7 @@ def _with_rows(episode: Episode, rows: npt.NDArray[np.int64]) -> Episode:
 
 
 class ClipScores(NamedTuple):
-    """What a reward says of one episode or clip; NaN where a label is missing."""
+    """Scores of one episode or clip; NaN if a label is missing."""
 
     rewards: Floats
     """(T,) what a learner would be paid"""
@@ -196,7 +196,7 @@ def asked(model: RewardModel, shape: Shape = level) -> Subject:
 
 
 def written(labels: RewardLabels | None, shape: Shape = level) -> Subject:
-    """Returns the labels that lie beside an episode, all missing where there are none; of no use for spoilt clips."""
+    """Returns the labels that lie beside an episode, all missing if there are none; of no use for spoilt clips."""
 
     def score(episode: Episode) -> ClipScores:
         rewards = np.full(len(episode), np.nan) if labels is None else labels.or_nan
@@ -206,7 +206,7 @@ def written(labels: RewardLabels | None, shape: Shape = level) -> Subject:
 
 
 def _said_of(spoilt: Episode, asked: Subject, control: Control) -> ClipScores:
-    """Returns what is said of a spoilt clip: nothing where the reward refuses it, as some refuse pictures of another scene."""
+    """Returns what is said of a spoilt clip: nothing if the reward refuses it, as some refuse pictures of another scene."""
     try:
         return asked(spoilt)
     except RoboRLError:
@@ -223,7 +223,7 @@ class Seen:
     recorded: Floats
     """(T,) recorded rewards"""
     progress: Floats
-    """(T,) true progress, NaN where it is not known"""
+    """(T,) true progress, NaN if it is not known"""
     success: bool | None
 
 
@@ -298,7 +298,7 @@ def wrongly_told(model: RewardModel, text: str, shape: Shape) -> tuple[Control, 
 
 
 def _with(model: RewardModel, **settings: Any) -> RewardModel:
-    """Returns a model with other settings; the model itself where it has none of that name."""
+    """Returns a model with other settings; the model itself if it has none of that name."""
     if not dataclasses.is_dataclass(model) or isinstance(model, type):
         return model
     names = {field.name for field in dataclasses.fields(model)}

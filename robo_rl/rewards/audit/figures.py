@@ -15,7 +15,7 @@ RESAMPLES = 500
 """Of each bootstrap: enough for bounds at 2.5 %."""
 Floats = npt.NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
-"""Of how often each episode counts, (R, episodes), one number for each of R resamples; NaN where it is undefined."""
+"""Of how often each episode counts, (R, episodes), one number for each of R resamples; NaN if it is undefined."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Figure:
 
     @property
     def is_measured(self) -> bool:
-        """Whether there was anything to measure it on."""
+        """True if there was data to measure it on."""
         return bool(np.isfinite(self.interval.estimate))
 
     @property

@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ControlFigures:
-    """What was said of one kind of clips."""
+    """Scores of one kind of clips."""
 
     name: str
     order: Figure
@@ -128,7 +128,7 @@ def order(clip: ClipScores) -> float:
 
 
 def ends(scores: Floats) -> float:
-    """Returns the last known score minus the first; NaN where fewer than two are known."""
+    """Returns the last known score minus the first; NaN if fewer than two are known."""
     known = scores[np.isfinite(scores)]
     return float(known[-1] - known[0]) if len(known) > 1 else np.nan
 
@@ -175,7 +175,7 @@ def _moments(sums: Floats) -> tuple[Floats, Floats]:
 
 
 def _roughness(scores: Floats) -> float:
-    """Returns how far neighbouring scores are from each other: 0 for a smooth curve, 1 for noise; NaN where nothing varies."""
+    """Returns how far neighbouring scores are from each other: 0 for a smooth curve, 1 for noise; NaN if nothing varies."""
     known = scores[np.isfinite(scores)]
     deviation = float(known.std()) if len(known) > 2 else 0.0
     return float(np.sqrt(np.mean(np.diff(known) ** 2) / 2)) / deviation if deviation > 0 else np.nan

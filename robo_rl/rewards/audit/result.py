@@ -56,11 +56,11 @@ class Audit:
     calibration: Sequence[Bin]
     """last scores of episodes and how often they succeeded"""
     calibration_error: float | None
-    """expected calibration error; None where the scores are no probabilities"""
+    """expected calibration error; None if the scores are no probabilities"""
     histogram: tuple[Sequence[int], Sequence[float]]
     """counts and edges of the rewards"""
     seconds_per_1000: float | None
-    """[s] for 1,000 steps, the first episode left out; None where nothing was asked"""
+    """[s] for 1,000 steps, the first episode left out; None if nothing was asked"""
     tokens_per_1000: float | None
     """of questions and answers, where the model counts them"""
 

@@ -1,4 +1,4 @@
-"""Whether to train on a reward, in words, by rules that are stated with their outcome."""
+"""Verdict on a reward, by rules that are stated with their outcome: train on it or not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENOUGH = 10
 AGREES, USELESS, COINS = 0.9, 0.55, 0.5
 """Shares of right orders: from the first on a reward agrees with the truth, the second is of no use, the third is of coins."""
 RANKS, RANKS_USELESS = 0.8, 0.1
-"""The same of Spearman's correlation over episodes, which counts where there is no notion of success."""
+"""The same of Spearman's correlation over episodes, which counts if there is no notion of success."""
 SOME, MOST = 0.3, 0.7
 """Shares of what right clips gain: below the first a spoilt clip gains little, from the second on about as much."""
 CLOCK = 0.3
@@ -33,7 +33,7 @@ UNSTEADY = 0.1
 
 @dataclass(frozen=True)
 class Finding:
-    """What one rule found."""
+    """Finding of one rule."""
 
     rule: str
     """what it asks, with its thresholds"""
@@ -43,7 +43,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether to train on a reward."""
+    """Verdict on a reward: train on it or not."""
 
     color: Literal["good", "middling", "bad", ""]
     headline: str
@@ -51,7 +51,7 @@ class Verdict:
 
     @property
     def reasons(self) -> list[str]:
-        """What speaks against it, the worst first, or for it where nothing does; then what should be known of it anyway."""
+        """Reasons against it, the worst first, or for it if there is none against it; then remarks."""
         told = {
             outcome: [each.text for each in self.findings if each.outcome == outcome]
             for outcome in ("bad", "not known", "middling", "note")

@@ -9,7 +9,7 @@ redistribution via randomized return decomposition", arXiv:2111.13485) K steps I
     unbiased  the same - c s^2 / K          s^2 = sum over t in I of (r(t) - mean)^2 / (K - 1)
 
 A mean of K steps varies, by c s^2 / K in expectation, and the square of what it misses by grows by as much; without the
-correction RRD also asks for rewards that are alike. Drawn without replacement c = 1 - K/T, which is 0 where all steps are
+correction RRD also asks for rewards that are alike. Drawn without replacement c = 1 - K/T, which is 0 if all steps are
 drawn; drawn with replacement c = 1, however short the episode. (1 - K/T for K > T steps drawn with replacement is negative.)
 
 M episodes, L steps of each at most, K of them drawn.
@@ -38,7 +38,7 @@ class Draw:
     used: npt.NDArray[np.bool_]
     """(M, L)"""
     correction: npt.NDArray[np.float32]
-    """(M,) c of the unbiased loss; 0 where nothing is subtracted"""
+    """(M,) c of the unbiased loss; 0 if nothing is subtracted"""
 
 
 class Drawing(Protocol):

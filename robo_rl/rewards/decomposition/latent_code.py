@@ -96,7 +96,7 @@ def mend(asked: Prompt, answer: str, findings: str, rows: int) -> Prompt:
 
 @dataclass(frozen=True)
 class LatentCodeConfig:
-    """How much is asked; defaults are those of the published code."""
+    """Numbers of questions; defaults are those of the published code."""
 
     candidates: int = 5
     """Answers that are merged into one; 1 takes the only one as it is."""
@@ -122,7 +122,7 @@ class Attempt:
     text: str
     """The answer."""
     findings: str
-    """What is wrong with it, in words for a language model; empty where nothing is known to be."""
+    """What is wrong with it, in words for a language model; empty if nothing is known to be."""
     program: RewardProgram | None = None
     """Where there is one."""
 
@@ -149,7 +149,7 @@ class LatentCode:
     def write(self, task: str, heard: Heard = lambda attempt: None) -> RewardProgram:
         """Returns a program whose terms are the factors, and tells every attempt.
 
-        Raises RewardUnavailable where no answer can be used, or none passes in so many rounds.
+        Raises RewardUnavailable if no answer can be used, or none passes in so many rounds.
         """
         prompt, reply = self._first(task)
         attempt = self._attempt(prompt, reply)
@@ -209,7 +209,7 @@ class LatentCode:
         return Attempt(reply.text, self._findings(program) if self._config.rounds else "", program)
 
     def _findings(self, program: RewardProgram) -> str:
-        """Returns what is wrong with a program that keeps to the grammar; empty where nothing is."""
+        """Returns what is wrong with a program that keeps to the grammar; empty if nothing is."""
         verdict = probation(program, self._steps, limits=self._limits)
         found = [verdict.feedback] if not verdict.passed else []
         if not program.terms:

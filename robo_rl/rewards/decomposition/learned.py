@@ -30,7 +30,7 @@ MOST_ROWS = 2**24
 
 
 class KeptEpisode(NamedTuple):
-    """Where an episode lies, and what it brought."""
+    """Rows and return of an episode."""
 
     start: int
     """Place of its first step."""
@@ -90,7 +90,7 @@ class EpisodeMemory:
         return places
 
     def draw(self, count: int, generator: np.random.Generator) -> list[KeptEpisode]:
-        """Returns so many episodes, uniformly, with replacement."""
+        """Returns that many episodes, uniformly, with replacement."""
         return [self._episodes[at] for at in generator.integers(self._oldest, len(self._episodes), count)]
 
     def inputs(self, places: Places) -> Floats:
@@ -121,7 +121,7 @@ class StepInputs(Protocol):
 
     @property
     def size(self) -> int:
-        """How many numbers: D."""
+        """Number of factors D."""
 
     @property
     def entries(self) -> Sequence[str]:
@@ -129,7 +129,7 @@ class StepInputs(Protocol):
 
     @property
     def identity(self) -> Mapping[str, str | float]:
-        """What they follow from."""
+        """Identity of the factors' source."""
 
     def of(self, observations: Mapping[str, Array], actions: Array) -> Floats:
         """Returns (T, D) for the steps of an episode; what is not known of a step is NaN.

@@ -14,7 +14,7 @@ from robo_rl.errors import NonFiniteUpdate, require_allowed
 
 @dataclass(frozen=True)
 class EmbeddedConfig:
-    """How the embedded model is fitted; measured on the arm tasks."""
+    """Settings of the embedded model's fit, measured on the arm tasks."""
 
     see_steps: int = 1600
     """Updates of the picture encoder."""

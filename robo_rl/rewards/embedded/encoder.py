@@ -1,4 +1,4 @@
-"""What the embedded model sees: where things are in a picture, at a first look and at a second one.
+"""Encoder of the embedded model: positions of objects in a picture, at a first and a refined look.
 
 B pictures, S slots, F = 4 S numbers that describe a picture.
 """
@@ -57,7 +57,7 @@ MASKS = 4
 
 
 class Located(NamedTuple):
-    """What a first look finds."""
+    """Findings of a first look."""
 
     places: Tensor
     """(B, S, 3) where in the picture, right and down, -1 to 1; and how far away, in deviations from the mean"""
@@ -70,14 +70,14 @@ class Located(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a second look finds, as Located has it."""
+    """Findings of a second look, as in Located."""
 
     places: Tensor
     presence: Tensor
 
 
 class SecondLook(nn.Module):
-    """Looks at the pixels around the places that a first look found, not averaged, and says where things are exactly.
+    """Looks at the pixels around the places that a first look found, not averaged, and says if things are exactly.
 
     One camera sees depth by size alone, and sizes differ by fractions of a pixel. So masks of each slot's colours are made;
     how much, where on average and how spread out they are (moments), and convolutions on them, correct place and depth. The

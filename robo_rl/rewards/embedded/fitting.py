@@ -1,4 +1,4 @@
-"""How the embedded model is learned: first where things are, from what the simulator knows, then what sentences mean.
+"""Training of the embedded model: first positions, from the simulator's state, then the meaning of sentences.
 
 One half after the other, because localisation is what is hard: trained end to end, the same heads order pictures far worse.
 B pictures, S slots, C captions.
@@ -69,7 +69,7 @@ def look_at_the_scene(encoder: PictureEncoder, data: CaptionedPictures) -> None:
 
 
 class Targets:
-    """What the encoder shall find: cells of the maps, places in the picture, depth, and what is seen at all."""
+    """Targets of the encoder: cells of the maps, positions in the picture, depth and visibility."""
 
     def __init__(self, data: CaptionedPictures, encoder: PictureEncoder) -> None:
         self.seen, places = torch.from_numpy(data.seen), torch.nan_to_num(torch.from_numpy(data.places))
@@ -170,7 +170,7 @@ def fit_heads(
 
 
 class Reading:
-    """What the heads are trained on: described pictures with sentences of known truth."""
+    """Training data of the heads: described pictures with sentences of known truth."""
 
     def __init__(self, model: EmbeddedModel, data: CaptionedPictures, chance: torch.Generator) -> None:
         self._heads, self._chance = model.heads, chance

@@ -58,7 +58,7 @@ COMMON = 64
 
 
 class Heads(nn.Module):
-    """What described pictures (B, F) and sentences (B, L) mean for each other."""
+    """Heads that relate described pictures (B, F) to sentences (B, L)."""
 
     def __init__(self, slots: int, words: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How good an embedded model is on pictures whose truth is known.
+"""Measures of an embedded model on pictures whose truth is known.
 
 N pictures, I instructions, P pairs of a picture and an instruction.
 """
@@ -30,10 +30,10 @@ UNTRAINED = 5
 
 @dataclass(frozen=True)
 class Measures:
-    """What a model achieves; the orders are rank correlations (Spearman) with the true progress."""
+    """Accuracy of a model; orders are rank correlations (Spearman) with the true progress."""
 
     hand_error: float
-    """[cm] median, where it is seen"""
+    """[cm] median if it is seen"""
     thing_error: float
     """[cm] the same of all other things"""
     progress_order: float
@@ -67,7 +67,7 @@ class Measures:
 def measure(model: EmbeddedModel, data: CaptionedPictures, described: Tensor | None = None) -> Measures:
     """Returns what a model achieves on pictures; each is asked about every thing that is there.
 
-    described: (N, F) of the pictures, where they are known already.
+    described: (N, F) of the pictures if they are known already.
     """
     described = model.describe(data.pictures) if described is None else described
     progress, completion, similarity = _answers(model, data, described)

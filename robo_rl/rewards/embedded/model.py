@@ -31,7 +31,7 @@ MOST_CHANGED = 0.25
 
 @dataclass(frozen=True)
 class Origin:
-    """What the model was trained on; it means nothing on other pictures."""
+    """Training domain of the model; its scores mean nothing on other pictures."""
 
     environment: str
     camera: str
@@ -131,7 +131,7 @@ class EmbeddedModel:
 
     @classmethod
     def load(cls, folder: Path) -> EmbeddedModel:
-        """Returns the model of a folder; raises CheckpointCorrupt where none is sound, InvalidSetting for another version."""
+        """Returns the model of a folder; raises CheckpointCorrupt if none is sound, InvalidSetting for another version."""
         state = fitted(folder, "embedded")
         tuples = {name: tuple(state["origin"][name]) for name in ("slots", "words", "instructions")}
         model = cls(Origin(**(state["origin"] | tuples)))

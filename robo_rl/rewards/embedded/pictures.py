@@ -1,4 +1,4 @@
-"""What the embedded model is trained on: pictures, and what is known to be true of them.
+"""Training data of the embedded model: pictures with known facts.
 
 N pictures, S slots, C captions, I instructions.
 """
@@ -35,9 +35,9 @@ class CaptionedPictures:
     slots: tuple[str, ...]
     """Names of what has a position; the first is what moves by itself, such as HAND."""
     positions: Array
-    """(N, S, 3) float32 [m]; NaN where there is no such thing"""
+    """(N, S, 3) float32 [m]; NaN if there is no such thing"""
     places: Array
-    """(N, S, 3) float32: right and down in the picture, -1 to 1 from edge to edge, and [m] away; NaN where there is none"""
+    """(N, S, 3) float32: right and down in the picture, -1 to 1 from edge to edge, and [m] away; NaN if there is none"""
     seen: npt.NDArray[np.bool_]
     """(N, S) whether it is in the picture and nothing hides it"""
     captions: tuple[str, ...]
@@ -79,7 +79,7 @@ class CaptionedPictures:
 def captioned_pictures(environment: str, *, camera: str, size: int, count: int, seed: int) -> CaptionedPictures:
     """Returns `count` pictures of (size, size) that the environment's family draws, with captions.
 
-    Raises UnknownName, and InvalidSetting where the family has no captions.
+    Raises UnknownName, and InvalidSetting if the family has no captions.
     """
     family, _, task = environment.partition("/")
     if family not in known("environments"):

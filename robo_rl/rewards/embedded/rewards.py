@@ -99,7 +99,7 @@ class EmbeddedReward(FromFolder, PictureReward):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedProgress(EmbeddedReward):
-    """How far the instruction is done, 0 to 1, by a model that was trained here on pictures of the simulator."""
+    """Progress of the instruction, 0 to 1, by a model that was trained here on pictures of the simulator."""
 
     name = "embedded-progress"
 
@@ -201,7 +201,7 @@ class EmbeddedRater(FromFolder):
         return float(scores[-1] - scores[0])
 
     def _scores(self, segment: Segment) -> npt.NDArray[np.float32]:
-        """Returns the progress at the beginning of a segment and after each of its steps, NaN where there is none."""
+        """Returns the progress at the beginning of a segment and after each of its steps, NaN if there is none."""
         pictures = pictures_of(segment.episode.observations, self.camera)
         shown = pictures[segment.start : segment.stop + 1]
         firsts = np.broadcast_to(pictures[:1], shown.shape)

@@ -63,7 +63,7 @@ class CallLog:
     """The log of one run; whoever opened it is its only writer. Without a path it is kept in memory."""
 
     def __init__(self, path: Path | None) -> None:
-        """Opens a log, or begins one. Raises JudgeError where another process writes it, or a line of it is broken."""
+        """Opens a log, or begins one. Raises JudgeError if another process writes it, or a line of it is broken."""
         self.path, self.torn = path, 0
         self.records: list[Record] = []  # all but what is long
         self._found: dict[tuple[str, str, int], Record] = {}
@@ -175,7 +175,7 @@ def account(records: Sequence[Record]) -> str:
 
 
 def _row(purpose: str, replies: Sequence[Record]) -> str:
-    """Returns a line for one purpose, or for all of them where it is empty."""
+    """Returns a line for one purpose, or for all of them if it is empty."""
     own = [record for record in replies if purpose in ("", record["purpose"])]
     paid = [record for record in own if record["origin"] == PAID]
     prompts, spoken = sum(record["prompt_tokens"] for record in paid), sum(record["completion_tokens"] for record in paid)
@@ -208,7 +208,7 @@ class LogSource:
     """Answers from a log; a request that is not in it is an error that says what differs."""
 
     def __init__(self, path: Path) -> None:
-        """Reads a log; raises JudgeError where it cannot be read, is empty, or has two models' replies to one request."""
+        """Reads a log; raises JudgeError if it cannot be read, is empty, or has two models' replies to one request."""
         self._path = path
         self._records, self._torn = read_log(path)
         if not self._records:
@@ -219,7 +219,7 @@ class LogSource:
             self._take(record)
 
     def answer(self, requests: Sequence[Request], heard: Heard) -> None:
-        """Tells the logged answers; raises NotInLog, and BudgetReached where the run of the log came to its end."""
+        """Tells the logged answers; raises NotInLog, and BudgetReached if the run of the log came to its end."""
         for request in requests:
             record = self._found.get((request.prompt.hash, request.sample))
             if record is None:
@@ -234,7 +234,7 @@ class LogSource:
         return f"{self.identity[0]}, replayed from {self._path}: {len(self._records)} replies{torn}"
 
     def _take(self, record: Record) -> None:
-        """Keeps the last record of a reply; raises JudgeError where two models have given it."""
+        """Keeps the last record of a reply; raises JudgeError if two models have given it."""
         key = record["request"], record["sample"]
         before = self._found.get(key, record)
         if before["settings"] != record["settings"] and before["status"] == "ok":

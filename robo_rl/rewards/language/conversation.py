@@ -70,7 +70,7 @@ class Prompt:
 
     @cached_property
     def hash(self) -> str:
-        """What tells its words, form and temperature apart from every other prompt's; the purpose does not count."""
+        """Hash of words, form and temperature; the purpose does not count."""
         return self.question(None).hash
 
 
@@ -97,9 +97,9 @@ class Reply:
     request: str = ""
     """Hash of the prompt: with `sample`, where the log has it."""
     prompt_tokens: int = 0
-    """As the server counts them; 0 where it does not say."""
+    """As the server counts them; 0 if it does not say."""
     completion_tokens: int = 0
-    """As the server counts them; 0 where it does not say."""
+    """As the server counts them; 0 if it does not say."""
     cost: float = 0.0
     """Of this reply when it was first given, in the currency of the prices."""
     origin: Origin = field(default="server", compare=False)
@@ -134,7 +134,7 @@ class Source(Protocol):
         """Name, and a hash of all that its answers follow from."""
 
     def answer(self, requests: Sequence[Request], heard: Heard) -> None:
-        """Tells each answer as it comes in, in any order; raises JudgeError where there can be none."""
+        """Tells each answer as it comes in, in any order; raises JudgeError if there can be none."""
 
     def report(self) -> str:
         """Returns what a reader of results must know of it, in a line."""

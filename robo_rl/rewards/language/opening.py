@@ -57,7 +57,7 @@ class Budget:
         return True
 
     def pay(self, question: Question, answer: Answer) -> None:
-        """Counts an answer instead of what was reserved for it; raises InvalidSetting where the server does not count."""
+        """Counts an answer instead of what was reserved for it; raises InvalidSetting if the server does not count."""
         self._reserved.pop(question.hash, None)
         prompts, answers = answer.prompt_tokens, answer.completion_tokens
         self._tokens, self._cost = self._tokens + prompts + answers, self._cost + self._terms.cost(prompts, answers)
@@ -112,7 +112,7 @@ class JudgeSource:
         self._has_answered = False
 
     def require_key(self) -> None:
-        """Raises JudgeUnavailable where a key is missing; none is needed while run or cache may have the answers."""
+        """Raises JudgeUnavailable if a key is missing; none is needed while run or cache may have the answers."""
         require: Callable[[], object] | None = getattr(self._judge, "require_key", None)
         if require is not None and not self._records and not self._asking.has_answered:
             require()
@@ -147,7 +147,7 @@ class JudgeSource:
         return ""
 
     def _require_an_answer(self, answers: Sequence[Answer]) -> None:
-        """Raises JudgeUnavailable where nothing was ever answered: the settings are wrong, or the server is not there."""
+        """Raises JudgeUnavailable if nothing was ever answered: the settings are wrong, or the server is not there."""
         if not self._has_answered and all(answer.status in SILENT for answer in answers):
             raise JudgeUnavailable(
                 f"{self.identity[0]} has not answered even once.",
@@ -204,7 +204,7 @@ def language_model(
 
 
 def require_task(llm: str, task: str) -> None:
-    """Raises InvalidSetting where `llm` is a pack of replies for another environment than `task`, UnknownName for no pack."""
+    """Raises InvalidSetting if `llm` is a pack of replies for another environment than `task`, UnknownName for no pack."""
     if llm.startswith(PACK):
         read_pack(llm.removeprefix(PACK)).require(task)
 

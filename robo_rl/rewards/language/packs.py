@@ -77,7 +77,7 @@ class PackSource:
         return f"pack {self.name} (made {self.pack.made})", hash_of(whole)
 
     def require(self, task: str) -> None:
-        """Raises InvalidSetting where the replies are for another environment."""
+        """Raises InvalidSetting if the replies are for another environment."""
         if task != self.pack.task:
             raise InvalidSetting(
                 f"The pack {self.name} has replies for another environment.",
@@ -87,7 +87,7 @@ class PackSource:
             )
 
     def answer(self, requests: Sequence[Request], heard: Heard) -> None:
-        """Tells the replies; raises OutOfReplies where a prompt has none, UnknownName for an unknown purpose."""
+        """Tells the replies; raises OutOfReplies if a prompt has none, UnknownName for an unknown purpose."""
         for request in requests:
             samples = self._samples(request)
             reply = samples[request.sample] if request.sample < len(samples) else None

@@ -1,4 +1,4 @@
-"""What a reward program may read of an environment: named, typed, documented columns, the same for every simulator and robot.
+"""Columns that a reward program may read: named, typed, documented, the same for every simulator and robot.
 
 `x` is the observation entry x after the step, `previous_x` the entry before it, `action` what was executed between the two.
 What an environment says of reward or success is never among them.
@@ -83,7 +83,7 @@ class EnvAbstraction:
     def of(cls, spec: EnvironmentSpec, *, images: bool = False) -> EnvAbstraction:
         """Returns the view of an environment.
 
-        images: whether pictures are columns, too. Raises InvalidSetting where an entry is called "action".
+        images: whether pictures are columns, too. Raises InvalidSetting if an entry is called "action".
 
         An entry `previous_x` beside an entry `x`, which some sources have, is left out: its name means the same for all here.
         """
@@ -100,7 +100,7 @@ class EnvAbstraction:
     def batch(self, episode: Episode) -> Columns:
         """Returns the columns of the T steps of an episode.
 
-        Raises InvalidObservation where the episode lacks an entry.
+        Raises InvalidObservation if the episode lacks an entry.
         """
         before = {name: values[:-1] for name, values in episode.observations.items()}
         after = {name: values[1:] for name, values in episode.observations.items()}
@@ -109,7 +109,7 @@ class EnvAbstraction:
     def batch_of(self, before: Observation, actions: Array, after: Observation) -> Columns:
         """Returns the columns of N steps that need not follow one another; every value has N rows.
 
-        Actions are clipped to what was executed, [-1, 1]. Raises InvalidObservation where the steps lack an entry, or have it
+        Actions are clipped to what was executed, [-1, 1]. Raises InvalidObservation if the steps lack an entry, or have it
         in another shape.
         """
         moments = {"before": before, "after": after, "between": {ACTION: actions}}

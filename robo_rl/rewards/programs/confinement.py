@@ -1,4 +1,4 @@
-"""What the process that runs reward programs takes away from itself, for good, before it has seen a program.
+"""Confinement of the process that runs reward programs: rights it drops for good before it has seen a program.
 
 The order counts: limits and rights first, the filter of system calls last, since it refuses most of what the others need.
 """

@@ -1,4 +1,4 @@
-"""Where two processes exchange batches: one memory for what goes in, one for what comes out, laid out alike by both.
+"""Shared memory of two processes: one block for inputs, one for outputs, laid out alike by both.
 
 What goes in: the number of rows, then each column with room for `rows` rows. What comes out: total and terms, (K + 1, N)
 float64 without gaps, then a message of bounded length.
@@ -40,7 +40,7 @@ class ColumnLayout:
 
 @dataclass(frozen=True)
 class Layout:
-    """How both memories are laid out."""
+    """Layout of both memories."""
 
     columns: Mapping[str, ColumnLayout]
     terms: int

@@ -31,7 +31,7 @@ class Expressions:
     """Translates expressions of one function."""
 
     columns: Collection[str] | None
-    """That a batch has; None where that is not known."""
+    """That a batch has; None if that is not known."""
     names: frozenset[str]
     """That the function assigns somewhere."""
     used: dict[str, None] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What counts as a reward: every batch that a program returns passes here before anything learns from it."""
+"""Output checks: every batch that a program returns passes them before anything learns from it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLOSE = 1e-6
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use, and what counts as a reward."""
+    """Limits of a program's resources and of its rewards."""
 
     seconds: float = 2.0
     """[s] of wall clock for one batch, at most `rows` rows of it."""
@@ -67,7 +67,7 @@ class Gates:
     """Of these, without a finite reward."""
 
     def accept(self, values: npt.NDArray[np.float64]) -> StepScores:
-        """Returns what (1 + terms, N) numbers say, ProgramFailed where they are no rewards; changes `values`.
+        """Returns what (1 + terms, N) numbers say, ProgramFailed if they are no rewards; changes `values`.
 
         Hot: one sum of squares tells that all numbers are finite and small, as they nearly always are.
         """

@@ -1,7 +1,7 @@
 """Vectorised geometry that reward programs may call, and sums over the columns of a row that do not depend on other rows.
 
 Quaternions are (w, x, y, z) of unit length, as in MuJoCo; points are [m]. Functions take arrays with the same leading axes, or
-none where it is to be the same for all rows.
+none if it is to be the same for all rows.
 
 numpy picks the order of a sum by the shape of the whole array, so that the last bit of a row's sum may depend on how many other
 rows there are. Here columns are added one after another; and for the few columns of a position or an action that is 2 to 4

@@ -42,7 +42,7 @@ class Translation:
 
 
 def parsed(text: str) -> ast.Module:
-    """Returns the syntax tree of a text of bounded size; InvalidProgram where it is none."""
+    """Returns the syntax tree of a text of bounded size; InvalidProgram if it is none."""
     lines = text.count("\n") + 1
     if len(text) > MOST_CHARACTERS or lines > MOST_LINES:
         large(f"{lines} lines, {len(text)} characters", f"{MOST_LINES} lines, {MOST_CHARACTERS} characters")
@@ -74,7 +74,7 @@ def _size(tree: ast.Module) -> tuple[int, int]:
 
 
 def translated(tree: ast.Module, columns: Collection[str] | None) -> Translation:
-    """Returns the checked program; `columns` are the names that `batch` has, None where that is not known yet."""
+    """Returns the checked program; `columns` are the names that `batch` has, None if that is not known yet."""
     function = _the_function(tree)
     _check_signature(function)
     lines = _Lines(Expressions(columns, _assigned(function)))

@@ -55,7 +55,7 @@ class Clips:
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found, in words for a person and for a language model."""
+    """Finding of one check, in words for a person and for a language model."""
 
     check: str
     kind: Kind
@@ -64,20 +64,20 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What all checks found."""
+    """Findings of all checks."""
 
     findings: tuple[Finding, ...]
     rewards: StepScores | None = field(default=None, repr=False)
-    """Of all rows; None where the program failed on them."""
+    """Of all rows; None if the program failed on them."""
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed."""
+        """True if no check failed."""
         return all(finding.kind != "failure" for finding in self.findings)
 
     @property
     def feedback(self) -> str:
-        """What failed and what is to be noted, for whoever is to mend the program; empty where nothing is."""
+        """Failures and remarks for the author of the program; empty if there are none."""
         return "\n".join(f"- {finding.text}" for finding in self.findings if finding.kind != "ok")
 
     def __str__(self) -> str:
@@ -164,7 +164,7 @@ class _Trial:
         return sorted({*range(2, min(EVERY_SIZE, most) + 1), *powers, most, *known, *drawn.tolist()})
 
     def _are_same(self, batch: Mapping[str, Array], wanted: npt.NDArray[np.float64], size: int) -> bool:
-        """Whether the first rows of a batch, so many alone, earn what they earn among all."""
+        """Check that the first rows of a batch earn alone what they earn among all."""
         found = self.sandbox.run({name: column[:size] for name, column in batch.items()})
         return _close(_values(found), wanted[:, :size])
 
@@ -229,7 +229,7 @@ class _Trial:
             yield Finding("finite", "note", f"{number} of {self.rows} rows have no finite reward and count as missing.")
 
     def ranking(self, clips: Clips) -> Finding:
-        """Whether success earns more than failure, by the mean return of the clips."""
+        """Check that success earns more than failure, by the mean return of the clips."""
         number = len(clips.success)
         earned = np.where(self.rewards.valid, self.rewards.total, 0.0)
         returns = np.bincount(clips.clip, weights=earned, minlength=number)

@@ -51,7 +51,7 @@ class Block:
 
 
 def extracted(answer: str) -> str:
-    """Returns the text of the one program; InvalidProgram where there is none, more than one, or half of one."""
+    """Returns the text of the one program; InvalidProgram if there is none, more than one, or half of one."""
     if len(answer) > MOST_CHARACTERS:
         allowed = f"{MOST_CHARACTERS} characters"
         raise InvalidProgram("too large", "The answer is too long.", got=f"{len(answer)} characters", allowed=allowed, fix=ASK)
@@ -78,7 +78,7 @@ def _bare(answer: str) -> str:
 
 
 def _is_python(answer: str) -> bool:
-    """Whether a text is a program as it stands, so that fences in it are in its docstrings, and no other program is meant."""
+    """Return True if a text is a program as it stands; fences in it are then in its docstrings."""
     try:
         ast.parse(textwrap.dedent(answer))
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -129,9 +129,9 @@ class RewardProgram:
     def parse(
         cls, text: str, columns: Collection[str] | None = None, *, provenance: Mapping[str, Any] | None = None
     ) -> RewardProgram:
-        """Returns the one program in a text, bare or in one fenced block among prose; InvalidProgram where there is none.
+        """Returns the one program in a text, bare or in one fenced block among prose; InvalidProgram if there is none.
 
-        `columns` are the names that a batch will have; None where that is not known, then any name passes.
+        `columns` are the names that a batch will have; None if that is not known, then any name passes.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Python about the text, such as "\d"
@@ -156,7 +156,7 @@ class RewardProgram:
 
     @classmethod
     def read(cls, path: Path | str, columns: Collection[str] | None = None) -> RewardProgram:
-        """Returns the program in a .py file, checked as any other; provenance from the .json beside it, where there is one.
+        """Returns the program in a .py file, checked as any other; provenance from the .json beside it if there is one.
 
         InvalidProgram also where that file is about another program.
         """

@@ -22,7 +22,7 @@ from robo_rl.rewards.steps import Steps, StepScores
 
 @dataclass(frozen=True)
 class ProgramReward(StepReward):
-    """What a reward program says of each step; the program runs in a confined process."""
+    """Reward of each step by a reward program that runs in a confined process."""
 
     name: ClassVar[str] = "program"
     remedy: ClassVar[str] = "robo-rl reward check PROGRAM says where it divides by zero or the like"

@@ -59,7 +59,7 @@ class Sandbox:
 
     @property
     def guards(self) -> tuple[str, ...]:
-        """What guards the running process: "limits", "nobody", "no new rights", "seccomp"; empty while there is none."""
+        """Guards of the running process: "limits", "nobody", "no new rights", "seccomp"; empty without a process."""
         return self._process.guards if self._process else ()
 
     def run(self, columns: Mapping[str, Array]) -> StepScores:
@@ -124,7 +124,7 @@ class Sandbox:
         return Process(self._settings(layout), layout, self.limits)
 
     def _settings(self, layout: Layout) -> dict[str, Any]:
-        """What the process is told; see robo_rl.rewards.programs.worker."""
+        """Setup of the process; see robo_rl.rewards.programs.worker."""
         try:
             system_calls = filter_program().hex()
         except SandboxUnavailable:

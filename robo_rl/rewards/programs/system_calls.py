@@ -20,7 +20,7 @@ TELL = "or run programs without it, where nobody hostile wrote them: Limits(with
 def filter_program() -> bytes:
     """Returns the filter as the kernel takes it (struct sock_filter, 8 bytes each); whatever is not allowed fails with EPERM.
 
-    SandboxUnavailable where there is no such library or no Linux.
+    SandboxUnavailable if there is no such library or no Linux.
     """
     if sys.platform != "linux":
         fix = f"use Linux, {TELL}"

@@ -1,4 +1,4 @@
-"""What a reward program may call, function by function: numpy as a module is never handed out.
+"""Functions that a reward program may call, one by one: numpy as a module is never handed out.
 
 A function that is not listed does not exist for a program; nor do the keywords `out`, `where`, `order`, `casting`, `subok`, nor
 the places of a call where numpy takes them (the second argument of `np.sqrt` is where it writes). What depends on the place
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Call:
-    """How a function may be called."""
+    """Allowed calls of a function."""
 
     least: int = 1
     """Arguments by position, at least."""

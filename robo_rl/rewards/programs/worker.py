@@ -137,7 +137,7 @@ def vocabulary() -> dict[str, Any]:
 
 
 def described(error: BaseException) -> str:
-    """Returns "LINE TYPE: TEXT" with the line of the program that raised, 0 where none did."""
+    """Returns "LINE TYPE: TEXT" with the line of the program that raised, 0 if none did."""
     trace: TracebackType | None = error.__traceback__
     line = 0
     while trace is not None:
@@ -150,7 +150,7 @@ def described(error: BaseException) -> str:
 def warm_up() -> None:
     """Use what numpy loads when it is first used, and raise what it may have to raise: later there are no files any more."""
     np.seterr(all="ignore")  # what is not finite is found by the parent
-    warnings.simplefilter("ignore")  # they would be written to where nobody reads, and load more for it
+    warnings.simplefilter("ignore")  # they would be written to if nobody reads, and load more for it
     one, many = np.ones((2, 3)), np.ones((4, 5))
     for name in ["sum", "mean", "std", "var", "min", "max", "prod", "any", "all", "argmin", "argmax", "median"]:
         getattr(np, name)(one, axis=1)

@@ -34,7 +34,7 @@ class Diversity:
 
     @property
     def is_collapsed(self) -> bool:
-        """Whether the round tried little more than one idea."""
+        """True if the round tried little more than one idea."""
         return self.programs > 1 and (self.distinct == 1 or self.distance < LEAST)
 
     def __str__(self) -> str:
@@ -64,10 +64,10 @@ FILE = "outcome.json"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How well a policy does the task, as the environment declares it, and what the program's terms did meanwhile."""
+    """Results of a policy by the environment's own measure, and the course of the program's terms."""
 
     score: float | None = None
-    """Share of episodes that end in declared success, on reset seeds neither trained on nor used for `successes`; None where
+    """Share of episodes that end in declared success, on reset seeds neither trained on nor used for `successes`; None if
     there is no policy to judge."""
     steps: tuple[int, ...] = ()
     """At which the policy was evaluated while it learnt."""
@@ -82,7 +82,7 @@ class Outcome:
 
     @property
     def merit(self) -> tuple[float, float]:
-        """What candidates are chosen by: the score, and among equal ones the mean success while it learnt."""
+        """Sort key of candidates: the score, then the mean success during training."""
         during = math.fsum(self.successes) / len(self.successes) if self.successes else 0.0
         return (-math.inf if self.score is None else self.score, during)
 
@@ -93,7 +93,7 @@ class Outcome:
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Returns what `save` wrote; None where there is nothing."""
+        """Returns what `save` wrote; None if there is nothing."""
         path = folder / FILE
         if not path.exists():
             return None
@@ -125,7 +125,7 @@ class KeptTrainer:
         return outcome
 
     def has(self, program: RewardProgram, seed: int) -> bool:
-        """Whether that training is finished."""
+        """True if the training is finished."""
         return (self._folder / training_name(program, seed) / FILE).exists()
 
 
@@ -145,7 +145,7 @@ class Candidate:
     text: str = ""
     """Of the reply, the last one where it was mended."""
     program: RewardProgram | None = None
-    """None where the text is no usable program."""
+    """None if the text is no usable program."""
     status: str = "ok"
     """"ok" while nothing is wrong; else the status of the reply, the validator or the probation, or "training"."""
     reason: str = ""
@@ -162,17 +162,17 @@ class Candidate:
 
     @property
     def is_scored(self) -> bool:
-        """Whether there is a policy that was judged."""
+        """True if a policy was evaluated."""
         return self.outcome is not None and self.outcome.score is not None
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether its policy reached declared success at least once, in the episodes that choose."""
+        """True if its policy succeeded at least once in the selection episodes."""
         return self.merit[0] > 0
 
     @property
     def merit(self) -> tuple[float, float]:
-        """What candidates are chosen by; the least of all where nothing was judged."""
+        """Sort key of candidates; lowest if nothing was evaluated."""
         return (Outcome() if self.outcome is None else self.outcome).merit
 
     def trained(self, outcome: Outcome) -> Candidate:
@@ -189,14 +189,14 @@ class Candidate:
 
 
 def best_of(candidates: list[Candidate]) -> Candidate | None:
-    """Returns the one with the greatest merit, the earlier of equal ones; None where none was judged."""
+    """Returns the one with the greatest merit, the earlier of equal ones; None if none was judged."""
     scored = [each for each in candidates if each.is_scored]
     return max(scored, key=lambda each: (each.merit, -each.round, -each.index)) if scored else None
 
 
 @dataclass(frozen=True)
 class Round:
-    """What one round of a search came to."""
+    """Result of one round of a search."""
 
     number: int
     """From 1."""

@@ -14,7 +14,7 @@ from robo_rl.rewards.search.prompts import improve, reflection
 
 @dataclass(frozen=True)
 class EurekaConfig(SearchConfig):
-    """How much is tried; the paper's 16 programs in 5 rounds cost 80 trainings. With few, the first round needs luck."""
+    """Size of the search; the paper's 16 programs in 5 rounds cost 80 trainings. With few, the first round needs luck."""
 
     repairs: int = 0
     """How often a program with an error is sent back before it counts as failed; the paper samples more instead."""

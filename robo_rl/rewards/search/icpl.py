@@ -16,7 +16,7 @@ from robo_rl.rewards.search.writing import Writer
 
 @dataclass(frozen=True)
 class ICPLConfig(SearchConfig):
-    """How much is tried, and asked of whoever compares: 7 questions for six programs, and one about the incumbent."""
+    """Size of the search and number of comparisons: 7 questions for six programs, and one about the incumbent."""
 
     programs: int = 6
     """That are trained in a round, as in the released code."""

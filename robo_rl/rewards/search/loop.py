@@ -16,7 +16,7 @@ from robo_rl.rewards.search.writing import Writer
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """How much is tried."""
+    """Size of a search."""
 
     rounds: int = 5
     """Generations, as in the papers."""
@@ -64,7 +64,7 @@ class Search(ABC, Generic[Config]):
     def rounds(self) -> Iterator[Round]:
         """Yield rounds as they are finished, until all are done or a budget is spent.
 
-        Called again it asks and trains the same again, which costs nothing where model and trainer keep what they did.
+        Called again it asks and trains the same again, which costs nothing if model and trainer keep what they did.
         """
         outcomes: dict[str, Outcome] = {}
         prompt, incumbent = self._opening, None

@@ -1,4 +1,4 @@
-"""Who likes the policy of which candidate better, and how the best and the worst of several are found with few questions."""
+"""Preferences between candidates' policies: the best and the worst of several with few questions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Comparer(Protocol):
         """Its name and a hash of all that its answers follow from."""
 
     def compare(self, first: Candidate, second: Candidate) -> Answer:
-        """Returns 0 where the first is better, 1 where the second is, 0.5 where they are equal, "skip" where it cannot tell."""
+        """Returns 0 if the first is better, 1 if the second is, 0.5 where they are equal, "skip" where it cannot tell."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ does not fit the range of the distance leaves the term flat.
 
 @dataclass(frozen=True)
 class RewardTask:
-    """What a reward is wanted for, as prompts tell it."""
+    """Task description for prompts."""
 
     sentence: str
     """The task in one sentence."""
@@ -60,7 +60,7 @@ class RewardTask:
     means: str
     """Description of what a program may call."""
     max_steps: int | None = None
-    """After which an episode ends; None where there is no limit."""
+    """After which an episode ends; None if there is no limit."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Feedback:
-    """What a person says of a policy that was trained with a program."""
+    """Feedback of a person on a policy that was trained with a program."""
 
     program: str
     words: str

@@ -29,7 +29,7 @@ ORDER, CALLS, TRAININGS, COMPARISONS, WINNER = "search.json", "calls.jsonl", "tr
 
 
 def begin(folder: Path, order: Mapping[str, Any]) -> None:
-    """Makes the folder of a search; raises RunError where it holds anything of another one."""
+    """Makes the folder of a search; raises RunError if it holds anything of another one."""
     path = folder / ORDER
     text = json.dumps(order, indent=1, sort_keys=True)
     if path.exists() and _holds_something(folder):

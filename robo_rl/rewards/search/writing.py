@@ -38,7 +38,7 @@ class Writer:
             yield self._mended(prompt, self._candidate(reply, prompt, round, index), repairs)
 
     def words(self, prompt: Prompt) -> str:
-        """Returns the answer to a question about programs; empty where there is none."""
+        """Returns the answer to a question about programs; empty if there is none."""
         (reply,) = self.model.sample(prompt)
         return reply.text.strip() if reply.status == "ok" else ""
 
@@ -80,7 +80,7 @@ def _origin(reply: Reply, prompt: Prompt) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Text2RewardConfig:
-    """How a program is asked for."""
+    """Settings of a request for a program."""
 
     repairs: int = 5
     """How often the model is told what is wrong with its program; the released code asks again without end, untold."""

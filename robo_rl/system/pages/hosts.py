@@ -1,4 +1,4 @@
-"""Where a server of this machine listens, and host names under which it may be addressed.
+"""Address of a server of this machine, and host names that it accepts.
 
 A page of another site can point its own name at this machine (DNS rebinding); its requests then carry that name.
 """

@@ -32,7 +32,7 @@ class SegmentLog:
         self._log: FramedLog | None = None
 
     def add(self, segment: bytes, steps: int) -> None:
-        """Writes a packed segment of so many steps; once this has returned, it is not lost. Raises RunError."""
+        """Writes a packed segment of that many steps; once this has returned, it is not lost. Raises RunError."""
         try:
             if self._log is None:
                 self._log = FramedLog(self._folder / f"{self.steps:010d}{SUFFIX}")

@@ -51,7 +51,7 @@ class SegmentCollector(Collector):
 
     @override
     def handle(self, request: StateDict) -> StateDict:
-        """Take so many steps, or fewer if an episode ends before, and return them."""
+        """Take that many steps, or fewer if an episode ends before, and return them."""
         self._acts_at_random = request["is_random"]
         begins = self._rollout is None
         if self._rollout is None:

@@ -1,4 +1,4 @@
-"""What can be said about a picture of an arm task, and when it is true.
+"""Sentences about a picture of an arm task, and their truth conditions.
 
 Every sentence has a predicate on the simulator's state, so that a caption cannot disagree with the picture, and a
 counterfactual one is provably false. A thing that is not in the scene has the position NaN: nothing is true of it.
@@ -52,12 +52,12 @@ HEIGHTS: Mapping[str, tuple[float, float]] = {
 
 
 class States(NamedTuple):
-    """What the simulator knows of N states."""
+    """Simulator's facts of N states."""
 
     gripper: Array
     """(N, 3) [m] of the point between the finger pads, frame base"""
     things: Mapping[tuple[str, str], Array]
-    """(colour, kind) -> (N, 3) [m], kinds "point", "cube" and "mark"; NaN where there is none"""
+    """(colour, kind) -> (N, 3) [m], kinds "point", "cube" and "mark"; NaN if there is none"""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Instruction:
     things: tuple[tuple[str, str], ...]
     """(colour, kind) of what it names, one or two."""
     progress: Callable[[States], Array]
-    """(N,); 0 where something that it names is not there"""
+    """(N,); 0 if something that it names is not there"""
     complete: Callable[[States], Truth]
 
 
@@ -87,7 +87,7 @@ def distance(states: States, colour: str, kind: str) -> Array:
 
 
 def nearness(length: Array) -> Array:
-    """Returns 1 at distance 0, falling in proportion to 0 at FARTHEST; 0 where the distance is unknown."""
+    """Returns 1 at distance 0, falling in proportion to 0 at FARTHEST; 0 if the distance is unknown."""
     return np.where(np.isfinite(length), np.clip(1 - length / FARTHEST, 0, 1), 0)
 
 
@@ -167,20 +167,20 @@ def _between(value: Callable[[States], Array], limits: tuple[float, float], stat
 
 
 def near_sentences(kind: str) -> Iterator[Sentence]:
-    """Where the gripper is, seen from a thing."""
+    """Position of the gripper relative to an object."""
     for colour, (word, limits) in product(COLOURS, DISTANCES.items()):
         length = partial(distance, colour=colour, kind=kind)
         yield Sentence(f"the gripper is {word} the {colour} {kind}", partial(_between, length, limits))
 
 
 def height_sentences() -> Iterator[Sentence]:
-    """How high a cube is."""
+    """Height of a cube."""
     for colour, (words, limits) in product(COLOURS, HEIGHTS.items()):
         yield Sentence(f"the {colour} cube is {words}", partial(_between, partial(height, colour=colour), limits))
 
 
 def mark_sentences() -> Iterator[Sentence]:
-    """Where a cube is, seen from a mark."""
+    """Position of a cube relative to a mark."""
     for cube, mark, (word, limits) in product(COLOURS, COLOURS, DISTANCES.items()):
         length = partial(to_mark, cube=cube, mark=mark)
         yield Sentence(f"the {cube} cube is {word} the {mark} mark", partial(_between, length, limits))

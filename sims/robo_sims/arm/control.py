@@ -1,4 +1,4 @@
-"""What an action means: a motion of the gripper, or joint positions. Each control mode is one class.
+"""Control modes: an action is a motion of the gripper, or joint positions. Each mode is one class.
 
 `...` is no axis for one arm, n for n arms of a batch.
 """
@@ -31,7 +31,7 @@ _MAX_JOINT_STEP = VELOCITY_LIMITS * CONTROL_PERIOD
 
 @dataclass(frozen=True)
 class Motion:
-    """What a scripted expert wants until its next action, whatever the control mode."""
+    """Target of a scripted expert until its next action, in any control mode."""
 
     displacement: Array
     """(3,) [m] of the gripper, frame base"""

@@ -125,7 +125,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
 
     @property
     def task(self) -> Task:
-        """What judges the episode; for experiments and tests, never for a policy."""
+        """Task that judges the episode; for experiments and tests, never for a policy."""
         return self._task
 
     def reset(

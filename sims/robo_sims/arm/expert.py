@@ -42,7 +42,7 @@ class ScriptedPolicy(Stateful):
         self._expert = self._factory(self._random)
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.float32]:
-        """Returns (A,) in [-1, 1]; noise is added to every element, and none where `deterministic`."""
+        """Returns (A,) in [-1, 1]; noise is added to every element, and none if `deterministic`."""
         action = self._control.encode(self._expert.motion(observation), observation)
         if deterministic or self._noise == 0:
             return action

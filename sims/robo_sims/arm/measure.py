@@ -20,7 +20,7 @@ from robo_sims.arm.tasks import TASKS
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a number of expert episodes showed."""
+    """Results of expert episodes."""
 
     successes: int
     mean_steps: float

@@ -124,7 +124,7 @@ def push_pose(things: tuple[Thing, ...], random: Random) -> Pose:
 
 @dataclass(frozen=True)
 class Posing:
-    """How states of one task are drawn."""
+    """Distribution of the states of one task."""
 
     scene: Callable[[Random], tuple[Thing, ...]]
     pose: Callable[[tuple[Thing, ...], Random], Pose]

@@ -1,4 +1,4 @@
-"""How an arm task pays: from success alone, or also for progress. Each is one class; terms are logged by name.
+"""Rewards of arm tasks: success alone, or also progress. Each is one class; terms are logged by name.
 
 `...` is no axis for one environment, N for a batch of N.
 """

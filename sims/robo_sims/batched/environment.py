@@ -32,7 +32,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class BatchStep(NamedTuple):
-    """What one control step brought about in every simulation; rows of episodes that begin count for nothing."""
+    """Results of one control step in every simulation; rows of episodes that begin have no meaning."""
 
     vectors: Array
     """(N, D) float32, fresh: all arrays of the observation side by side, in the order of the spec."""
@@ -41,9 +41,9 @@ class BatchStep(NamedTuple):
     terminated: Mask
     """(N,)"""
     diverged: Mask | None = None
-    """(N,), or None where no simulation diverged."""
+    """(N,), or None if no simulation diverged."""
     success: Mask | None = None
-    """(N,), or None where the task has no notion of success."""
+    """(N,), or None if the task has no notion of success."""
     reward_terms: Mapping[str, Array] = MappingProxyType({})
     """name -> (N,) float64"""
 
@@ -56,7 +56,7 @@ class Batch(Protocol):
     reset_info: Mapping[str, bool] = MappingProxyType({})
     """What the info of a reset says."""
     instructions: Array | None = None
-    """(N,) the task in words, of the present episodes; None where the words are always the same."""
+    """(N,) the task in words, of the present episodes; None if the words are always the same."""
     judges_divergence: bool = False
     """Whether the info of a diverged step tells success and reward terms, as some single environments do."""
 
@@ -228,7 +228,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
         return dict.fromkeys(over)
 
     def _find_diverged(self, step: BatchStep) -> Mask | None:
-        """Adds to what the simulations say where observation or reward is not finite; None where nothing is wrong."""
+        """Adds to what the simulations say where observation or reward is not finite; None if nothing is wrong."""
         if _is_finite(step.vectors) and _is_finite(step.rewards):
             return step.diverged
         unsound = ~(np.isfinite(step.vectors).all(axis=1) & np.isfinite(step.rewards))

@@ -1,4 +1,4 @@
-"""What the cameras of all environments see, drawn with one OpenGL context."""
+"""Camera pictures of all environments, drawn with one OpenGL context."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LatestPictures:
             self._pictures[name][where] = pictures
 
     def copy(self) -> dict[str, Array]:
-        """Returns name -> (N, H, W, 3), fresh; empty where no camera was asked for."""
+        """Returns name -> (N, H, W, 3), fresh; empty if no camera was asked for."""
         return {name: pictures.copy() for name, pictures in self._pictures.items()}
 
     def restore(self, pictures: Mapping[str, Array]) -> None:

@@ -95,7 +95,7 @@ class Simulations:
         self.read(indices)
 
     def diverged(self) -> npt.NDArray[np.bool_] | None:
-        """Returns which simulations left the realm of finite numbers, or None where MuJoCo warned of none.
+        """Returns which simulations left the realm of finite numbers, or None if MuJoCo warned of none.
 
         One question to the whole batch stands for DivergenceMonitor's to each simulation: MuJoCo looks at position, velocity
         and acceleration in every substep and counts a warning where one is not finite or huge.

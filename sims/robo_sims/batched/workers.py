@@ -78,7 +78,7 @@ class _Helper:
         self._go.release()
 
     def wait(self) -> None:
-        """Returns when it is done; where it has not even woken up, the work was done without it."""
+        """Returns when it is done; if it has not even woken up, the work was done without it."""
         if not self._go.acquire(blocking=False):
             self._done.acquire()
         self._is_out = False

@@ -21,7 +21,7 @@ def corners(places: Floats, yaw: Floats, half_length: Floats, half_width: Floats
 
 
 def any_overlap(box: tuple[float, float, float, float, float], others: Floats) -> bool:
-    """Whether a box (x, y, yaw, half length, half width) overlaps one of the rows of a scene: no axis parts them."""
+    """Return True if a box (x, y, yaw, half length, half width) overlaps a row of a scene (separating axes)."""
     x, y, yaw, half_length, half_width = box
     dx, dy = others[:, X] - x, others[:, Y] - y
     turned = others[:, YAW] - yaw

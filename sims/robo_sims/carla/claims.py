@@ -20,11 +20,11 @@ class Claimant(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it still has the server."""
+        """True while it holds the server."""
 
     @property
     def has_stepped(self) -> bool:
-        """Whether it ever went further than to begin an episode."""
+        """True once it took a step."""
 
     def give_up(self) -> None:
         """Asks the server nothing any more."""

@@ -39,7 +39,7 @@ def connect(host: str = "127.0.0.1", port: int = 2000, timeout: float = 10.0, *,
 
 
 def server_version(host: str, port: int, timeout: float) -> str:
-    """Returns the version that a server states; raises ServerUnavailable where none does in time."""
+    """Returns the version that a server states; raises ServerUnavailable if none does in time."""
     msgpack = importlib.import_module("msgpack")
     where = f"{host}:{port}"
     end = time.monotonic() + timeout

@@ -23,7 +23,7 @@ HEIGHT = 0.9
 
 
 def place(link: Link, roads: Roads, route: Route, count: int, random: np.random.Generator) -> list[Any]:
-    """Returns new walkers beside the route, fewer where there is no room; raises InvalidSetting, ServerUnavailable."""
+    """Returns new walkers beside the route, fewer if there is no room; raises InvalidSetting, ServerUnavailable."""
     if not count:
         return []
     if not link.begins_anew:

@@ -54,7 +54,7 @@ class ScriptedDriver:
         self._stood = 0
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.float32]:
-        """Returns (steer, longitudinal) in [-1, 1]; noise is added to both, and none where `deterministic`."""
+        """Returns (steer, longitudinal) in [-1, 1]; noise is added to both, and none if `deterministic`."""
         speed = float(observation["velocity"][0])
         action: npt.NDArray[np.float64] = np.array([self._steer(observation, speed), self._pedals(observation, speed)])
         if self._noise and not deterministic:

@@ -150,7 +150,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[observing.Arrays, dict[str, Any]]:
-        """Begins an episode; connects anew where the server is gone, and raises ServerUnavailable where that fails."""
+        """Begins an episode; connects anew where the server is gone, and raises ServerUnavailable if that fails."""
         super().reset(seed=seed)
         self._observation = {}
         episode = int(self.np_random.integers(2**63))

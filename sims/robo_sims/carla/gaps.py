@@ -25,7 +25,7 @@ def way_to(line: Floats, other: Floats) -> float:
 
 
 def gap(ego: Ego, other: Floats) -> float:
-    """Returns the distance between the car's box and another's [m], by points on their edges; 0 where one lies in the other."""
+    """Returns the distance between the car's box and another's [m], by points on their edges; 0 if one lies in the other."""
     own = corners(np.array([[ego.x, ego.y]]), np.array([ego.yaw]), *(np.array([side]) for side in EGO_SIZE))[0]
     edges = [along(own), edges_of(other)]
     apart = float(np.hypot(*(edges[0][:, None] - edges[1]).transpose(2, 0, 1)).min())

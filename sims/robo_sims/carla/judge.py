@@ -12,7 +12,7 @@ GOAL = "goal"
 COLLISIONS = {"walker.": "collision_walker", "vehicle.": "collision_vehicle", "": "collision_static"}
 """By the beginning of the type of what was hit."""
 INFRACTIONS = (*COLLISIONS.values(), "red_light", "off_road", "route_deviation", "oncoming_lane", "blocked")
-"""Each ends an episode as a failure; where there are several, the first counts."""
+"""Each ends an episode as a failure; if there are several, the first counts."""
 SUCCESS_RULE = (
     "the end of the route is reached without collision, red light, leaving the road or the route, standing still, or driving "
     "in the lane of oncoming traffic for longer than to pass somebody"

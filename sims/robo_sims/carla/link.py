@@ -55,7 +55,7 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Whether a server is there, as far as is known without asking it."""
+        """True if a server is there, as far as is known without a call."""
         process = self._held.process
         return self.client is not None and (process is None or process.status is None)
 
@@ -80,7 +80,7 @@ class Link:
         self.client = client
 
     def _found(self) -> tuple[str, int]:
-        """Returns where a server listens; starts one where none was named."""
+        """Returns where a server listens; starts one if none was named."""
         if self.host is None:
             from robo_sims.carla.local_server import StandIn
 
@@ -124,7 +124,7 @@ class Link:
         return self.carla.Transform(self.carla.Location(x, y, z + lift), self.carla.Rotation(yaw=math.degrees(heading)))
 
     def spawn(self, blueprint: Any, pose: Any, parent: Any = None) -> Any:
-        """Returns a new actor, which the next episode destroys, or None where there is no room."""
+        """Returns a new actor, which the next episode destroys, or None if there is no room."""
         with told("The server does not spawn an actor."):
             actor = self.world.try_spawn_actor(blueprint, pose, attach_to=parent)
         if actor is not None:
@@ -139,7 +139,7 @@ class Link:
         return sensor
 
     def spawn_all(self, commands: list[Any]) -> list[Any]:
-        """Returns new actors, fewer than commands where there is no room; the next episode destroys them."""
+        """Returns new actors, fewer than commands if there is no room; the next episode destroys them."""
         answers = self.client.apply_batch_sync(commands, False)
         found = list(self.world.get_actors([answer.actor_id for answer in answers if not answer.error]))
         self._held.actors += found
@@ -153,7 +153,7 @@ class Link:
             self.client.apply_batch_sync([self.carla.command.DestroyActor(number) for number in numbers], False)
 
     def tick(self) -> Any:
-        """Simulates a frame and returns its snapshot; raises ServerUnavailable where the server is gone."""
+        """Simulates a frame and returns its snapshot; raises ServerUnavailable if the server is gone."""
         self.require()
         try:
             with told("The server does not answer any more."):
@@ -182,7 +182,7 @@ class Link:
             self.client.set_timeout(self.patience)
 
     def require(self) -> None:
-        """Raises ServerUnavailable where the server has ended, or is another's by now."""
+        """Raises ServerUnavailable if the server has ended, or is another's by now."""
         if not self.is_open:
             raise ServerUnavailable("The server has ended, or another environment of this program has it.")
 
@@ -212,7 +212,7 @@ class Link:
 
 
 class Held:
-    """What must be ended, apart from the object that holds it, so that it is ended with it."""
+    """Resources to release, apart from their owner so that a finaliser can release them."""
 
     def __init__(self) -> None:
         self.server: Any = None
@@ -221,7 +221,7 @@ class Held:
 
     @property
     def process(self) -> Any:
-        """Returns the process of the server, or None where it was not started here."""
+        """Returns the process of the server, or None if it was not started here."""
         return None if self.server is None else self.server.process
 
     def silence(self) -> None:
@@ -232,7 +232,7 @@ class Held:
         self.actors = []
 
     def kill(self) -> None:
-        """Ends the server at once, where it was started here."""
+        """Ends the server at once if it was started here."""
         if self.process is not None:
             self.process.stop()
 
@@ -245,7 +245,7 @@ class Held:
 
 
 def is_sensor(actor: Any) -> bool:
-    """Whether an actor is a sensor."""
+    """Return True if an actor is a sensor."""
     return bool(actor.type_id.startswith("sensor."))
 
 

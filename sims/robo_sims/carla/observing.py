@@ -1,4 +1,4 @@
-"""What a driver observes: names, units, frames and meaning of each array, and how it is made of a scene."""
+"""Observations of a driver: name, unit, frame and meaning of each array, and its computation from a scene."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DISTANCES = np.array([2.0, 4.0, 6.0, 9.0, 12.0, 16.0, 20.0, 25.0, 30.0, 40.0, 50
 NEAREST, SIGHT = 6, 60.0
 """Others that are seen, and [m] how far."""
 FAR = 100.0
-"""[m] to a light where there is none."""
+"""[m] to a light if there is none."""
 
 VECTORS = (
     ArraySpec("velocity", (2,), unit="m/s", frame="ego", meaning="of the car's middle: forward, to the right"),
@@ -75,7 +75,7 @@ LEFT = ArraySpec(
 
 
 def reward_memory(reward: Reward) -> tuple[ArraySpec, ...]:
-    """Returns the entry of what a reward remembers; none where it remembers nothing."""
+    """Returns the entry of what a reward remembers; none if it remembers nothing."""
     if not reward.memory:
         return ()
     meaning = "shares of the time for which the reward remembers: " + ", ".join(reward.memory).replace("_", " ")

@@ -1,4 +1,4 @@
-"""How driving pays: by progress along the route alone, or by the usual sum of shaping terms. Terms are logged by name."""
+"""Rewards of driving: progress along the route alone, or the usual sum of shaping terms. Terms are logged by name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EGO_SIZE = 2.45, 1.06
 
 @dataclass(frozen=True)
 class Situation:
-    """What a reward looks at after a step."""
+    """Inputs of a reward after a step."""
 
     scene: Scene
     place: Place
@@ -185,7 +185,7 @@ class Motion:
 
 
 def is_close_to_collision(situation: Situation, looks: tuple[float, ...]) -> bool:
-    """Whether boxes that go on as they do now touch within a second; no car that stands comes close to anybody."""
+    """Return True if boxes at constant velocity touch within a second; a standing car is never the cause."""
     ego, others = situation.scene.ego, situation.scene.others
     if ego.speed < 0.1 or not len(others):
         return False

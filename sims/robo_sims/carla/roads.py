@@ -61,11 +61,11 @@ class Roads:
         size = points.max(0) + MARGIN - self.low
         self.scale = min(SCALE, LARGEST / float(size.max()))
         self.ground = np.zeros((int(size[1] * self.scale) + 1, int(size[0] * self.scale) + 1, 2), np.uint8)
-        """(rows, columns, 2): driving lanes and the lines between them, 255 where there is one; column from x, row from y."""
+        """(rows, columns, 2): driving lanes and the lines between them, 255 if there is one; column from x, row from y."""
         self._draw()
 
     def is_road(self, x: float, y: float) -> bool:
-        """Whether a place is on a driving lane."""
+        """Return True if a position is on a driving lane."""
         column, row = int((x - self.low[0]) * self.scale), int((y - self.low[1]) * self.scale)
         rows, columns, _ = self.ground.shape
         return 0 <= row < rows and 0 <= column < columns and bool(self.ground[row, column, ROAD])

@@ -42,7 +42,7 @@ class Route:
 
 
 def drawn(roads: Roads, random: np.random.Generator, which: str, length: float) -> Route:
-    """Returns a route of a set; raises InvalidSetting where the map has none so long."""
+    """Returns a route of a set; raises InvalidSetting if the map has none so long."""
     for _ in range(TRIES):
         lane = int(random.integers(len(roads.lanes)))
         start = int(random.integers(len(roads.lanes[lane].points)))
@@ -60,7 +60,7 @@ def set_of(lane: int, start: int) -> str:
 
 
 def _followed(roads: Roads, random: np.random.Generator, lane: int, start: int, length: float) -> Floats | None:
-    """Returns points from a place on along successors drawn by chance; None where the lanes end before."""
+    """Returns points from a place on along successors drawn by chance; None if the lanes end before."""
     parts = [roads.lanes[lane].points[start:]]
     while reaches(np.concatenate(parts))[-1] < length:
         successors = roads.lanes[lane].successors
@@ -89,7 +89,7 @@ def reaches(points: Floats) -> Floats:
 
 @dataclass
 class Place:
-    """Where a car is beside its route."""
+    """Position of a car relative to its route."""
 
     s: float
     """[m] along the route."""

@@ -1,4 +1,4 @@
-"""What happens once on the way, by name: made with calls that any server knows."""
+"""Scenarios on the way, by name, made with calls that any server knows."""
 
 from __future__ import annotations
 

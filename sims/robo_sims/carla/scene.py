@@ -1,4 +1,4 @@
-"""What a frame holds, as numbers: the car that is driven, everybody else, and the lights on the way."""
+"""Contents of a frame as numbers: the ego vehicle, all other actors, and the traffic lights on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of an episode: how far it came, what it did wrong, and CARLA's driving score.
+"""Score of an episode: route completion, infractions and CARLA's driving score.
 
 The score is that of the CARLA leaderboard 2.0 (https://leaderboard.carla.org): route completion in percent times the product
 of a coefficient per infraction, and times 1 - the share of the distance in lanes of oncoming traffic, as its

@@ -20,7 +20,7 @@ Hit = tuple[int, int, str]
 
 
 class Hits:
-    """What the car hit. Who runs into a car that stands is not hit by it, and not as long as the two touch."""
+    """Collisions of the car. An actor that runs into the standing car is not counted, nor is a contact that lasts."""
 
     TOUCHING = 2
     """[frames] without an event after which two do not touch any more."""
@@ -57,7 +57,7 @@ class FrontCamera:
         link.attach(blueprint, pose, vehicle).listen(self._pictures.put)
 
     def picture(self, frame: int, patience: float) -> npt.NDArray[np.uint8]:
-        """Returns the picture (H, W, 3) RGB of a frame; raises ServerUnavailable where it does not come."""
+        """Returns the picture (H, W, 3) RGB of a frame; raises ServerUnavailable if it does not come."""
         while True:
             try:
                 image = self._pictures.get(timeout=patience)

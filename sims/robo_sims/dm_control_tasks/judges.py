@@ -1,4 +1,4 @@
-"""What suite tasks observe and pay, over all environments at once.
+"""Observations and rewards of suite tasks, over all environments at once.
 
 The task's own code runs once over arrays of all environments. Where its reward needs plain numbers (`float`, `max`, `all`), the
 same arithmetic stands here.

@@ -63,7 +63,7 @@ class Guide(Stateful):
         self.silent[index] = level.number < self._unguided * 2**32
 
     def step(self, agents: Array, changed: Array, before: Array, after: Array) -> Array:
-        """Credits what the step completed; returns (N,) 1 - steps since the one before / max_steps, 0 where it completed none.
+        """Credits what the step completed; returns (N,) 1 - steps since the one before / max_steps, 0 if it completed none.
 
         agents: (N, 2) where they stand. changed: (N, 2) the cell that looks otherwise now, or a place outside the grid; before,
         after: (N,) how it looked and looks.
@@ -91,7 +91,7 @@ class Guide(Stateful):
             self.current[row] = first
 
     def tell(self, agents: Array, directions: Array) -> Array:
-        """Returns (N, size) what the students are told, 0 where that is nothing."""
+        """Returns (N, size) what the students are told, 0 if that is nothing."""
         rows = np.arange(len(agents))
         told = self._form.tell(self.features[rows, self.current], self.places[rows, self.current] - agents, directions)
         return told * (~(self.silent | self.done[rows, self.current]))[:, None]

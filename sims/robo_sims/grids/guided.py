@@ -33,7 +33,7 @@ NOWHERE = -1, -1
 
 @dataclass(frozen=True)
 class Teaching:
-    """How students are taught: an argument of training environments alone."""
+    """Settings of a teacher: an argument of training environments alone."""
 
     teacher: str
     """Who lists subgoals: perfect, noisy or llm."""
@@ -51,7 +51,7 @@ class Teaching:
 
 @dataclass(frozen=True)
 class Guidance:
-    """What students are told, by whom. Where nobody teaches they are told nothing, as in evaluation."""
+    """Subgoals that students receive. Without a teacher, as in evaluation, there are none."""
 
     subgoals: str
     """The form in which subgoals are told, one of FORMS."""
@@ -62,7 +62,7 @@ class Guidance:
             raise UnknownName("form of subgoals", self.subgoals, FORMS)
 
     def added_to(self, spec: EnvironmentSpec) -> EnvironmentSpec:
-        """Returns the spec with what students are told, and with what the reward reads where there is a teacher."""
+        """Returns the spec with what students are told, and with what the reward reads if there is a teacher."""
         if spec.max_steps is None:
             raise InvalidSetting("Subgoals need a time limit that is known.", got=spec.name, allowed="MiniGrid's own tasks")
         arrays = [*spec.observation.arrays, ArraySpec(SUBGOAL, (self._form().size,), frame="ego", role="goal")]
@@ -207,7 +207,7 @@ class GuidedSimulation(Simulation):
 
 
 class LevelDraw(Stateful):
-    """Chooses the levels that episodes of N environments begin in, where there are only so many."""
+    """Chooses the levels that episodes of N environments begin in if there are only so many."""
 
     def __init__(self, levels: int, num_envs: int) -> None:
         self._levels, self._generators = levels, Generators(num_envs)

@@ -1,4 +1,4 @@
-"""What agents in grid worlds see: a square in front of them, as far as neither walls nor closed doors hide it.
+"""Views of agents in grid worlds: a square in front of them, cut off by walls and closed doors.
 
 N environments, S the size of the view, D a number of a direction: right (+x), down (+y), left, up. Computes what MiniGrid's
 `gen_obs` does for one environment, cell by cell, for all of them at once.

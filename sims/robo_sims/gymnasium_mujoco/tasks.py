@@ -1,4 +1,4 @@
-"""What Gymnasium's MuJoCo tasks observe and pay, over all environments at once: the arithmetic of their sources, to the bit.
+"""Gymnasium's MuJoCo tasks over all environments at once: rewards and observations equal to their sources', to the bit.
 
 N environments. Sums run over contiguous rows, in the order in which numpy adds the elements of one array; a control cost stays
 float32 where the source computes it from a float32 action. `np.float_power` rounds as the power of a Python number does.

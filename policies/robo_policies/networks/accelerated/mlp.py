@@ -185,7 +185,7 @@ class Layer:
 
 
 class Activation(NamedTuple):
-    """What the derivative of a hidden layer needs."""
+    """Values that the derivative of a hidden layer needs."""
 
     before: Tensor
     """(B, in)"""

@@ -1,4 +1,4 @@
-"""What an arm task defines, once for the single environment and for batches: `...` is no axis for one, N for a batch of N."""
+"""Base of an arm task, written once for single environments and batches: `...` is no axis for one, N for a batch of N."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a student is told of a subgoal: numbers behind one name of its observation, `subgoal`.
+"""Forms of a subgoal in the student's observation: numbers under one name, `subgoal`.
 
-Without a subgoal all of them are 0, whatever the form: in evaluation, and in training where none is left.
+Without a subgoal all of them are 0, whatever the form: in evaluation, and in training if none is left.
 """
 
 from __future__ import annotations

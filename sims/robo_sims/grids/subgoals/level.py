@@ -1,4 +1,4 @@
-"""What a teacher knows of a level: all of it, as it is when the episode begins. Never shown to a policy."""
+"""Level as a teacher sees it: all of it, at the beginning of the episode. Never shown to a policy."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class PerfectTeacher:
     """Lists what a shortest way asks for."""
 
     def subgoals(self, level: Level) -> Sequence[Subgoal]:
-        """Returns the subgoals up to the thing that ends the episode; none where no way leads there."""
+        """Returns the subgoals up to the thing that ends the episode; none if no way leads there."""
         if not level.goals:
             return ()
         plan = _Plan(level)
@@ -53,7 +53,7 @@ class _Plan:
         self._handled: set[Place] = set()
 
     def reach(self, target: Thing, seeking: frozenset[Place]) -> bool:
-        """Plans to get at a thing; `seeking` are the things that this is part of getting at. False where there is no way."""
+        """Plans to get at a thing; `seeking` are the things that this is part of getting at. False if there is no way."""
         if target.place in seeking:
             return False
         way = self._way(target.place)
@@ -117,7 +117,7 @@ class _Plan:
         return {"locked": LOCKED, "closed": CLOSED}.get(thing.state, BLOCKED)
 
     def _way(self, target: Place) -> list[Place] | None:
-        """Returns the cells from the next one to the target (Dijkstra), None where walls or lava enclose it."""
+        """Returns the cells from the next one to the target (Dijkstra), None if walls or lava enclose it."""
         level, queue, came_from = self.level, [(0.0, self._here)], {self._here: self._here}
         costs = {self._here: 0.0}
         while queue:
@@ -252,7 +252,7 @@ class LanguageTeacher:
     """Subgoals from a language model. A level that it has no usable answer for has none, which is not an empty plan's fault."""
 
     llm: str = ""
-    """`endpoint`, a YAML file with `judge` and `settings`, or `pack:NAME_OR_FILE`; empty where `replay` answers everything."""
+    """`endpoint`, a YAML file with `judge` and `settings`, or `pack:NAME_OR_FILE`; empty if `replay` answers everything."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Of the language model."""
     log: str = ""
@@ -274,11 +274,11 @@ class LanguageTeacher:
         """Levels without a usable answer."""
 
     def require(self, environment: str) -> None:
-        """Raises InvalidSetting where the replies of a pack are for the levels of another environment."""
+        """Raises InvalidSetting if the replies of a pack are for the levels of another environment."""
         require_task(self.llm, environment)
 
     def subgoals(self, level: Level) -> Sequence[Subgoal]:
-        """Returns what the model lists; none where it gave no usable answer. Raises what `LanguageModel.sample` raises."""
+        """Returns what the model lists; none if it gave no usable answer. Raises what `LanguageModel.sample` raises."""
         if level.text not in self._known:
             reply = self._opened.sample(question(level))[0]
             self._known[level.text] = found = listed(reply, level)
@@ -305,7 +305,7 @@ def question(level: Level) -> Prompt:
 
 
 def listed(reply: Reply, level: Level) -> Sequence[Subgoal]:
-    """Returns the subgoals of a reply; none where a cell lies outside the grid, because then the model misread all of it."""
+    """Returns the subgoals of a reply; none if a cell lies outside the grid, because then the model misread all of it."""
     if reply.status != "ok":
         return ()
     cells: Sequence[Mapping[str, int]] = reply.content["subgoals"]
@@ -327,7 +327,7 @@ class Teacher(Protocol):
     """Lists subgoals; the same for the same level, so that a training can be repeated. Asked in training only."""
 
     def subgoals(self, level: Level) -> Sequence[Subgoal]:
-        """Returns subgoals in the order in which they are to be reached; none where it has no usable answer."""
+        """Returns subgoals in the order in which they are to be reached; none if it has no usable answer."""
 
     def close(self) -> None:
         """Frees what it holds; may be called again."""

@@ -276,8 +276,8 @@ def test_setup_installs_what_rendering_asks_for():
 
 OPENERS = {"what", "who", "whether", "where", "how"}
 MOST = {"openers": 0, "where": 38, "what": 107, "banned": 734}
-"""Budgets that may only fall: first lines that open with one of OPENERS; of 10,000 words of docstrings (aims: 20 and 10); occurrences
-of BANNED words in all packages (aim: 0)."""
+"""Budgets that may only fall: first lines that open with one of OPENERS; of 10,000 words of docstrings (aims: 20 and 10);
+occurrences of BANNED words in all packages (aim: 0)."""
 BANNED = re.compile(r"\b(told|lived|anew|whoever|somebody|nobody|so many)\b", re.IGNORECASE)
 
 

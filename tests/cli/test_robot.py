@@ -124,7 +124,8 @@ def test_check_of_a_server_that_knows_the_contract_only(capsys, monkeypatch):
     from robo_real.guarded import GuardedArm
     from robo_real.limits import TWIN
 
-    monkeypatch.setattr(Application, "_own", Application._contracted)  # /robo/ is as unknown to it as any other path
+    methods = Application._methods  # /robo/ is as unknown to it as any other path
+    monkeypatch.setattr(Application, "_methods", lambda self, path: [] if path.startswith("/robo/") else methods(self, path))
     robot = GuardedArm(FakeArm(), TWIN)
     robot.connect()
     server = RobotServer(Application(robot, plain_clients=True), port=0)

@@ -32,6 +32,7 @@ from robo_cli.overrides import plain_value, recipe_from
 from robo_cli.person import asking, operator_of, robot_at
 from robo_cli.recipe import Recipe, to_yaml
 from robo_cli.reward_probation import require_sound_programs
+from robo_rl.errors import RunError
 from robo_rl.protocols.components import Training
 from robo_rl.protocols.contract import ACTOR_LEARNER, ONLINE
 from robo_rl.replay.buffer import ReplayBuffer
@@ -43,6 +44,7 @@ from robo_rl.settings import settings_as
 from robo_rl.system.threads import tensor_threads
 from robo_rl.training.collectors.asynchronous import AsynchronousTraining
 from robo_rl.training.plan import TrainingPlan
+from robo_rl.types import StateDict
 from robo_rl.workbench import RecipeLike
 
 if TYPE_CHECKING:
@@ -180,7 +182,7 @@ def _go_on(
         if isinstance(training, AsynchronousTraining):
             training.go_on(checkpoint.parts or None)
         elif checkpoint.parts:
-            training.load_state_dict(checkpoint.parts)
+            _restore(training, checkpoint.parts, run)
         wait_for_robot(training)
         run.rewind(training.step)
         kind = training.resumed or ("exact" if getattr(training, "replays", True) else "warm")
@@ -188,6 +190,18 @@ def _go_on(
         shown.say(f"run {run.path}: resumed at step {training.step}, {kind}")
         record = _run(run, recipe, training, shown, plan, checkpoint.parts.get("record"), operator)
     conclude(run, recipe, training.policy, record, operator)
+
+
+def _restore(training: Training, state: StateDict, run: Run) -> None:
+    """Restore a training; raises RunError for a state of another version, such as one with other keys."""
+    try:
+        training.load_state_dict(state)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        what = (
+            f"The checkpoint of {run.path} does not fit this training: another version of robo-rl wrote it."
+        )
+        got = f"{type(error).__name__}: {error}"
+        raise RunError(what, got=got, allowed="a state of this version", fix="train again, or use that version") from error
 
 
 def _note(run: Run, step: int, kind: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from robo_cli import main
+from robo_rl.errors import RunError
+from robo_rl.runs.checkpoints import load_checkpoint, save_checkpoint
 from robo_rl.runs.observer import RunRecord
 from robo_rl.runs.run import Run, find_run
 
@@ -123,6 +126,15 @@ def test_a_finished_run_is_left_as_it_is(uninterrupted: Run, capsys: pytest.Capt
     assert main.dispatch(["resume", str(uninterrupted.path)]) == 0
     assert "is finished: 60 steps, and evaluated. Nothing was changed." in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in uninterrupted.path.rglob("*") if path.name != "lock"} == before
+
+
+def test_a_state_with_other_keys_is_one_error(uninterrupted: Run, tmp_path: Path) -> None:
+    run = Run(Path(shutil.copytree(uninterrupted.path, tmp_path / "other")))
+    checkpoint = load_checkpoint(run.path / "checkpoints")
+    del checkpoint.parts["training"]["waiting"]
+    save_checkpoint(run.path / "checkpoints", checkpoint)
+    with pytest.raises(RunError, match=r"(?s)does not fit this training: another version.*KeyError: 'waiting'.*train again"):
+        main.dispatch(["resume", str(run.path), "--steps", "80"])
 
 
 def test_the_log_holds_each_value_once(uninterrupted: Run) -> None:

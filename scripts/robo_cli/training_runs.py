@@ -197,9 +197,7 @@ def _restore(training: Training, state: StateDict, run: Run) -> None:
     try:
         training.load_state_dict(state)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        what = (
-            f"The checkpoint of {run.path} does not fit this training: another version of robo-rl wrote it."
-        )
+        what = f"The checkpoint of {run.path} does not fit this training: another version of robo-rl wrote it."
         got = f"{type(error).__name__}: {error}"
         raise RunError(what, got=got, allowed="a state of this version", fix="train again, or use that version") from error
 

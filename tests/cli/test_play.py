@@ -310,7 +310,7 @@ def test_foreign_and_wrong_commands_are_refused(word: object, headers: dict[str,
         command(server, word, **headers)
     with refused.value as answer:
         assert answer.code == status
-    assert not moment(server)["paused"]
+    assert not until(server, lambda found: "paused" in found)["paused"]
 
 
 def test_unknown_addresses_are_not_found(server: PlayServer) -> None:

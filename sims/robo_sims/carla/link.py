@@ -228,7 +228,8 @@ class Held:
         """Listens to no sensor any more, and forgets the actors: a sensor that still listens can end the process as it goes."""
         for actor in self.actors:
             if is_sensor(actor):
-                actor.stop()
+                with contextlib.suppress(RuntimeError):  # the client may have closed the stream of a lost server already
+                    actor.stop()
         self.actors = []
 
     def kill(self) -> None:

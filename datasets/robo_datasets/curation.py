@@ -23,7 +23,7 @@ _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True)
 class Selection:
-    """Which episodes are meant; what is not set does not matter."""
+    """Selection of episodes; criteria that are not set do not apply."""
 
     success: bool | None = None
     """Only successes, or only failures."""

@@ -34,7 +34,7 @@ RENDER_MODES = ("rgb_array_list", "rgb_array")
 
 @dataclass(frozen=True)
 class VideoRequest:
-    """Which episodes to film, and where to."""
+    """Episodes to film, and the folder of the films."""
 
     folder: Path
     name: str = "evaluation"

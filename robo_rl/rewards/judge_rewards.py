@@ -134,7 +134,7 @@ def _one_of_the_bins(value: float) -> float:
 
 
 class ProgressForm(Form):
-    """Which tenth of the task is done."""
+    """Answer: tenths of the task that are done."""
 
     completion_progress: Annotated[
         float, pydantic.Field(json_schema_extra={"enum": BINS}), pydantic.AfterValidator(_one_of_the_bins)
@@ -181,7 +181,7 @@ class CompletionHead(Head):
 
 
 class ContrastForm(Form):
-    """Which of two pictures is closer to the goal."""
+    """Answer: the one of two pictures that is closer to the goal."""
 
     analysis: str
     more_complete_image: Literal["ImageA", "ImageB"]

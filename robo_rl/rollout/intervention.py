@@ -16,7 +16,7 @@ RECENT = 100  # episodes in human/intervention_rate, as in rollout/success_rate
 
 
 class Human(Stateful, Protocol):
-    """Somebody who watches a policy: behind a keyboard or a gamepad, or simulated."""
+    """Person who supervises a policy, with a keyboard or a gamepad, or simulated."""
 
     @property
     def source(self) -> ActionSource:

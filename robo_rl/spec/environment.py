@@ -37,7 +37,7 @@ INTERFACE = ("observation", "observation order", "action")
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """Everything that a policy, an episode or a checkpoint must agree on with an environment."""
+    """Contract of an environment with policies, episodes and checkpoints."""
 
     name: str
     observation: ObservationSpec

@@ -21,7 +21,7 @@ OWN_THE_SAME_FOLDER = {  # import folder -> wheels, the one to keep first
 
 
 def python() -> Iterator[Finding]:
-    """Which interpreter this is; most mysteries begin with another one than was thought."""
+    """Check of the interpreter; most mysteries begin with another one than was thought."""
     yield Finding("ok", f"Python {platform.python_version()} in {sys.prefix}")
 
 

@@ -31,7 +31,7 @@ def require_at_least(settings: Any, least: Mapping[str, float]) -> None:
 
 @dataclass(frozen=True)
 class EnvironmentSettings:
-    """Which environment, and how it is made."""
+    """Environment by name, and its arguments."""
 
     name: str = ""
     """"family/task"; `robo-rl envs` lists them. Empty for that in which the dataset was recorded."""
@@ -106,7 +106,7 @@ class OnlineSettings:
 
 @dataclass(frozen=True)
 class HumanSettings:
-    """Somebody who corrects the policy while it is trained in the environment; never in an evaluation."""
+    """Person who corrects the policy while it is trained; inactive in evaluations."""
 
     kind: str = ""
     """Kind of simulated person: perfect, noisy, delayed, lazy or wrong (docs/human-in-the-loop.md); "console" for a real one at

@@ -69,7 +69,7 @@ class Asking:
 
 
 class WritingContext(NamedTuple):
-    """Everything that writing programs for a task takes."""
+    """Context of writing programs for a task."""
 
     writer: Writer
     task: RewardTask

@@ -76,7 +76,7 @@ class Sources:
 
     @cached_property
     def wanderer(self) -> Callable[[int], Actor]:
-        """Somebody without a task."""
+        """Random actions that ignore the task."""
         expert_for = scripted_expert(self.environment, self.environment_name) if self.has_script else None
 
         def wander(seed: int) -> Actor:

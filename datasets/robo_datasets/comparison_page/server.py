@@ -1,4 +1,4 @@
-"""Which address of the page gives what: one question at a time goes out, and its answer comes back.
+"""Addresses of the comparison page: one question at a time goes out, and its answer comes back.
 
 GET   /              the page
       /api/question  the question at hand, or {"number": null} if there is none yet

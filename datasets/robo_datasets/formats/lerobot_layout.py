@@ -1,4 +1,4 @@
-"""Which feature of a LeRobotDataset holds which observation, and where its files lie."""
+"""Layout of a LeRobotDataset: features of the observations, and paths of the files."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class _Layout:
-    """Which features hold which observations."""
+    """Features of the observations."""
 
     root: Path
     features: Mapping[str, Mapping[str, Any]]

@@ -44,7 +44,7 @@ class TD3Config(OfflineValueConfig):
 
 
 class TD3Learner(Learned, ABC):
-    """Everything but the target of the critics and the loss of the actor."""
+    """Base of TD3 learners; the target of the critics and the loss of the actor are the subclass's."""
 
     def __init__(self, spec: EnvironmentSpec, config: TD3Config, seed: int) -> None:
         require_continuous(spec, type(self).__name__)

@@ -1,4 +1,4 @@
-"""Everything an SB3 model depends on, as tensors, arrays and JSON values; SB3's own zip files hold pickles."""
+"""Complete state of an SB3 model as tensors, arrays and JSON values; SB3's own zip files hold pickles."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from robo_rl.system.pages.server import ADDRESS
 
 
 class RobotConsole:
-    """Everything of one console; `run` plays episodes as the operator asks for them."""
+    """Console of one robot; `run` plays episodes as the operator asks for them."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ def operator_at(environment: str, *, address: str, port: int) -> Operator:
 
 
 class Operator:
-    """Whoever sits at the page of one robot. The page is served until `close`."""
+    """Operator at the page of one robot. The page is served until `close`."""
 
     def __init__(self, robot: RemoteRobot, action: ActionSpec, *, address: str = ADDRESS, port: int = 0) -> None:
         """action: what the hands command. Raises RobotUnavailable if nothing answers, InvalidSetting for a port in use."""
@@ -89,7 +89,7 @@ class Operator:
         return self._leaves.is_set()
 
     def leave(self) -> None:
-        """Nobody waits for the operator any more."""
+        """Stop waiting for the operator."""
         self._leaves.set()
 
     def close(self) -> None:

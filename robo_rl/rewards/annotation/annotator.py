@@ -74,7 +74,7 @@ class QueryQueue:
 
     @property
     def pending(self) -> list[Query]:
-        """Everything without an answer, the newest last."""
+        """Queries without an answer, the newest last."""
         with self._changed:
             return [*sorted(self._in_flight), *self._waiting]
 

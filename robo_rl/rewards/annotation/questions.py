@@ -44,7 +44,7 @@ class Helps(Form):
 
 
 class Better(Form):
-    """Which of two steps is better."""
+    """Question for the better of two steps."""
 
     reason: str
     better: Literal["first", "second", "neither"]
@@ -139,7 +139,7 @@ PROGRESS = (
 
 @dataclass(frozen=True)
 class Rule:
-    """Which captions are good, and how the double errs."""
+    """Rule of the double: good captions and error rate."""
 
     progress: tuple[str, ...] = PROGRESS
     """Regular expressions; a caption in which one is found helps, and a later one is better. The default is for MiniGrid's

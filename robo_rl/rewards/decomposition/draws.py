@@ -1,4 +1,4 @@
-"""Which steps of an episode a return is compared with, and the loss that compares them.
+"""Draws of the steps that a return is compared with, and the loss of the comparison.
 
 With T steps, return R and a reward r(t) of each, return decomposition (Efroni, Merlis & Mannor 2021, arXiv:2008.06036; as a
 baseline in Ren et al. 2022) fits all of them, and randomised return decomposition (Ren et al. 2022, "Learning long-term reward

@@ -40,7 +40,7 @@ DOMINANCE = 1_000.0
 
 @dataclass(frozen=True)
 class Clips:
-    """Which rows belong together, and what is known of them."""
+    """Clips of a batch: their rows, and their outcomes if known."""
 
     clip: npt.NDArray[np.int64]
     """(N,) number of the clip that a row belongs to, 0 to C - 1"""

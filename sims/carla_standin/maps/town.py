@@ -40,7 +40,7 @@ class Town:
 
     @cached_property
     def junctions(self) -> Junctions:
-        """Which ways of junctions cross, and which goes first."""
+        """Crossing ways of junctions, and their priorities."""
         return Junctions(self.road_map, self.lanes)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Which link of this process has which named server: one at a time, because it sets the clock of the world.
+"""Leases of named servers by links of this process: one at a time, because a link sets the clock of the world.
 
 A training and its evaluation take turns on one server: whoever begins an episode takes the server that was taken longest ago,
 and the episode that was under way there is cut. Environments that step at the same time need a server each.

@@ -90,7 +90,8 @@ def test_a_run_of_the_simulation_is_refined_on_the_twin(trained, twin, capsys, t
     ]
     assert seeds[0] == seeds[1] and len(seeds[0]) == 2
     said = capsys.readouterr().out
-    assert re.search(r"before +\d+\.\d% (.|\n)*after +\d+\.\d% (.|\n)*on 2 shared seeds", said)
+    shown = re.search(r"before +\d+\.\d% (?:.|\n)*after +\d+\.\d% (?:.|\n)*on (\d) shared seeds(?:; (\d) more left out)?", said)
+    assert shown and int(shown[1]) + int(shown[2] or 0) == 2  # a loaded machine may cut an episode of the twin in real time
     assert run.metrics()[0]["step"] == 0 and "eval/success_rate" in run.metrics()[0]
     assert same(run.load(0).parts["learner"], trained_parts), "the run begins with what was learnt before"
 

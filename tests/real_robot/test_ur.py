@@ -129,6 +129,7 @@ def test_set_points_reach_the_pose_and_end_with_the_commands(peer, robot):
     steps = np.diff([target[0] for target in numbers(peer, 24)], prepend=start.position[0])
     assert steps.max() < 0.01
     robot.pause()
+    time.sleep(0.2)  # the last set point may still be on its way
     sent = len(numbers(peer, 24))
     time.sleep(0.2)
     assert len(numbers(peer, 24)) == sent
@@ -161,6 +162,7 @@ def test_a_robot_that_stopped_itself_is_latched_and_never_clears_itself(peer, ro
         robot.apply(ALONG)
     assert robot.guard.reason == reason
     assert "unlock protective stop" not in peer.get("dashboard")
+    time.sleep(0.2)  # a set point sent before the fault was read may still be on its way
     sent = len(numbers(peer, 24))
     time.sleep(0.2)
     assert len(numbers(peer, 24)) == sent

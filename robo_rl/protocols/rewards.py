@@ -5,7 +5,7 @@
     DelayedRewards   runs a reward beside N environments: steps in, labels out some time later
     Relabelling      what `DelayedRewards` has besides if rewards change as they are learned
 
-Authors of rewards write none of the last three: `robo_rl.rewards.step_reward` and `robo_rl.rewards.pictures`.
+Authors of rewards write none of the last three: see `robo_rl.rewards.step_rewards` and `robo_rl.rewards.images`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RewardModel(ABC):
         raise InvalidSetting(
             f"The reward {self.identity[0]} cannot be given while a policy acts.",
             got=f"{type(self).__name__}, which labels whole episodes",
-            allowed="a reward of single pictures (robo_rl.rewards.pictures.PictureReward) or of steps (StepReward)",
+            allowed="a reward of single pictures (PictureReward) or of steps (StepReward)",
             fix="label a dataset with it (robo-rl label), or choose another (robo-rl reward list)",
         )
 

@@ -56,8 +56,8 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
     return out
 
 
-def template(name: str) -> jinja2.Template:
-    """Returns a page of this folder, to be filled in; it has the style already."""
+def template(name: str, package: str = __name__) -> jinja2.Template:
+    """Return the page `name`.html.jinja of a package, with the style of all pages."""
     environment = jinja2.Environment(
         autoescape=True,  # every text of a run is foreign: a recipe may say <script>
         undefined=jinja2.StrictUndefined,
@@ -66,7 +66,7 @@ def template(name: str) -> jinja2.Template:
     )
     environment.filters |= {"duration": duration}
     style = Markup(files(__name__).joinpath("style.css").read_text())
-    return environment.from_string(files(__name__).joinpath(f"{name}.html.jinja").read_text(), globals={"style": style})
+    return environment.from_string(files(package).joinpath(f"{name}.html.jinja").read_text(), globals={"style": style})
 
 
 def _groups(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:

@@ -23,7 +23,7 @@ from robo_rl.rewards.annotation.annotator import Annotator
 from robo_rl.rewards.annotation.captioning import RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONI, ONIClassification, ONIRanking, ONIRetrieval
 from robo_rl.rewards.annotation.questions import Rule
-from robo_rl.rewards.online import OnlineReward
+from robo_rl.rewards.step_rewards.online_scoring import OnlineReward
 from robo_rl.spec.environment import specification
 from robo_rl.training.on_policy import OnPolicyTraining, UnrewardedRollout
 

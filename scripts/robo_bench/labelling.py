@@ -22,7 +22,7 @@ from robo_bench.measurement import Bound, Case, Contestants, Effort, Trial, each
 from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label
-from robo_rl.rewards.pictures import PictureReward, Pictures
+from robo_rl.rewards.images.picture_reward import PictureReward, Pictures
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode
 

@@ -21,10 +21,10 @@ from typing_extensions import override
 
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedProgress
-from robo_rl.rewards.image_text import ImageTextModel
-from robo_rl.rewards.local_models import embedded, on_device
-from robo_rl.rewards.pictures import PictureReward, Pictures
-from robo_rl.rewards.vlm_rm import VLMRM
+from robo_rl.rewards.images.image_text import ImageTextModel
+from robo_rl.rewards.images.local_models import embedded, on_device
+from robo_rl.rewards.images.picture_reward import PictureReward, Pictures
+from robo_rl.rewards.images.vlm_rm import VLMRM
 
 Forward = Callable[[Pictures], Callable[[], object]]
 """Prepares a batch of pictures and returns one pass through the bare model."""

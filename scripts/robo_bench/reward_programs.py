@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 
 from robo_bench.measurement import Case, Contestants, Effort, each, rate
-from robo_rl.rewards.programs.gates import Gates, Limits
 from robo_rl.rewards.programs.geometry import quat_angle
+from robo_rl.rewards.programs.output_checks import Gates, Limits
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
 from robo_rl.types import Array

@@ -29,7 +29,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.rewards import RewardModel
 from robo_rl.rewards.audit.figures import Figure, by_episode, mean_of, rank_correlations, unknown
 from robo_rl.rewards.embedded.pictures import CaptionedPictures, captioned_pictures
-from robo_rl.rewards.pictures import PICTURES_ALONE
+from robo_rl.rewards.images.picture_reward import PICTURES_ALONE
 from robo_rl.runs.run import write_text
 from robo_rl.types import Episode
 

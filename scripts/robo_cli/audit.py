@@ -19,7 +19,6 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash, figures_of
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidSetting
-from robo_rl.report.audit_page import write_audit
 from robo_rl.rewards.audit.evidence import (
     Evidence,
     Progress,
@@ -34,6 +33,7 @@ from robo_rl.rewards.audit.evidence import (
     written,
     wrongly_told,
 )
+from robo_rl.rewards.audit.page import write_audit
 from robo_rl.rewards.audit.result import Audit, concluded
 from robo_rl.runs.run import write_text
 

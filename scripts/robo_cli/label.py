@@ -18,7 +18,7 @@ from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label, shuffle
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.user_cache import user_cache
+from robo_rl.rewards.judges.user_cache import user_cache
 
 EXAMPLES = """robo-rl label data/pick --reward oracle --name oracle
 robo-rl label data/pick --reward noisy-oracle --settings deviation=0.5 missing=0.1 --name noisy

@@ -14,7 +14,7 @@ from robo_cli.display import counted
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.rewards import RewardModel
-from robo_rl.rewards.clg import PERCENTILES, ContrastingLanguageGoals, require_enough
+from robo_rl.rewards.images.clg import PERCENTILES, ContrastingLanguageGoals, require_enough
 from robo_rl.runs.run import write_text
 from robo_rl.settings import plain
 

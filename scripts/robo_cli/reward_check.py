@@ -16,9 +16,9 @@ from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
 from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidProgram, InvalidSetting
-from robo_rl.rewards.programs.abstraction import EnvAbstraction
-from robo_rl.rewards.programs.probation import probation
 from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rewards.programs.validation import probation
+from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.spec.environment import specification
 
 

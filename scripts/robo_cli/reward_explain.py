@@ -14,8 +14,8 @@ from robo_cli.reward_file import PROGRAM, program_file, read_reward, shipped_pro
 from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
-from robo_rl.report.explanation_page import write_explanation
-from robo_rl.rewards.step_reward import StepReward
+from robo_rl.rewards.shaping.explanation_page import write_explanation
+from robo_rl.rewards.step_rewards.reward import StepReward
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 from robo_cli.display import counted
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash
-from robo_rl.report.classifier_page import write_classifier
-from robo_rl.rewards.classifier import save
 from robo_rl.rewards.fitted_folder import require_empty
-from robo_rl.rewards.success_classifier import ClassifierConfig, fit
-from robo_rl.rewards.success_examples import Guard, examples_of, eye_of, measured, split
+from robo_rl.rewards.success.classifier import ClassifierConfig, fit
+from robo_rl.rewards.success.classifier_page import write_classifier
+from robo_rl.rewards.success.classifier_reward import save
+from robo_rl.rewards.success.examples import Guard, examples_of, eye_of, measured, split
 
 
 @dataclass(frozen=True)

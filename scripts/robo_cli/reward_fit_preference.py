@@ -19,7 +19,7 @@ from robo_datasets.figures import content_hash
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.statistics import wilson
-from robo_rl.rewards.preference import FEW, BradleyTerryConfig, Pairs, fit, require_vectors, save
+from robo_rl.rewards.preferences.preference_reward import FEW, BradleyTerryConfig, Pairs, fit, require_vectors, save
 from robo_rl.types import Array, Preference
 
 MOST = 200_000  # steps that set the scale

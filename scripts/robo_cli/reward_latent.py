@@ -20,8 +20,8 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy
 from robo_rl.rewards.decomposition.latent_code import Attempt, LatentCode, LatentCodeConfig
 from robo_rl.rewards.language.opening import language_model, require_task
-from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
 from robo_rl.rewards.programs.runner import end_workers
+from robo_rl.rewards.step_rewards.abstraction import Columns, EnvAbstraction
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import EnvironmentSpec, specification
 

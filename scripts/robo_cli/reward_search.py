@@ -20,11 +20,11 @@ from robo_cli.train import recipe_of
 from robo_cli.typed_settings import settings_of
 from robo_rl.environments.discovery import known
 from robo_rl.errors import UnknownName
-from robo_rl.report.search_page import write_search
 from robo_rl.rewards.search.candidates import Candidate, KeptTrainer, Outcome, Round, best_of
 from robo_rl.rewards.search.eureka import Eureka, EurekaConfig
 from robo_rl.rewards.search.icpl import ICPL, ICPLConfig
 from robo_rl.rewards.search.loop import Search
+from robo_rl.rewards.search.page import write_search
 from robo_rl.rewards.search.preferring import ChanceComparer, Comparer, KeptComparer, OracleComparer
 from robo_rl.rewards.search.record import CALLS, COMPARISONS, TRAININGS, WINNER, begin, keep_program, keep_round
 from robo_rl.runs.run import write_text

@@ -18,10 +18,10 @@ from robo_rl.errors import InvalidSetting, RoboRLError
 from robo_rl.rewards.language.call_log import CallLog
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.language.opening import language_model, require_task
-from robo_rl.rewards.programs.abstraction import EnvAbstraction
 from robo_rl.rewards.search.prompts import Example, RewardTask, means, nearest
 from robo_rl.rewards.search.rule_writer import RuleWriter, read_rule
 from robo_rl.rewards.search.writing import Writer
+from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.settings import plain, settings_as
 from robo_rl.spec.environment import specification
 

@@ -24,8 +24,8 @@ from robo_rl.cluster.pool import Pool
 from robo_rl.cluster.temp_folders import held_folder
 from robo_rl.cluster.workers import Timeouts
 from robo_rl.errors import BudgetReached, ClusterUnavailable, InvalidSetting, MissingExtra, WorkerFailed
-from robo_rl.rewards.answer_cache import AnswerCache
-from robo_rl.rewards.doubles import Chance
+from robo_rl.rewards.judges.answer_cache import AnswerCache
+from robo_rl.rewards.judges.random_judge import Chance
 from robo_rl.runs.checkpoints import checkpoint_steps
 
 pytestmark = pytest.mark.timeout(280)

@@ -12,8 +12,8 @@ from robo_rl.errors import JudgeUnavailable, RewardUnavailable
 from robo_rl.rewards.annotation.annotator import MOST_FAILED, AnnotatorStopped, BackgroundAnnotator, Label, QueryQueue
 from robo_rl.rewards.annotation.captioning import Arrival, RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONIRetrieval
-from robo_rl.rewards.online import RunningReward
-from robo_rl.rewards.place import Place
+from robo_rl.rewards.step_rewards.online_scoring import RunningReward
+from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 

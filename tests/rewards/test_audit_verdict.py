@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import SpecMismatch, UnknownName
-from robo_rl.report.audit_page import write_audit
 from robo_rl.rewards.audit.evidence import (
     asked,
     controls_of,
@@ -20,10 +19,11 @@ from robo_rl.rewards.audit.evidence import (
     written,
     wrongly_told,
 )
+from robo_rl.rewards.audit.page import write_audit
 from robo_rl.rewards.audit.result import concluded
-from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.rewards.identity import settings_hash
-from robo_rl.rewards.pictures import PictureReward
+from robo_rl.rewards.images.picture_reward import PictureReward
+from robo_rl.rewards.synthetic import Constant, NoisyOracle, Oracle
 from robo_rl.types import Episode, Labels, RewardLabels
 
 STEPS = 20

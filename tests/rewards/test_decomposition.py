@@ -16,7 +16,7 @@ from robo_rl.rewards.decomposition.decoder import Decoder, DecoderConfig, Scale
 from robo_rl.rewards.decomposition.draws import Draw, EveryStep, RepeatedSteps, SomeSteps, decomposition_loss
 from robo_rl.rewards.decomposition.learned import Decomposition, EpisodeMemory, StatesAndActions
 from robo_rl.rewards.decomposition.rewards import EpisodicReward, RandomizedReturnDecomposition, ReturnDecomposition
-from robo_rl.rewards.online import MOST_MISSING
+from robo_rl.rewards.step_rewards.online_scoring import MOST_MISSING
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.training.off_policy import OnlineTraining, online_training

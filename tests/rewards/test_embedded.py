@@ -30,9 +30,9 @@ from robo_rl.rewards.embedded.rewards import (
     EmbeddedRater,
     EmbeddedShuffled,
 )
-from robo_rl.rewards.image_text import image_text_model
-from robo_rl.rewards.pictures import pictures_of
-from robo_rl.rewards.raters import Segment
+from robo_rl.rewards.images.image_text import image_text_model
+from robo_rl.rewards.images.picture_reward import pictures_of
+from robo_rl.rewards.preferences.raters import Segment
 from robo_rl.rewards.score_statistics import roc_area
 from robo_rl.types import Episode, Labels
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeChanged, JudgeError, JudgeUnavailable, UnknownName
-from robo_rl.rewards import chat_transport
-from robo_rl.rewards.cached_judge import CachedJudge
-from robo_rl.rewards.chat_transport import told_wait
-from robo_rl.rewards.endpoint import Endpoint
-from robo_rl.rewards.judging import Form, Question, Terms, data_url, judge
+from robo_rl.rewards.judges import chat_transport
+from robo_rl.rewards.judges.cached_judge import CachedJudge
+from robo_rl.rewards.judges.chat_transport import told_wait
+from robo_rl.rewards.judges.endpoint import Endpoint
+from robo_rl.rewards.judges.judge import Form, Question, Terms, data_url, judge
 
 KEY = "sk-test-5ecret"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from robo_rl.rewards.language.opening import language_model
-from robo_rl.rewards.programs.probation import probation
+from robo_rl.rewards.programs.validation import probation
 from robo_rl.rewards.search.candidates import Outcome
 from robo_rl.rewards.search.eureka import Eureka, EurekaConfig
 from robo_rl.rewards.search.prompts import RewardTask, opening

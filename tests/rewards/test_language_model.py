@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeChanged, JudgeError, JudgeUnavailable, NotInLog, UnknownName
-from robo_rl.rewards import chat_transport
-from robo_rl.rewards.judging import Form
+from robo_rl.rewards.judges import chat_transport
+from robo_rl.rewards.judges.judge import Form
 from robo_rl.rewards.language.conversation import Message, Prompt, prompt
 from robo_rl.rewards.language.opening import language_model
 

@@ -12,9 +12,9 @@ from robo_rl.rewards.decomposition.latent_code import LatentCode, LatentCodeConf
 from robo_rl.rewards.decomposition.rewards import LatentReward, ProgramFactors
 from robo_rl.rewards.language.call_log import read_log
 from robo_rl.rewards.language.opening import language_model
-from robo_rl.rewards.programs.abstraction import EnvAbstraction
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.runner import ProgramRunner, end_workers
+from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 REACHER = EnvironmentSpec(

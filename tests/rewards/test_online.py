@@ -19,9 +19,9 @@ from robo_policies.sb3 import algorithms as sb3
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidSetting, RewardUnavailable
 from robo_rl.rewards.identity import settings_hash
-from robo_rl.rewards.online import MOST_MISSING, OnlineReward
-from robo_rl.rewards.picture_scoring import Completion, PictureScoring
-from robo_rl.rewards.pictures import PictureReward
+from robo_rl.rewards.images.picture_reward import PictureReward
+from robo_rl.rewards.images.picture_scoring import Completion, PictureScoring
+from robo_rl.rewards.step_rewards.online_scoring import MOST_MISSING, OnlineReward
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec

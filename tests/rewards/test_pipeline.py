@@ -13,9 +13,9 @@ import yaml
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rewards.pipeline import RewardPipeline
 from robo_rl.rewards.programs.runner import end_workers
-from robo_rl.rewards.shaping import STAGES
+from robo_rl.rewards.shaping.pipeline import RewardPipeline
+from robo_rl.rewards.shaping.stages import STAGES
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.settings import settings_as

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidProgram, ProgramFailed
-from robo_rl.rewards.programs.exchange import Layout
-from robo_rl.rewards.programs.probation import probation
 from robo_rl.rewards.programs.program import RewardProgram, extracted
 from robo_rl.rewards.programs.sandbox import Sandbox
+from robo_rl.rewards.programs.shared_memory import Layout
+from robo_rl.rewards.programs.validation import probation
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="system calls are filtered on Linux only")
 SOON = 5.0  # [s] for what takes milliseconds, and took minutes

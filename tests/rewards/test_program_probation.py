@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.programs.gates import Limits
-from robo_rl.rewards.programs.probation import Clips, probation
+from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
+from robo_rl.rewards.programs.validation import Clips, probation
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="system calls are filtered on Linux only")
 ROWS = 200

@@ -12,7 +12,7 @@ from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3 import algorithms as sb3
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, RewardUnavailable
-from robo_rl.rewards.programs.gates import Limits
+from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.reward import ProgramReward
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rollout.episode import RandomPolicy, rollout

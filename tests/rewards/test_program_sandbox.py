@@ -11,10 +11,10 @@ import pytest
 from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, SandboxUnavailable
 from robo_rl.rewards.programs import sandbox as sandbox_module
 from robo_rl.rewards.programs import system_calls
-from robo_rl.rewards.programs.exchange import ColumnLayout, Layout
-from robo_rl.rewards.programs.gates import Gates, Limits
+from robo_rl.rewards.programs.output_checks import Gates, Limits
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
+from robo_rl.rewards.programs.shared_memory import ColumnLayout, Layout
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="system calls are filtered on Linux only")
 PROGRAM = RewardProgram.parse(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rewards.judging import Answer
+from robo_rl.rewards.judges.judge import Answer
 from robo_rl.rewards.language.call_log import CallLog
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.language.packs import read_pack

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import OutOfReplies, RunError
-from robo_rl.rewards.judging import Answer
+from robo_rl.rewards.judges.judge import Answer
 from robo_rl.rewards.language.call_log import CallLog
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.programs.program import RewardProgram

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.audit.evidence import reads_pictures
-from robo_rl.rewards.classifier import ClassifierReward, save
-from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork, _shifted, fit
-from robo_rl.rewards.success_examples import (
+from robo_rl.rewards.success.classifier import ClassifierConfig, SuccessNetwork, _shifted, fit
+from robo_rl.rewards.success.classifier_reward import ClassifierReward, save
+from robo_rl.rewards.success.examples import (
     Guard,
     examples_of,
     eye_of,

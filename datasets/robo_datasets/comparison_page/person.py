@@ -10,9 +10,9 @@ from typing_extensions import override
 
 from robo_datasets.comparison_page.server import ComparisonPage
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judging import data_url
-from robo_rl.rewards.pictures import pictures_of
-from robo_rl.rewards.raters import Answer, Rater, Segment
+from robo_rl.rewards.images.picture_reward import pictures_of
+from robo_rl.rewards.judges.judge import data_url
+from robo_rl.rewards.preferences.raters import Answer, Rater, Segment
 
 
 @dataclass(frozen=True)

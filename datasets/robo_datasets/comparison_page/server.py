@@ -16,7 +16,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from robo_rl.rewards.raters import Answer
+from robo_rl.rewards.preferences.raters import Answer
 from robo_rl.system.pages.server import PageServer, read, write
 
 CHOICES: Mapping[object, Answer] = {0: 0.0, 0.5: 0.5, 1: 1.0, "skip": "skip"}

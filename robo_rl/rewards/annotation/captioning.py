@@ -16,7 +16,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.annotation.annotator import Annotator, Label
 from robo_rl.rewards.annotation.caption_rewards import CaptionRewards
 from robo_rl.rewards.annotation.questions import Query
-from robo_rl.rewards.steps import Steps
+from robo_rl.rewards.step_rewards.steps import Steps
 from robo_rl.runs.checkpoints import load_checkpoint
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Metrics, StateDict

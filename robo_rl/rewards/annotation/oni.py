@@ -36,9 +36,9 @@ from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.language.call_log import CallLog
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.language.opening import language_model, require_task
-from robo_rl.rewards.place import Place
-from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import Steps, StepScores
+from robo_rl.rewards.step_rewards.place import Place
+from robo_rl.rewards.step_rewards.reward import StepReward
+from robo_rl.rewards.step_rewards.steps import Steps, StepScores
 from robo_rl.settings import plain
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels

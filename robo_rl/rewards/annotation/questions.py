@@ -20,7 +20,7 @@ import numpy as np
 
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.identity import settings_hash
-from robo_rl.rewards.judging import Answer, Form
+from robo_rl.rewards.judges.judge import Answer, Form
 from robo_rl.rewards.language.conversation import Heard, Prompt, Reply, Request, prompt
 from robo_rl.rewards.language.model import LanguageModel
 

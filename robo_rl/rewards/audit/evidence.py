@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
 from robo_rl.protocols.rewards import RewardModel
-from robo_rl.rewards.pictures import PictureReward
+from robo_rl.rewards.images.picture_reward import PictureReward
 from robo_rl.types import Array, Episode, RewardLabels
 
 Floats = npt.NDArray[np.float64]

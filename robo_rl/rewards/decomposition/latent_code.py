@@ -16,13 +16,13 @@ import numpy as np
 from robo_rl.errors import InvalidProgram, RewardUnavailable, require_allowed
 from robo_rl.rewards.language.conversation import Prompt, Reply, prompt
 from robo_rl.rewards.language.model import LanguageModel
-from robo_rl.rewards.programs.abstraction import EnvAbstraction
-from robo_rl.rewards.programs.gates import Limits
-from robo_rl.rewards.programs.probation import probation
+from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
+from robo_rl.rewards.programs.validation import probation
 from robo_rl.rewards.search.prompts import means
-from robo_rl.rewards.steps import StepScores
+from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
+from robo_rl.rewards.step_rewards.steps import StepScores
 from robo_rl.types import Array
 
 FACTORS, SUMMARY, MEND = "factors", "summary", "mend"

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.decomposition.decoder import Decoder, DecoderConfig
 from robo_rl.rewards.decomposition.draws import Drawing, decomposition_loss
-from robo_rl.rewards.online import RECENT
-from robo_rl.rewards.steps import Steps
+from robo_rl.rewards.step_rewards.online_scoring import RECENT
+from robo_rl.rewards.step_rewards.steps import Steps
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Batch, Metrics, StateDict
 

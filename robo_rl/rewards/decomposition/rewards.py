@@ -21,12 +21,12 @@ from robo_rl.rewards.decomposition.decoder import DecoderConfig
 from robo_rl.rewards.decomposition.draws import Drawing, EveryStep, RepeatedSteps, SomeSteps
 from robo_rl.rewards.decomposition.learned import Decomposition, Floats, StatesAndActions, StepInputs
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.place import Place
-from robo_rl.rewards.programs.abstraction import EnvAbstraction
-from robo_rl.rewards.programs.gates import Limits
-from robo_rl.rewards.programs.runner import ProgramRunner, UsedProgram
-from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import StepQueue, Steps, StepScores
+from robo_rl.rewards.programs.output_checks import Limits
+from robo_rl.rewards.programs.runner import ProgramRunner, UsedProgram, UsesPrograms
+from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
+from robo_rl.rewards.step_rewards.place import Place
+from robo_rl.rewards.step_rewards.reward import StepReward
+from robo_rl.rewards.step_rewards.steps import StepQueue, Steps, StepScores
 from robo_rl.stopwatch import timed
 from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels
 
@@ -203,7 +203,7 @@ class ProgramFactors:
 
 
 @dataclass(frozen=True)
-class LatentReward(DrawnSteps, DecomposedReward):
+class LatentReward(DrawnSteps, DecomposedReward, UsesPrograms):
     """LaRe: rewards of factors that a language model wrote (`robo-rl reward latent`), learned from returns (Qu et al. 2025)."""
 
     name: ClassVar[str] = "lare"

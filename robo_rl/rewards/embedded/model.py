@@ -17,7 +17,7 @@ from robo_rl.rewards.embedded.encoder import PictureEncoder
 from robo_rl.rewards.embedded.heads import Heads, Vocabulary
 from robo_rl.rewards.fitted_folder import bytes_of, fitted, save_fitted, tensors_of
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.pictures import Pictures
+from robo_rl.rewards.images.picture_reward import Pictures
 
 BATCH = 16
 """Pictures that are encoded at once; 32 to 64 are a fifth to a half slower, as what is looked at again leaves the cache."""

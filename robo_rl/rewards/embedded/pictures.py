@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from robo_rl.environments.discovery import known, load
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rewards.pictures import Pictures
+from robo_rl.rewards.images.picture_reward import Pictures
 from robo_rl.types import Array
 
 LEAST_CONTRAST = 5.0

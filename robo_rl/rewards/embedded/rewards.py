@@ -19,8 +19,8 @@ from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.embedded.model import EmbeddedModel
 from robo_rl.rewards.fitted_folder import require_named
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.pictures import PictureReward, Pictures, pictures_of
-from robo_rl.rewards.raters import Answer, Segment
+from robo_rl.rewards.images.picture_reward import PictureReward, Pictures, pictures_of
+from robo_rl.rewards.preferences.raters import Answer, Segment
 from robo_rl.system.prefetch import prefetched
 from robo_rl.types import Episode, Labels, RewardLabels
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from robo_rl.errors import BudgetReached, JudgeError, NotInLog
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judging import Answer
+from robo_rl.rewards.judges.judge import Answer
 from robo_rl.rewards.language.conversation import Heard, Prompt, Request
 from robo_rl.types import Metrics
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Literal, Protocol
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.judging import Answer, Form, Question, Status
+from robo_rl.rewards.judges.judge import Answer, Form, Question, Status
 
 Role = Literal["system", "user", "assistant"]
 Origin = Literal["server", "cache", "log", "pack"]

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from robo_rl.errors import BudgetReached, InvalidSetting
-from robo_rl.rewards.cached_judge import SILENT
-from robo_rl.rewards.judging import REFUSAL, Answer, broken_by, read
+from robo_rl.rewards.judges.cached_judge import SILENT
+from robo_rl.rewards.judges.judge import REFUSAL, Answer, broken_by, read
 from robo_rl.rewards.language.call_log import ENDED, CallLog, Record, account, answer_in, spent
 from robo_rl.rewards.language.conversation import REPAIR, Origin, Prompt, Reply, Request, Source
 from robo_rl.types import Metrics

@@ -17,8 +17,8 @@ import yaml
 
 from robo_rl.environments.discovery import known
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeUnavailable, UnknownName
-from robo_rl.rewards.cached_judge import SILENT, CachedJudge
-from robo_rl.rewards.judging import Answer, Judge, Question, judge
+from robo_rl.rewards.judges.cached_judge import SILENT, CachedJudge
+from robo_rl.rewards.judges.judge import Answer, Judge, Question, judge
 from robo_rl.rewards.language.call_log import CallLog, LogSource, Record, spent
 from robo_rl.rewards.language.conversation import Heard, Request
 from robo_rl.rewards.language.model import LanguageModel

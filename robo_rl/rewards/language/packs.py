@@ -14,7 +14,7 @@ import yaml
 
 from robo_rl.errors import InvalidSetting, OutOfReplies, UnknownName
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judging import Answer, Status
+from robo_rl.rewards.judges.judge import Answer, Status
 from robo_rl.rewards.language.conversation import REPAIR, Heard, Request
 
 Words = Annotated[str, pydantic.StringConstraints(min_length=1)]

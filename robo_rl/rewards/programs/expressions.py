@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from robo_rl.rewards.programs.refusals import close, code, functions, listed, refuse, refuse_node
+from robo_rl.rewards.programs.messages import close, code, functions, listed, refuse, refuse_node
 from robo_rl.rewards.programs.vocabulary import CONSTANTS, FUNCTIONS, METHODS, PROPERTIES, TYPES, mangled
 
 BATCH = "batch"

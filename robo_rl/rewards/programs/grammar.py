@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from robo_rl.errors import InvalidProgram
 from robo_rl.rewards.programs.expressions import BATCH, MOST_INTEGER, Expressions
-from robo_rl.rewards.programs.refusals import code, large, refuse, refuse_node
+from robo_rl.rewards.programs.messages import code, large, refuse, refuse_node
 from robo_rl.rewards.programs.vocabulary import FUNCTIONS
 
 NAME = "reward"

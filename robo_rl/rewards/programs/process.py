@@ -30,8 +30,8 @@ import numpy.typing as npt
 
 import robo_rl
 from robo_rl.errors import SandboxUnavailable
-from robo_rl.rewards.programs.exchange import Layout
-from robo_rl.rewards.programs.gates import Limits
+from robo_rl.rewards.programs.output_checks import Limits
+from robo_rl.rewards.programs.shared_memory import Layout
 from robo_rl.rewards.programs.system_calls import TELL
 from robo_rl.rewards.programs.worker import READY, RUN
 from robo_rl.system.supervised_process import SupervisedProcess, ending

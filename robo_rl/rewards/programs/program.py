@@ -24,7 +24,7 @@ from typing import Any
 
 from robo_rl.errors import InvalidProgram
 from robo_rl.rewards.programs.grammar import parsed, translated
-from robo_rl.rewards.programs.refusals import large, printable
+from robo_rl.rewards.programs.messages import large, printable
 
 FENCE = re.compile(r"^\s*+(?:>\s*+)?+(?P<marks>`{3,}+|~{3,}+)\s*+(?P<language>[\w+.-]*+)[^`]*+$")
 """Every part takes all it can for good: a long line that is no fence would take minutes of going back otherwise."""

@@ -12,16 +12,16 @@ import numpy as np
 
 from robo_rl.errors import require_allowed
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.place import Place
-from robo_rl.rewards.programs.abstraction import EnvAbstraction
-from robo_rl.rewards.programs.gates import Limits
-from robo_rl.rewards.programs.runner import ProgramRunner, UsedProgram
-from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import Steps, StepScores
+from robo_rl.rewards.programs.output_checks import Limits
+from robo_rl.rewards.programs.runner import ProgramRunner, UsedProgram, UsesPrograms
+from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
+from robo_rl.rewards.step_rewards.place import Place
+from robo_rl.rewards.step_rewards.reward import StepReward
+from robo_rl.rewards.step_rewards.steps import Steps, StepScores
 
 
 @dataclass(frozen=True)
-class ProgramReward(StepReward):
+class ProgramReward(StepReward, UsesPrograms):
     """Reward of each step by a reward program that runs in a confined process."""
 
     name: ClassVar[str] = "program"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import os
+from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from robo_rl.errors import InvalidProgram, InvalidSetting
-from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
-from robo_rl.rewards.programs.gates import Limits
+from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
-from robo_rl.rewards.steps import StepScores
+from robo_rl.rewards.step_rewards.abstraction import Columns, EnvAbstraction
+from robo_rl.rewards.step_rewards.place import Place
+from robo_rl.rewards.step_rewards.steps import StepScores
 from robo_rl.types import Labels
 
 WORKERS = 8
@@ -71,6 +74,14 @@ class UsedProgram(NamedTuple):
     """The columns that it reads."""
     is_reward: bool
     """True if its total is the reward itself, not a potential or a set of factors."""
+
+
+class UsesPrograms(ABC):
+    """A reward of steps that follows from programs."""
+
+    @abstractmethod
+    def programs(self, place: Place) -> Sequence[UsedProgram]:
+        """Return the programs that the reward follows from."""
 
 
 _workers: OrderedDict[tuple[str, Limits, int], Sandbox] = OrderedDict()

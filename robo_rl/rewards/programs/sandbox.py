@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, SandboxUnavailable
-from robo_rl.rewards.programs.exchange import ColumnLayout, Layout
-from robo_rl.rewards.programs.gates import Gates, Limits
+from robo_rl.rewards.programs.output_checks import Gates, Limits
 from robo_rl.rewards.programs.process import ENDED, TIMEOUT, Process
 from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rewards.programs.shared_memory import ColumnLayout, Layout
 from robo_rl.rewards.programs.system_calls import filter_program
 from robo_rl.rewards.programs.worker import DONE, MEMORY, RAISED, SHAPE
-from robo_rl.rewards.steps import StepScores
+from robo_rl.rewards.step_rewards.steps import StepScores
 from robo_rl.types import Array
 
 MOST_BYTES = 256 * 2**20

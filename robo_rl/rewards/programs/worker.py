@@ -23,8 +23,8 @@ import numpy as np
 
 from robo_rl.rewards.programs import geometry
 from robo_rl.rewards.programs.confinement import confine
-from robo_rl.rewards.programs.exchange import Array, ColumnLayout, Layout
 from robo_rl.rewards.programs.geometry import row_mean, row_norm, row_sum
+from robo_rl.rewards.programs.shared_memory import Array, ColumnLayout, Layout
 from robo_rl.rewards.programs.vocabulary import BUILTINS, CONSTANTS, FUNCTIONS, GEOMETRY, TYPES, mangled
 
 READY, REFUSED, RUN, DONE, RAISED, SHAPE, MEMORY = b"g", b"x", b"r", b"d", b"e", b"s", b"m"

@@ -13,7 +13,7 @@ import numpy as np
 
 from robo_rl.errors import require_allowed
 from robo_rl.rewards.identity import NamedSettings
-from robo_rl.rewards.raters import Answer, Rater, Segment
+from robo_rl.rewards.preferences.raters import Answer, Rater, Segment
 from robo_rl.rewards.search.candidates import Candidate
 from robo_rl.types import Episode
 

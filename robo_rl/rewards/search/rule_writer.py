@@ -20,7 +20,7 @@ import yaml
 
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judging import Answer
+from robo_rl.rewards.judges.judge import Answer
 from robo_rl.rewards.language.conversation import Heard, Prompt, Request
 from robo_rl.settings import settings_as
 

@@ -14,9 +14,9 @@ from typing import ClassVar
 import numpy as np
 
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.rewards.place import Place
-from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import StepQueue, Steps, StepScores
+from robo_rl.rewards.step_rewards.place import Place
+from robo_rl.rewards.step_rewards.reward import StepReward
+from robo_rl.rewards.step_rewards.steps import StepQueue, Steps, StepScores
 from robo_rl.types import Episode, Labels, RewardLabels
 
 BONUS = "subgoal_bonus"

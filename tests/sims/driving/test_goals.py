@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.clg import DrivingGoals
+from robo_rl.rewards.images.clg import DrivingGoals
 from robo_sims.carla.captioned import _places
 from robo_sims.carla.gaps import FINE, LOOK, gap, way_to
 from robo_sims.carla.scene import Ego

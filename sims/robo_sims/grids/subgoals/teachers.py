@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
-from robo_rl.rewards.judging import Form
+from robo_rl.rewards.judges.judge import Form
 from robo_rl.rewards.language.conversation import Prompt, Reply, prompt
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.language.opening import language_model, require_task

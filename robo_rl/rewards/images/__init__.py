@@ -1,0 +1,1 @@
+"""Rewards of pictures, and the image-text models behind them."""

@@ -1,0 +1,28 @@
+"""Rewards of steps: one class for its author, which labels recorded episodes and pays a policy while it acts."""
+
+from __future__ import annotations
+
+from robo_rl.protocols.rewards import RewardModel
+from robo_rl.rewards.step_rewards.online_scoring import OnlineReward
+from robo_rl.rewards.step_rewards.place import Place
+from robo_rl.rewards.step_rewards.scorer import StepScorer
+from robo_rl.rewards.step_rewards.steps import Steps, StepScores
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Episode, Labels, RewardLabels
+
+
+class StepReward(StepScorer, RewardModel):
+    """A reward of steps. Its settings are its fields; `name` and `score_steps` are all that it must have."""
+
+    def score_episode(self, episode: Episode) -> StepScores:
+        """Return the reward of every step of a recorded episode, and every value on the way to it."""
+        return self.score_steps(Steps.of(episode), Place.recorded(episode))
+
+    def label(self, episode: Episode) -> RewardLabels:
+        """Return the rewards of a recorded episode."""
+        labels = self.score_episode(episode).labels if len(episode) else Labels.missing(0)
+        return Labels.finite(labels.values, labels.valid).by(self.identity)
+
+    def online(self, spec: EnvironmentSpec, *, weight: float, discount: float | None) -> OnlineReward:
+        """Return what gives the rewards in an environment; raise InvalidSetting if it cannot."""
+        return OnlineReward(self, spec, weight=weight, discount=discount)

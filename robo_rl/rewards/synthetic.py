@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from robo_rl.errors import require_allowed
 from robo_rl.protocols.rewards import RewardModel
@@ -19,12 +20,12 @@ from robo_rl.types import Array, Episode, Labels, RewardLabels
 
 @dataclass(frozen=True)
 class Oracle(NamedSettings, RewardModel):
-    """The recorded rewards themselves: what a perfect model would say."""
+    """The recorded rewards themselves, as of a perfect model."""
 
     name: ClassVar[str] = "oracle"
 
+    @override
     def label(self, episode: Episode) -> RewardLabels:
-        """Returns the recorded rewards, all valid."""
         return _labels(self.identity, episode.rewards, np.ones(len(episode), np.bool_))
 
 
@@ -65,11 +66,11 @@ class Constant(NamedSettings, RewardModel):
     def __post_init__(self) -> None:
         require_allowed(self, {"value": (np.isfinite(self.value), "a finite number")})
 
+    @override
     def label(self, episode: Episode) -> RewardLabels:
-        """Returns the value for each step."""
         return _labels(self.identity, np.full(len(episode), self.value), np.ones(len(episode), np.bool_))
 
 
 def _labels(identity: tuple[str, str], values: Array, valid: Array) -> RewardLabels:
-    """Returns labels; where a recorded reward is not finite there is none."""
+    """Return labels; a recorded reward that is not finite is missing."""
     return Labels.finite(values, valid).by(identity)

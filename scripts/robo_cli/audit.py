@@ -31,7 +31,7 @@ from robo_rl.rewards.audit.evidence import (
     progress_of,
     reads_pictures,
     written,
-    wrongly_told,
+    wrong_instruction,
 )
 from robo_rl.rewards.audit.page import write_audit
 from robo_rl.rewards.audit.result import Audit, concluded
@@ -135,7 +135,7 @@ def _audit_model(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], 
     controls = controls_of(subject, sees=sees)
     if arguments.wrong_text or arguments.wrong_settings:
         wrong = read_labeller(arguments.reward, settings | settings_of(arguments.wrong_settings))
-        controls.append(wrongly_told(wrong, arguments.wrong_text, shape))
+        controls.append(wrong_instruction(wrong, arguments.wrong_text, shape))
     shown = partial(counted, f"audit {arguments.reward}", "episodes")
     episodes = (dataset.read(entry) for entry in shown(entries))
     evidence = gather(episodes, subject, progress, controls, clips=arguments.clips, seed=arguments.seed)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from robo_rl.rewards.annotation.annotator import Label
 from robo_rl.rewards.annotation.network import CaptionFitter, Fit
@@ -64,8 +65,8 @@ class Retrieval(CaptionRewards):
         """The share of labels that are 1."""
         return {"annotation/helpful": float(np.mean(list(self._table.values())))} if self._table else {}
 
+    @override
     def wanted(self, visits: Mapping[str, int]) -> Sequence[Query]:
-        """Return the captions without a label."""
         return self._unlabelled(visits)
 
     def values(self, captions: Sequence[str]) -> Labels:
@@ -103,12 +104,12 @@ class FittedRewards(CaptionRewards):
     def _loss(self, targets: Tensor) -> Callable[[Tensor], Tensor]:
         """Return the loss of rows (B,) of the table, whose labels are `targets` (N,)."""
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return the network's state."""
         return {"fitter": self._fitter.state_dict()}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned."""
         self._fitter.load_state_dict(state["fitter"])
         self._known.clear()
 
@@ -129,8 +130,8 @@ class Classification(FittedRewards):
         agrees = np.mean(self.values([caption for (caption,) in self._table]).values == [*self._table.values()])
         return {"annotation/agreement": float(agrees)} | super().metrics
 
+    @override
     def wanted(self, visits: Mapping[str, int]) -> Sequence[Query]:
-        """Return the captions without a label."""
         return [] if self._is_full else self._unlabelled(visits)
 
     def _loss(self, targets: Tensor) -> Callable[[Tensor], Tensor]:
@@ -224,15 +225,15 @@ class Ranking(FittedRewards):
         variance = float(np.average((rewards - mean) ** 2, weights=counts)) if len(counts) else 1.0
         return mean, max(variance**0.5, 1e-6)
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return network, visits, what it said, and the generator of pairs."""
         generator = self._random.bit_generator.state
         # known rewards too: a network's last bits depend on how many captions are evaluated at once
         known = {"visits": dict(self._visits), "known": dict(self._known)}
         return {**super().state_dict(), "random": _plain(generator), **known}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned."""
         super().load_state_dict(state)
         self._visits = Counter(state["visits"])
         self._random.bit_generator.state = state["random"]

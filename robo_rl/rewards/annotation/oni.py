@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, require_allowed
@@ -217,8 +218,8 @@ class ONIRetrieval(ONI):
 
     name = "oni-retrieval"
 
+    @override
     def kind(self) -> CaptionRewards:
-        """Returns an empty table."""
         return Retrieval()
 
 
@@ -240,8 +241,8 @@ class ONIClassification(ONI):
             self, {"threshold": (0 <= self.threshold < 1, "0 to 1"), "most_labels": (self.most_labels >= 1, "1 or more")}
         )
 
+    @override
     def kind(self) -> CaptionRewards:
-        """Returns an unfitted network."""
         return Classification(self.fit, threshold=self.threshold, most_labels=self.most_labels)
 
 
@@ -264,8 +265,8 @@ class ONIRanking(ONI):
         allowed = {name: (getattr(self, name) >= 1, "1 or more") for name in ("pairs", "most_labels")}
         require_allowed(self, allowed | {"threshold": (bool(np.isfinite(self.threshold)), "a finite number")})
 
+    @override
     def kind(self) -> CaptionRewards:
-        """Returns an unfitted network."""
         return Ranking(self.fit, threshold=self.threshold, pairs=self.pairs, most_labels=self.most_labels)
 
     def questions(self) -> Questions:

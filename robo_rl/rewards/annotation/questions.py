@@ -17,6 +17,7 @@ from typing import Any, Literal
 from zlib import crc32
 
 import numpy as np
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.identity import settings_hash
@@ -83,8 +84,8 @@ class Questions(ABC):
 class LabelQuestions(Questions):
     """Asks of one caption whether the step helps: 1 or 0."""
 
+    @override
     def prompt(self, query: Query) -> Prompt:
-        """Returns the question about one caption."""
         (caption,) = query
         words = (
             f"{self._aim} Explain in a sentence what the description says. Then say whether this step brings the agent nearer "
@@ -93,8 +94,8 @@ class LabelQuestions(Questions):
         )
         return _prompt(words, "annotate", Helps)
 
+    @override
     def value(self, query: Query, reply: Reply) -> float:
-        """Returns 1 for a step that helps."""
         return float(reply.content["helps"])
 
 
@@ -105,8 +106,8 @@ class PairQuestions(Questions):
     Which one is shown first follows from a hash of both, because models prefer a place.
     """
 
+    @override
     def prompt(self, query: Query) -> Prompt:
-        """Returns the question about two captions."""
         first, second = query[::-1] if _is_turned(query) else query
         words = (
             f"{self._aim} Explain in a sentence what each description says and compare them. Then say which step leaves the "

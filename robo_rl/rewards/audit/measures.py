@@ -1,4 +1,4 @@
-"""The figures of an audit: how a reward agrees with what was recorded, and what it says of spoilt clips."""
+"""The figures of an audit: agreement of a reward with the recorded truth, and its scores of spoilt clips."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def agreement(evidence: Evidence) -> dict[str, Figure]:
 
 
 def scale(evidence: Evidence) -> dict[str, Figure]:
-    """Returns what the numbers are like, by name."""
+    """Return scale, gaps and steadiness of the labels, by name."""
     seen = [each.clip for each in evidence.episodes]
     lengths = np.array([len(each.rewards) for each in seen])
     gaps = np.array([np.isnan(each.rewards).sum() for each in seen])
@@ -86,7 +86,7 @@ def scale(evidence: Evidence) -> dict[str, Figure]:
 
 
 def controls(evidence: Evidence) -> list[ControlFigures]:
-    """Returns what was said of real clips and of each kind of spoilt ones."""
+    """Return the figures of real clips and of each kind of spoilt ones."""
     kinds = {"as recorded": originals(evidence)} | evidence.controls
     return [
         ControlFigures(
@@ -101,13 +101,13 @@ def controls(evidence: Evidence) -> list[ControlFigures]:
 
 
 def comparisons(evidence: Evidence) -> dict[str, Figure]:
-    """Returns what spoilt clips tell beside the real ones, by name; each share is of what the same real clips gain."""
+    """Return figures of spoilt clips against the real ones, by name; shares are of the gain of the same real clips."""
     real = originals(evidence)
     gained = [ends(clip.scores) for clip in real]
     wrong, still = (evidence.controls.get(name, []) for name in (WRONG_TEXT, LOITERING.name))
     misled = [ends(clip.scores) for clip in wrong]
     held = [clip.scores[held_from(len(clip.scores)) - 1 :] for clip in still]
-    # without the last step: where a task ended a potential is taken back there
+    # without the last step, in which a potential is taken back when a task ends
     waiting, going_on = ([mean(clip.rewards[held_from(len(clip.rewards)) : -1]) for clip in clips] for clips in (still, real))
     return {
         "gain under the wrong text": ratio_of(misled, gained, "clips") if wrong else unknown("clips"),
@@ -118,7 +118,7 @@ def comparisons(evidence: Evidence) -> dict[str, Figure]:
 
 
 def originals(evidence: Evidence) -> list[ClipScores]:
-    """Returns what was said of the real clips that were also spoilt."""
+    """Return the scores of the real clips that were also spoilt."""
     return [evidence.episodes[number].clip for number in evidence.asked]
 
 
@@ -175,14 +175,14 @@ def _moments(sums: Floats) -> tuple[Floats, Floats]:
 
 
 def _roughness(scores: Floats) -> float:
-    """Returns how far neighbouring scores are from each other: 0 for a smooth curve, 1 for noise; NaN if nothing varies."""
+    """Return the distance of neighbouring scores: 0 for a smooth curve, 1 for noise; NaN if nothing varies."""
     known = scores[np.isfinite(scores)]
     deviation = float(known.std()) if len(known) > 2 else 0.0
     return float(np.sqrt(np.mean(np.diff(known) ** 2) / 2)) / deviation if deviation > 0 else np.nan
 
 
 def _unlike(evidence: Evidence) -> Figure:
-    """Returns how far labels of the same clip lie apart when it is shown again, in deviations of all labels."""
+    """Return the difference between two labellings of the same clip, in deviations of all labels."""
     known = np.concatenate([part for each in evidence.episodes for part in [each.clip.rewards] if len(part)] or [np.empty(0)])
     deviation = float(known[np.isfinite(known)].std()) if np.isfinite(known).any() else 0.0
     pairs = zip(originals(evidence), evidence.repeated, strict=True)

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.decomposition.decoder import DecoderConfig
@@ -102,24 +103,24 @@ class DecomposedReward(StepReward):
             fix="set demonstrations.episodes to 0, or use another reward",
         )
 
+    @override
     def entries(self, place: Place) -> Sequence[str]:
-        """Return those that the inputs are made of."""
         return self.inputs(place).entries
 
     def is_due(self, waiting: StepQueue) -> bool:
         """Return False until the episode ends: before that its return is unknown."""
         return False
 
+    @override
     def facts(self, place: Place) -> Mapping[str, str | float]:
-        """Return what the inputs follow from."""
         return self.inputs(place).identity
 
     def label(self, episode: Episode) -> RewardLabels:
         """Return no label: nothing is learned yet."""
         return Labels.missing(len(episode)).by(self.identity)
 
+    @override
     def relabelling(self, place: Place) -> Decomposition:
-        """Return the decoder and its episodes."""
 
         def make() -> Decomposition:
             return Decomposition(self.inputs(place), self.drawing, self.decoder, seed=self.seed, weight=place.weight)
@@ -227,8 +228,8 @@ class LatentReward(DrawnSteps, DecomposedReward, UsesPrograms):
         """Return the factors; raise InvalidProgram if the environment lacks a column."""
         return ProgramFactors(self.runner, self._view(place))
 
+    @override
     def programs(self, place: Place) -> Sequence[UsedProgram]:
-        """Return the one program."""
         return (UsedProgram(self.runner, self._view(place), is_reward=False),)
 
     def _view(self, place: Place) -> EnvAbstraction:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.embedded.model import EmbeddedModel
@@ -103,8 +104,8 @@ class EmbeddedProgress(EmbeddedReward):
 
     name = "embedded-progress"
 
+    @override
     def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
-        """Returns the progress."""
         return self.model.progress(firsts, now, instruction)
 
 
@@ -114,8 +115,8 @@ class EmbeddedCompletion(EmbeddedReward):
 
     name = "embedded-completion"
 
+    @override
     def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
-        """Returns the probability."""
         return self.model.completion(firsts, now, instruction)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.identity import hash_of
@@ -54,8 +55,8 @@ class ContrastingLanguageGoals(SimilarityReward):
             )
 
     @property
+    @override
     def method(self) -> str:
-        """Name of the method."""
         return "clg"
 
     @property
@@ -184,8 +185,8 @@ class DrivingGoals(ContrastingLanguageGoals):
         )
 
     @property
+    @override
     def method(self) -> str:
-        """Name of the method."""
         return "driving-clg"
 
     def states(self, observations: Mapping[str, Array]) -> Numbers:

@@ -62,11 +62,6 @@ class PictureReward(RewardModel):
         return self.reads_words
 
     @property
-    @abstractmethod
-    def identity(self) -> tuple[str, str]:
-        """Its name and a hash of weights and settings."""
-
-    @property
     def prompt_hash(self) -> str:
         """A hash of the words it was told."""
         return hash_of(self.instruction.encode())

@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.images.picture_reward import PictureReward, Pictures, pictures_of
@@ -64,8 +65,8 @@ class PictureScoring(StepReward):
             )
 
     @property
+    @override
     def identity(self) -> tuple[str, str]:
-        """That of the model."""
         return self.model.identity
 
     def facts(self, place: Place) -> Mapping[str, str | float]:
@@ -78,8 +79,8 @@ class PictureScoring(StepReward):
             facts |= {"completion_threshold": completion.threshold, "completion_bonus": completion.bonus}
         return facts
 
+    @override
     def hidden(self) -> Sequence[str]:
-        """Return what is drawn for the reward alone."""
         return self.alone
 
     def require(self, place: Place) -> None:
@@ -108,8 +109,8 @@ class PictureScoring(StepReward):
         asks: npt.NDArray[np.bool_] = steps.ended | (steps.number % self.hold == 0)
         return asks
 
+    @override
     def is_due(self, waiting: StepQueue) -> bool:
-        """Return True once `every` pictures wait."""
         pictures = len(waiting) if self.hold == 1 else waiting.count(self._asks)
         return pictures + waiting.begun * self._asks_firsts >= self.every
 

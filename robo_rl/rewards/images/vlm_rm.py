@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.images.similarity import SHORTEST, Direction, SimilarityReward
@@ -37,13 +38,13 @@ class VLMRM(SimilarityReward):
         require_allowed(self, allowed)
 
     @property
+    @override
     def method(self) -> str:
-        """Name of the method."""
         return "vlm-rm"
 
     @property
+    @override
     def words(self) -> Mapping[str, Sequence[str]]:
-        """Goal and baseline."""
         return {"goal": self.goal, "baseline": self.baseline}
 
     @property

@@ -1,6 +1,6 @@
 """Answers of judges on disk: each is durable before the next question, so that nothing is paid for twice.
 
-FOLDER/answers.sqlite, in write-ahead mode: one row for each question and judge, with the SHA-256 of what it holds.
+FOLDER/answers.sqlite, in write-ahead mode: one row for each question and judge, with the SHA-256 of its contents.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class AnswerCache:
     """Answers of judges; several processes may share one. To be used within `with cache.opened() as answers`."""
 
     def __init__(self, folder: str = "") -> None:
-        """Names a folder; empty for the usual one. Nothing is made before it is opened."""
+        """folder: empty for the default one. No file is created before `opened`."""
         self.path = (Path(folder) if folder else user_cache() / "answers") / "answers.sqlite"
         self._database = Database(self.path, REMEDY, schema=_TABLES, error=JudgeError)
 
@@ -52,7 +52,7 @@ class Answers:
         self._connection = connection
 
     def read(self, keys: Iterable[str]) -> dict[str, Answer]:
-        """Returns the answers that are there by key; one that was changed on disk is dropped, so that it is asked for again."""
+        """Return the stored answers by key; an answer that was changed on disk is dropped."""
         found = {}
         for key in keys:
             row = self._connection.execute("SELECT * FROM answers WHERE key = ?", (key,)).fetchone()
@@ -67,7 +67,7 @@ class Answers:
         return found
 
     def add(self, key: str, judge: str, answer: Answer) -> None:
-        """Stores an answer durably and adds up what it cost."""
+        """Store an answer durably and add up its cost."""
         raw = answer.raw.encode(errors="replace").decode()  # half a surrogate cannot be stored
         tokens = answer.prompt_tokens, answer.completion_tokens
         row = key, judge, answer.status, raw, answer.model, *tokens
@@ -81,7 +81,7 @@ class Answers:
             )
 
     def spent(self, judge: str) -> Mapping[str, tuple[int, int]]:
-        """Returns tokens of questions and of answers by the model that answered in the place of this judge."""
+        """Return tokens of questions and of answers by the model that answered for this judge."""
         rows = self._connection.execute("SELECT model, prompt_tokens, completion_tokens FROM spent WHERE judge = ?", (judge,))
         return {model: (prompt, completion) for model, prompt, completion in rows}
 

@@ -1,4 +1,4 @@
-"""Ask a judge with care: nothing twice, answers read strictly, one repair at most, and no more than the budget allows."""
+"""Judge with a durable cache: no question twice, strict reading, one repair at most, and a budget."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from robo_rl.rewards.judges.judge import Answer, Judge, Question, judge, read, r
 from robo_rl.types import Metrics
 
 SILENT = ("unreachable", "too many requests", "not accepted")
-"""No answer at all: not kept, so that the question is asked again another time."""
+"""Statuses without an answer: not kept, so that the question is sent again another time."""
 
 
 class Listener(Protocol):
-    """Follows the asking, such as a log or a budget."""
+    """Follows questions and answers, as a log or a budget does."""
 
     def may_ask(self, question: Question) -> bool:
-        """Returns whether a question may be sent; where not, no later one is drawn either."""
+        """Return True if a question may be sent; if not, no later one is drawn either."""
 
     def heard(self, question: Question, answer: Answer, is_kept: bool) -> None:
-        """Takes an answer, kept before or new; a new one is kept only when this has returned."""
+        """Take an answer, kept before or new; a new one is kept only after this has returned."""
 
 
 class CachedJudge:
     """A judge whose answers are durable one by one, whenever the process ends."""
 
     def __init__(self, judge: Judge, listener: Listener | None = None, cache: AnswerCache | None = None) -> None:
-        """Wraps a judge. listener: hears each answer before it is kept, and may end the asking. cache: another than its own."""
+        """listener: sees each answer before it is kept, and may stop the questions. cache: default is the judge's own."""
         self.judge, self._listener = judge, listener
         self.identity = judge.identity
         self._name, self._terms, self._cache = ":".join(judge.identity), judge.terms, cache or AnswerCache(judge.terms.cache)
@@ -42,7 +42,7 @@ class CachedJudge:
         self._statuses: Counter[str] = Counter()
 
     def ask(self, questions: Sequence[Question]) -> list[Answer]:
-        """Returns one answer for each question, in their order; whoever has an answer already is not asked.
+        """Return one answer for each question, in their order; a question with a kept answer is not sent.
 
         Raises BudgetReached, JudgeChanged and JudgeUnavailable; the answers until then are kept.
         """
@@ -50,7 +50,7 @@ class CachedJudge:
         broken = [number for number, answer in enumerate(answers) if answer.status == "garbage" and answer.raw.strip()]
         repairs = self.answers([repaired(questions[number], answers[number]) for number in broken])
         for number, answer in zip(broken, repairs, strict=True):
-            # a repair that never came leaves the first answer what it is
+            # without a repair the first answer stays
             answers[number] = answers[number] if answer.status in SILENT else answer
         self._statuses.update(answer.status for answer in answers)
         return answers
@@ -62,7 +62,7 @@ class CachedJudge:
             return bool(kept.spent(self._name))
 
     def spent(self) -> Metrics:
-        """Returns what was asked and found by this process, and what all answers of this judge have cost."""
+        """Return counts of this process, and the cost of all answers of this judge."""
         counts = {
             "asked": self._asked,
             "kept": self._kept,
@@ -72,10 +72,8 @@ class CachedJudge:
         return {f"judge/{name}": float(count) for name, count in counts.items()}
 
     def report(self) -> str:
-        """Returns a line with how often which status was the end of a question in this process, and what was paid."""
-        with (
-            self._cache.opened() as kept
-        ):  # what is asked by other processes, or was before, counts where nothing was asked now
+        """Return a line with the share of each status in this process, and the cost."""
+        with self._cache.opened() as kept:  # counts answers of other and earlier processes, too
             self._read_spent(kept)
         total = self._statuses.total()
         ends = ", ".join(f"{count} {status} ({count / total:.1%})" for status, count in self._statuses.most_common())
@@ -84,7 +82,7 @@ class CachedJudge:
         return f"{self.identity[0]}: {ends or 'no answers'}; {asked}; {sum(self._tokens)} tokens in all, cost {cost:.4g}"
 
     def answers(self, questions: Sequence[Question]) -> list[Answer]:
-        """Returns one answer for each question as `ask` does, but asks for no repair."""
+        """Return one answer for each question as `ask` does, without repairs."""
         if not questions:
             return []
         keys = [hash_of(self._name.encode(), question.hash.encode()) for question in questions]
@@ -92,13 +90,13 @@ class CachedJudge:
         with self._cache.opened() as kept:
             found = kept.read(pairs)
             for key, answer in found.items():
-                self._tell(pairs[key], answer, is_kept=True)
+                self._notify(pairs[key], answer, is_kept=True)
             self._kept += len(found)
             self._count(kept)
             pending = [key for key in pairs if key not in found]
             for number, answer in self.judge.ask(self._affordable([pairs[key] for key in pending])):
                 found[pending[number]] = answer
-                self._tell(pairs[pending[number]], answer, is_kept=False)
+                self._notify(pairs[pending[number]], answer, is_kept=False)
                 self._keep(kept, pending[number], answer)
         if missing := len(pairs) - len(found):
             raise BudgetReached(
@@ -110,7 +108,7 @@ class CachedJudge:
         return [read(question, found[key]) for key, question in zip(keys, questions, strict=True)]
 
     def _affordable(self, pending: Sequence[Question]) -> Iterator[Question]:
-        """Yields questions as long as the budget lasts; what is under way when it is reached is finished."""
+        """Yield questions as long as the budget lasts; questions under way at its end are finished."""
         for question in pending:
             is_spent = 0 < self._terms.most_tokens <= sum(self._tokens)
             if is_spent or 0 < self._terms.most_cost <= self._terms.cost(*self._tokens):
@@ -119,7 +117,7 @@ class CachedJudge:
                 return
             yield question
 
-    def _tell(self, question: Question, answer: Answer, *, is_kept: bool) -> None:
+    def _notify(self, question: Question, answer: Answer, *, is_kept: bool) -> None:
         if self._listener is not None:
             self._listener.heard(question, answer, is_kept)
 
@@ -131,7 +129,7 @@ class CachedJudge:
                 raise JudgeUnavailable(
                     f"{self._silent} questions in a row had no answer.",
                     got=f"{answer.status}: {answer.raw}",
-                    fix="the same command goes on when the server is back; what was answered is kept",
+                    fix="the same command goes on when the server is back; answers are kept",
                 )
             return
         self._silent = 0
@@ -143,7 +141,7 @@ class CachedJudge:
             )
 
     def _count(self, kept: Answers) -> None:
-        """Takes over what this judge has cost, in whatever process; raises JudgeChanged if two models answered as it."""
+        """Read the cost of this judge over all processes; raise JudgeChanged if two models answered as it."""
         self._read_spent(kept)
         if len(self._models) > 1 and not self._terms.mixed_models:
             raise JudgeChanged(
@@ -165,37 +163,37 @@ class CachedJudge:
 
 @dataclass(frozen=True, kw_only=True)
 class WithJudge:
-    """Settings of whatever asks a judge."""
+    """Settings of a component that uses a judge."""
 
     name: ClassVar[str]
     words: ClassVar[str]
-    """Everything that the judge is told; another one is another reward."""
+    """The judge's prompt; another prompt is another reward."""
 
     judge: str = "endpoint"
-    """Who answers: "endpoint" for any chat-completions server, "chance" guesses. What it is told goes into judge_settings."""
+    """Name of the judge: "endpoint" for any chat-completions server, "chance" for guesses; see also judge_settings."""
     judge_settings: Mapping[str, Any] = field(default_factory=dict)
     """Of the judge, such as {model: gpt-4o-2024-11-20, base_url: "https://api.openai.com/v1", key_variable: KEY}."""
 
     @cached_property
     def asking(self) -> CachedJudge:
-        """The judge, asked with care."""
+        """The judge behind its cache."""
         return CachedJudge(judge(self.judge, self.judge_settings))
 
     def ask_by(self, asking: CachedJudge) -> None:
-        """Has it be asked by somebody else, such as one who shares the answers with others."""
-        vars(self)["asking"] = asking  # where the property keeps its own
+        """Use another cached judge, such as one that is shared."""
+        vars(self)["asking"] = asking  # the property's own place
 
     def identity_with(self, settings: Mapping[str, object]) -> tuple[str, str]:
-        """Returns a name that holds the judge's, and a hash of the judge, the words and all other settings."""
+        """Return a name that holds the judge's, and a hash of judge, words and all other settings."""
         own = {name: value for name, value in settings.items() if name not in ("judge", "judge_settings")}
         judge, judge_hash = self.asking.identity
-        told = json.dumps([judge_hash, self.words, own], sort_keys=True)
-        return f"{self.name} by {judge}", hash_of(told.encode())
+        facts = json.dumps([judge_hash, self.words, own], sort_keys=True)
+        return f"{self.name} by {judge}", hash_of(facts.encode())
 
     def spent(self) -> Metrics:
-        """Returns how much was asked, and what that cost."""
+        """Return numbers of questions, and their cost."""
         return self.asking.spent()
 
     def report(self) -> str:
-        """Returns lines that say what was asked, what it cost and how many answers are missing why."""
+        """Return lines with questions, cost, and missing answers by reason."""
         return self.asking.report()

@@ -26,14 +26,14 @@ FIRST_WAIT = 0.5
 """[s] before the second attempt; each later one waits twice as long."""
 LARGEST = 1 << 20
 """Bytes of a reply; an answer has a few hundred."""
-TOLD = 300
-"""Characters that are shown of what a server says."""
+LONGEST_MESSAGE = 300
+"""Characters shown of a server's message."""
 BLOCKED = {"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation"}
 """Error codes of servers that decline a question."""
 
 
 @dataclass(frozen=True)
-class Patience:
+class Timeouts:
     """Time limits of one question."""
 
     timeout_s: float
@@ -51,7 +51,7 @@ class NoReply(Exception):
 
 
 class _Passing(Exception):
-    """A fault that may pass, and after how many seconds, where the server said so."""
+    """A temporary fault; wait: seconds until a retry if the server named them."""
 
     def __init__(self, status: Status, problem: str, wait: float | None = None) -> None:
         super().__init__(problem)
@@ -66,7 +66,7 @@ class Pace:
         self._gap, self._next, self._lock = (60 / per_minute if per_minute else 0.0), 0.0, threading.Lock()
 
     def turn(self) -> float:
-        """Takes the next turn and returns how many seconds it is away."""
+        """Take the next turn and return the seconds until it."""
         with self._lock:
             now = time.monotonic()
             at = max(now, self._next)
@@ -78,29 +78,29 @@ class Pace:
 
 
 class Transport:
-    """Posts one request to an address, as often as it takes; `attempts` counts."""
+    """Posts one request to an address, with retries; `attempts` counts them."""
 
     def __init__(
-        self, url: str, key: str, patience: Patience, pace: Pace, stop: threading.Event, *, through_proxy: bool = True
+        self, url: str, key: str, timeouts: Timeouts, pace: Pace, stop: threading.Event, *, through_proxy: bool = True
     ) -> None:
-        """through_proxy: use the proxies that the environment names, if it names some."""
-        self._url, self._key, self._patience, self._pace, self._stop = url, key, patience, pace, stop
+        """through_proxy: use the proxies of the environment variables if there are any."""
+        self._url, self._key, self._timeouts, self._pace, self._stop = url, key, timeouts, pace, stop
         self._through_proxy, self.attempts = through_proxy, 0
 
     def post(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns the server's JSON object; raises NoReply, or JudgeUnavailable if no other question would fare better."""
-        until = time.monotonic() + self._patience.deadline_s
+        until = time.monotonic() + self._timeouts.deadline_s
         content = json.dumps(body).encode()
-        for attempt in range(self._patience.retries + 1):
+        for attempt in range(self._timeouts.retries + 1):
             self._sleep(self._pace.turn(), until)
             self.attempts += 1
             try:
                 return self._attempt(content, until)
             except _Passing as fault:
-                problem, status = printable(self.redacted(str(fault)), 2 * TOLD), fault.status
+                problem, status = printable(self.redacted(str(fault)), 2 * LONGEST_MESSAGE), fault.status
                 wait = FIRST_WAIT * 2**attempt * random.uniform(0.5, 1) if fault.wait is None else fault.wait
-            if attempt < self._patience.retries:
-                self._sleep(min(wait, self._patience.longest_wait_s), until, status, problem)
+            if attempt < self._timeouts.retries:
+                self._sleep(min(wait, self._timeouts.longest_wait_s), until, status, problem)
         raise NoReply(status, problem)
 
     def redacted(self, words: str) -> str:
@@ -110,14 +110,14 @@ class Transport:
     def _sleep(
         self, seconds: float, until: float, status: Status = "unreachable", problem: str = "the deadline has passed"
     ) -> None:
-        """Waits; raises NoReply at once where the deadline comes before the end."""
+        """Wait; raise NoReply at once if the deadline comes before the end."""
         if time.monotonic() + seconds > until or self._stop.wait(seconds):
             raise NoReply(status, problem)
 
     def _attempt(self, content: bytes, until: float) -> Mapping[str, Any]:
         headers = {"Content-Type": "application/json", "User-Agent": "robo-rl", "Accept-Encoding": "identity"}
         headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        timeout = max(0.001, min(self._patience.timeout_s, until - time.monotonic()))
+        timeout = max(0.001, min(self._timeouts.timeout_s, until - time.monotonic()))
         try:
             with closing(TimedClient(_proxy_for(self._url) if self._through_proxy else "")) as client:
                 response = client.request("POST", self._url, headers=headers, content=content, timeout=timeout, largest=LARGEST)
@@ -130,23 +130,23 @@ class Transport:
         return self._judged(response)
 
     def _judged(self, response: Response) -> Mapping[str, Any]:
-        """Returns the JSON object of a success; raises what another status means."""
+        """Return the JSON object of a success; raise the error of another status."""
         found, code = _object(response.content), response.status
         if code == 200:
             if found is None:
                 raise _Passing("unreachable", "the reply is not a JSON object")
             return found
         message, kind = _error_of(found, response.content)
-        told = printable(self.redacted(f"HTTP {code}: {message}"), TOLD)
+        words = printable(self.redacted(f"HTTP {code}: {message}"), LONGEST_MESSAGE)
         if code == 429 and kind != "insufficient_quota":
-            raise _Passing("too many requests", told, told_wait(response.headers.get("retry-after"), time.time()))
+            raise _Passing("too many requests", words, retry_after(response.headers.get("retry-after"), time.time()))
         if code in (408, 409, 425) or code >= 500:
-            raise _Passing("unreachable", told, told_wait(response.headers.get("retry-after"), time.time()))
+            raise _Passing("unreachable", words, retry_after(response.headers.get("retry-after"), time.time()))
         if kind in BLOCKED:
-            raise NoReply("refused", told)
+            raise NoReply("refused", words)
         meaning, fix = MEANINGS.get(code, ("does not accept the question.", "look at its message and at the judge's settings"))
         error = QuestionNotAccepted if code in (400, 413, 422) else JudgeUnavailable
-        raise error(f"{self.redacted(self._url)} {meaning}", got=told, fix=fix)
+        raise error(f"{self.redacted(self._url)} {meaning}", got=words, fix=fix)
 
 
 MEANINGS = {
@@ -158,10 +158,10 @@ MEANINGS = {
 }
 
 
-def told_wait(header: str | None, now: float) -> float | None:
-    """Returns the seconds that a Retry-After asks for, whether as seconds or as a date; None if it says nothing usable.
+def retry_after(header: str | None, now: float) -> float | None:
+    """Return the seconds of a Retry-After header, given as seconds or as a date; None if it is not usable.
 
-    now: the wall clock [s], which the date is compared with.
+    now: the wall clock [s], for dates.
     """
     if header is None:
         return None
@@ -192,7 +192,7 @@ def _object(body: bytes) -> dict[str, Any] | None:
 
 
 def _error_of(found: Mapping[str, Any] | None, body: bytes) -> tuple[str, str]:
-    """Returns message and code of an error in OpenAI's shape, or whatever else the server says."""
+    """Return message and code of an error in OpenAI's shape, or any other text of the server."""
     error = (found or {}).get("error")
     if isinstance(error, dict):
         return str(error.get("message")), str(error.get("code") or error.get("type"))

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from robo_rl.errors import InvalidSetting, JudgeUnavailable, QuestionNotAccepted, require_allowed
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judges.chat_transport import NoReply, Pace, Patience, Transport
+from robo_rl.rewards.judges.chat_transport import NoReply, Pace, Timeouts, Transport
 from robo_rl.rewards.judges.judge import Answer, Picture, Question, Terms, data_url, form_in_words
 
 NEAR_NAME = re.compile(r"(?!(?:0x[0-9a-f]*|[0-9]+)$)[a-z0-9_-]+", re.IGNORECASE)
@@ -26,7 +26,7 @@ NEAR_NAME = re.compile(r"(?!(?:0x[0-9a-f]*|[0-9]+)$)[a-z0-9_-]+", re.IGNORECASE)
 VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 ANSWERS_FOLLOW_FROM = ("base_url", "model", "temperature", "max_tokens", "response_format", "longest_side", "extra")
 FORMAT = 1
-"""Of messages: another one when they are built otherwise."""
+"""Version of the messages' layout, part of the identity."""
 MOST_TOKENS = 10**9
 """In one question or answer: more than any model takes, and little enough for sums of them to fit into a database."""
 LONGEST_NAME = 200
@@ -38,9 +38,9 @@ class Endpoint:
     """Any server that speaks OpenAI's chat completions: OpenAI, vLLM, Ollama, llama.cpp, Gemini's compatible address."""
 
     model: str = ""
-    """As the server calls it; a fixed version where it has some, because an alias may change its meaning."""
+    """Name of the model on the server; a fixed version if it has some, because an alias may change its meaning."""
     base_url: str = "http://127.0.0.1:8000/v1"
-    """Where /chat/completions is; the default is vLLM's on this machine, Ollama's is http://127.0.0.1:11434/v1."""
+    """Address before /chat/completions; the default is vLLM's on this machine, Ollama's is http://127.0.0.1:11434/v1."""
     key_variable: str = ""
     """Name of the environment variable that holds the key, such as OPENAI_API_KEY; empty for a server that wants none."""
     temperature: float = 0.0
@@ -48,7 +48,7 @@ class Endpoint:
     max_tokens: int = 1024
     """Of an answer; a longer one is cut, and then missing."""
     response_format: Literal["json_schema", "json_object", "none"] = "json_schema"
-    """How the server is told to keep to the form; "none" for one that knows no such thing. The words say it in any case."""
+    """Request field for the form; "none" for servers without one. The prompt always states the form, too."""
     longest_side: int = 0
     """[pixels] to which pictures are brought before they are sent; 0 sends them as they are."""
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -56,11 +56,11 @@ class Endpoint:
     timeout_s: float = 60.0
     """[s] for one attempt."""
     retries: int = 4
-    """Attempts after the first where the fault may pass: no connection, HTTP 408, 409, 425, 429, 5xx."""
+    """Attempts after the first if the fault may pass: no connection, HTTP 408, 409, 425, 429, 5xx."""
     deadline_s: float = 300.0
     """[s] for one question with all its attempts and waits."""
     longest_wait_s: float = 60.0
-    """[s] between two attempts, even where the server asks for more (Retry-After)."""
+    """[s] between two attempts, even if the server asks for more (Retry-After)."""
     concurrency: int = 4
     """Questions under way at once."""
     requests_per_minute: float = 0.0
@@ -102,7 +102,7 @@ class Endpoint:
                         return
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
                     if any(future.exception() for future in done):
-                        stop.set()  # nothing is tried again, but what is under way is paid for
+                        stop.set()  # no retries, but requests under way are paid for
                         done, _ = wait(running)
                     for future in sorted(done, key=_turn):
                         yield running.pop(future), future.result()
@@ -110,9 +110,9 @@ class Endpoint:
                 stop.set()
 
     def _answer(self, question: Question, stop: threading.Event) -> Answer:
-        patience = Patience(self.timeout_s, self.deadline_s, self.retries, self.longest_wait_s)
+        timeouts = Timeouts(self.timeout_s, self.deadline_s, self.retries, self.longest_wait_s)
         url, is_far = f"{self.base_url.rstrip('/')}/chat/completions", not _is_open_and_near(self.base_url)
-        transport = Transport(url, self.require_key(), patience, self._pace, stop, through_proxy=is_far)
+        transport = Transport(url, self.require_key(), timeouts, self._pace, stop, through_proxy=is_far)
         started = time.monotonic()
         try:
             answer = _answer_in(transport.post(self.request(question)), transport)
@@ -173,7 +173,7 @@ class Endpoint:
 
 
 def _turn(future: Future[Answer]) -> int:
-    """Returns when a result has its turn: an answer is told before an error ends everything, and silence after it."""
+    """Return the order of results: answers, then the error that ends everything, then missing answers."""
     if future.exception() is not None:
         return 1
     return 2 if future.result().status in ("unreachable", "too many requests") else 0

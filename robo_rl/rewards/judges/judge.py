@@ -1,8 +1,8 @@
 """Models that look at pictures and answer in words, such as GPT or Qwen-VL: entry points `robo_rl.judges`.
 
-A question says what an answer must look like: one JSON object of its form, or nothing; nobody searches numbers in prose.
-Whatever else comes back is no answer, and missing is not zero. A judge only carries questions and words to and fro:
-`robo_rl.rewards.judges.cached_judge` keeps answers, reads them strictly and counts what they cost.
+A question has the form of its answer: one JSON object or free words; numbers are never searched in prose. Any other
+reply counts as missing, not as zero. A judge only carries questions and replies: `robo_rl.rewards.judges.cached_judge`
+keeps answers, reads them strictly and counts their cost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Picture = npt.NDArray[np.uint8]
 """(H, W, 3) RGB"""
 Status = Literal["ok", "garbage", "cut", "refused", "unreachable", "too many requests", "not accepted", "out of replies"]
 Turn = tuple[Literal["user", "assistant"], str]
-"""Who said something, and what."""
+"""Role and text."""
 
 
 class Form(pydantic.BaseModel):
@@ -45,13 +45,13 @@ class Question:
     form: type[Form] | None = None
     """None for free words, which are then returned under "text"."""
     system: str = ""
-    """What the model is told to be."""
+    """System prompt."""
     turns: Sequence[Turn] = ()
-    """What was said before, beginning with "user" and ending with "assistant"; the parts answer to it."""
+    """Earlier turns, beginning with "user" and ending with "assistant"; the parts follow them."""
     temperature: float | None = None
     """Of sampling; None for the judge's own."""
     sample: int | None = None
-    """Which of several answers to the same words this one is, from 0; None if there is one only."""
+    """Number of the answer among several to the same words, from 0; None for a single one."""
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
@@ -66,7 +66,7 @@ class Question:
 
     @property
     def _conversation(self) -> list[bytes]:
-        """Parts of the hash for turns and samples; empty for a question without them, whose hash is older than they are."""
+        """Parts of the hash for turns and samples; empty without them, so that older hashes stay valid."""
         facts = [[list(turn) for turn in self.turns], self.temperature, self.sample]
         return [b"conversation", json.dumps(facts).encode()] if facts != [[], None, None] else []
 
@@ -78,11 +78,11 @@ class Answer:
     status: Status
     """Anything but "ok" is a missing answer."""
     content: Mapping[str, Any] = field(default_factory=dict)
-    """Valid by the form; empty unless the status is "ok". A judge leaves it empty: whoever asks reads the words."""
+    """Valid by the form; empty unless the status is "ok". A judge leaves it empty: `read` fills it from the words."""
     raw: str = ""
-    """The words themselves, as far as there were any; else what was wrong."""
+    """The words of the answer; without an answer, the problem."""
     model: str = ""
-    """What answered, as it calls itself."""
+    """Name of the model that answered, as the server reports it."""
     prompt_tokens: int = 0
     """Of the question, pictures included."""
     completion_tokens: int = 0
@@ -98,19 +98,19 @@ class Terms:
     """Budget and cache of answers, the same for every judge."""
 
     cache: str = ""
-    """Folder of the answers; empty for $ROBO_RL_CACHE/answers, and where that is not set ~/.cache/robo_rl/answers."""
+    """Folder of the answers; empty for $ROBO_RL_CACHE/answers, or ~/.cache/robo_rl/answers if that is not set."""
     prompt_price: float = 0.0
     """Of a million tokens of questions, in whatever currency; see the price list of the model."""
     completion_price: float = 0.0
     """Of a million tokens of answers."""
     most_tokens: int = 0
-    """After so many tokens in all nothing more is asked; 0 for no limit."""
+    """Total number of tokens after which no question is sent; 0 for no limit."""
     most_cost: float = 0.0
-    """After this cost in all nothing more is asked; 0 for no limit."""
+    """Total cost after which no question is sent; 0 for no limit."""
     unanswered: int = 5
-    """So many questions in a row may stay without any answer; then labelling stops, to go on another time."""
+    """Questions in a row without any answer after which labelling stops; the same command resumes it."""
     mixed_models: bool = False
-    """Go on where another model answers than before, by the name that it gives itself."""
+    """Go on if another model answers than before, by its own name."""
 
     def __post_init__(self) -> None:
         prices = {"prompt_price": self.prompt_price, "completion_price": self.completion_price}
@@ -128,7 +128,7 @@ class Terms:
         return self.most_tokens > 0 or self.most_cost > 0
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Returns what tokens cost."""
+        """Return the cost of tokens."""
         return (prompt_tokens * self.prompt_price + completion_tokens * self.completion_price) / 1e6
 
 
@@ -144,10 +144,10 @@ class Judge(Protocol):
         """Its name and a hash of all that its answers follow from; not of its terms."""
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
-        """Yields each question's number with its answer as it comes in, in any order.
+        """Yield each question's number with its answer as it comes in, in any order.
 
-        Draws a question only when it asks it, so that whoever gives them out can stop. Raises JudgeUnavailable only where no
-        later question can be answered either.
+        Draws a question only when it sends it, so that the caller can stop. Raises JudgeUnavailable only if no later
+        question can be answered either.
         """
 
 
@@ -158,14 +158,14 @@ def judge(name: str, settings: Mapping[str, Any]) -> Judge:
 
 
 def form_in_words(question: Question) -> str:
-    """Returns what tells a model the form of its answer; empty for free words."""
+    """Return the instruction on the form of the answer; empty for free words."""
     schema = json.dumps(question.schema, separators=(",", ":"))
     return f"Answer with one JSON object of this schema and with nothing else:\n{schema}" if question.form else ""
 
 
 @cache
 def _schema_of(form: type[Form]) -> Mapping[str, Any]:
-    """Returns a form's schema, which takes most of the time of a question that is only looked up."""
+    """Return a form's schema; cached, because it takes most of the time of a question with a kept answer."""
     return form.model_json_schema()
 
 
@@ -200,7 +200,7 @@ def read(question: Question, answer: Answer) -> Answer:
 
 
 def contents(form: type[Form], words: str) -> Mapping[str, Any]:
-    """Returns the fields of an answer; raises ValueError, which says what is wrong with it."""
+    """Return the fields of an answer; raise ValueError with the problem."""
     fenced = FENCE.fullmatch(words)
     words = fenced[1] if fenced else words
     try:
@@ -223,7 +223,7 @@ def repaired(question: Question, answer: Answer) -> Question:
 
 
 def broken_by(form: type[Form], words: str) -> str:
-    """Returns what is wrong with an answer; empty for a right one."""
+    """Return the problem of an answer; empty for a valid one."""
     try:
         contents(form, words)
     except ValueError as error:
@@ -240,7 +240,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def data_url(picture: Picture, longest_side: int = 0) -> str:
     """Returns a picture as a data URL of PNG, which loses nothing; (H, W, 3) RGB, resized only if asked to."""
-    import cv2  # late: most of what asks a judge is only listed or explained
+    import cv2  # late: commands that only list or explain judges stay fast
 
     height, width = picture.shape[:2]
     if longest_side and longest_side != max(height, width):

@@ -56,14 +56,14 @@ class JudgeRater(WithJudge):
     words: ClassVar[str] = LOOK + CHOOSE
 
     camera: str = "front"
-    """Whose pictures it looks at: the observation camera_<name>, or an observation's full name."""
+    """Camera of the pictures: the observation camera_<name>, or an observation's full name."""
     instruction: str = ""
-    """What shall be done; empty for the instruction of the episodes."""
+    """The task; empty for the instruction of the episodes."""
     both_orders: bool = True
-    """Ask with either picture first: where the two answers differ, the pair is equal. Else which is first follows from the
+    """Ask with either picture first: if the two answers differ, the pair is equal. Otherwise the order follows from the
     pictures, at half the price."""
     together: int = 16
-    """Pairs that are asked about at once."""
+    """Pairs per call of the judge."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"together": (self.together >= 1, "1 or more")})
@@ -71,7 +71,7 @@ class JudgeRater(WithJudge):
 
     @property
     def kind(self) -> Literal["model"]:
-        """It is a model."""
+        """Always "model"."""
         return "model"
 
     @property
@@ -80,7 +80,7 @@ class JudgeRater(WithJudge):
         return self.identity_with({name: value for name, value in plain(self).items() if name != "together"})
 
     def compare(self, first: Segment, second: Segment) -> Answer:
-        """Returns which is better; "skip" where the judge sees no difference, or does not answer."""
+        """Return the better segment; "skip" if the judge sees no difference, or does not answer."""
         found = self.compare_all([(first, second)])[0]
         return "skip" if found is None else found
 
@@ -97,7 +97,7 @@ class JudgeRater(WithJudge):
         return [self._decided(found) for found in choices]
 
     def report(self) -> str:
-        """Returns lines with what was asked, and how much the order of the pictures matters."""
+        """Return lines with questions, cost, and the influence of the pictures' order."""
         decided, twice = self._tally["first"] + self._tally["second"], self._tally["agree"] + self._tally["differ"]
         first = (
             f"image 1 was better in {self._tally['first'] / decided:.1%} of {decided} answers"
@@ -125,23 +125,23 @@ class JudgeRater(WithJudge):
         return [Shown(number, turn, *((other, one) if turn else (one, other)), instruction) for turn in orders]
 
     def _choices(self, shown: Sequence[Shown]) -> list[str | None]:
-        """Returns what was chosen of each, "" for no answer, None if the judge could not be reached."""
+        """Return the choice of each, "" for no answer, None if the judge could not be reached."""
         looks = [
             Question((LOOK.format(instruction=each.instruction), "Image 1:", each.one, "Image 2:", each.other), None, SYSTEM)
             for each in shown
         ]
         seen = self.asking.ask(looks)
-        told = [number for number, reply in enumerate(seen) if reply.status == "ok"]
+        described = [number for number, reply in enumerate(seen) if reply.status == "ok"]
         choosing = [
             Question((CHOOSE.format(instruction=shown[number].instruction, analysis=seen[number].raw),), Choice, SYSTEM)
-            for number in told
+            for number in described
         ]
-        replies: dict[int, Reply] = dict(zip(told, self.asking.ask(choosing), strict=True))
+        replies: dict[int, Reply] = dict(zip(described, self.asking.ask(choosing), strict=True))
         last = [replies.get(number, reply) for number, reply in enumerate(seen)]
         return [None if reply.status in SILENT else reply.content.get("better", "") for reply in last]
 
     def _decided(self, choices: Sequence[str | None]) -> Answer | None:
-        """Returns what the answers in one or both orders come to."""
+        """Return the preference that the answers in one or both orders amount to."""
         if None in choices:
             return None
         if not choices or "" in choices:
@@ -158,4 +158,4 @@ class JudgeRater(WithJudge):
 
 
 TURNED = {"image 1": "image 2", "image 2": "image 1"}
-"""What a choice means where the pictures were swapped."""
+"""Meaning of a choice if the pictures were swapped."""

@@ -1,7 +1,7 @@
 """Rewards that a judge answers: LRM's heads every few steps, the end of a clip (RoboReward), shuffled frames (GVL).
 
-A judge is asked about some moments of an episode, and its scores hold in between; what is not answered is missing. A general
-model takes the place of LRM's fine-tuned heads; docs/judges.md says what else differs.
+A judge scores some moments of an episode, and its scores hold in between; a question without an answer is missing. A
+general model replaces LRM's fine-tuned heads; docs/judges.md lists the other differences.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ class EpisodeJudge(WithJudge, PictureReward):
         self.asking  # noqa: B018 - wrong settings of the judge are found before any episode is read
 
     @property
+    @override
     def identity(self) -> tuple[str, str]:
-        """Name, and a hash of judge, words and settings."""
         return self.identity_with(self.settings())
 
     @abstractmethod
     def places(self, count: int) -> Places:
-        """Returns which of the pictures of an episode are asked about."""
+        """Return the pictures of an episode that are shown to the judge."""
 
     @abstractmethod
     def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
         """Returns one score for each place; pictures: all (T+1, H, W, 3) of the episode."""
 
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
-        """Raises InvalidSetting, unless a subclass can judge a picture by itself and the first one."""
+        """Raise InvalidSetting, unless a subclass can judge a picture from itself and the first one."""
         raise InvalidSetting(f"{self.name} judges whole episodes, not single pictures.", fix="robo-rl label; or judge-progress")
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Returns rewards; the score of a moment holds until the next one that is asked about, missing ones as well."""
+        """Return rewards; the score of a moment, also a missing one, holds until the next moment with a question."""
         pictures = pictures_of(episode.observations, self.camera)
         instruction = required(self.instruction or episode.instruction)
         found = self._labels(episode, pictures, instruction) if len(episode) else Labels.missing(0)
@@ -68,7 +68,7 @@ class EpisodeJudge(WithJudge, PictureReward):
 
 
 def held(scores: Labels, places: Places, count: int) -> Labels:
-    """Returns a score for each of `count` pictures: that of the last place up to it, also where this one is missing."""
+    """Return a score for each of `count` pictures: that of the last place up to it, also if this one is missing."""
     last = np.searchsorted(places, np.arange(count), side="right") - 1
     return Labels(scores.values[last], scores.valid[last])
 
@@ -97,7 +97,7 @@ class Moment(NamedTuple):
 
     first: Picture
     before: Picture | None
-    """At the moment that was asked about before; None at the first."""
+    """At the moment of the previous question; None at the first."""
     now: Picture
 
 
@@ -107,22 +107,22 @@ class Head(ABC):
     words: ClassVar[str]
     form: ClassVar[type[Form]]
     is_for_pairs: ClassVar[bool] = False
-    """True if it compares with the moment before, so that no picture can be judged by itself and the first one."""
+    """True if it compares with the moment before, so that a single picture cannot be judged."""
 
     @abstractmethod
     def shown(self, moment: Moment) -> Sequence[str | Picture]:
-        """Returns what is shown below the words; empty if nothing needs to be asked, or can be."""
+        """Return the parts below the words; empty if no question is needed or possible."""
 
     @abstractmethod
     def value(self, moment: Moment, content: Mapping[str, Any]) -> float:
         """Returns the value in [0, 1] of an answer."""
 
     def unasked(self, moment: Moment) -> float | None:
-        """Returns the value of a moment of which nothing is asked, or had no answer; None for a missing one."""
+        """Return the value of a moment without question or answer; None for a missing one."""
         return None
 
     def question(self, moment: Moment, instruction: str) -> Question | None:
-        """Returns what to ask, None for nothing."""
+        """Return the question, or None if none is needed."""
         shown = self.shown(moment)
         return Question((self.words.format(instruction=instruction), *shown), self.form, SYSTEM) if shown else None
 
@@ -226,7 +226,7 @@ class LargeRewardModel(EpisodeJudge):
     heads: ClassVar[Sequence[Head]]
 
     every: int = 10
-    """[steps] between two questions; the last picture of an episode is asked about in any case."""
+    """[steps] between two questions; the last picture of an episode is always judged."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -237,7 +237,7 @@ class LargeRewardModel(EpisodeJudge):
         return np.unique([*range(0, count, self.every), count - 1])
 
     def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
-        """Returns the mean of the heads where all of them have a value."""
+        """Return the mean of the heads; missing unless all of them have a value."""
         shown = pictures[places]
         moments = [Moment(pictures[0], before, now) for before, now in zip([None, *shown], shown, strict=False)]
         return self._scores(moments, instruction)
@@ -315,7 +315,7 @@ class ClipJudge(EpisodeJudge):
         require_allowed(self, {"frames": (self.frames >= 2, "2 or more")})
 
     def _content(self, instruction: str, shown: Sequence[str | Picture], form: type[Form]) -> Mapping[str, Any]:
-        """Returns the answer to the words with what is shown below them; empty for a missing one."""
+        """Return the answer to the words and the parts below them; empty for a missing one."""
         question = Question((self.words.format(instruction=instruction), *shown), form, SYSTEM)
         return self.asking.ask([question])[0].content
 
@@ -353,7 +353,7 @@ class JudgeOrdinal(ClipJudge):
         return scores_of([(content["score"] - 1) / 4 if content else None])
 
     def _labels(self, episode: Episode, pictures: Pictures, instruction: str) -> Labels:
-        """Returns 0 for each step but the last, whose value is missing where the answer is."""
+        """Return 0 for each step but the last, whose value is missing if the answer is."""
         values, valid = np.zeros(len(episode), np.float32), np.ones(len(episode), np.bool_)
         score = self.scores_at(pictures, self.places(len(pictures)), instruction)
         values[-1], valid[-1] = score.values[0], score.valid[0]
@@ -384,10 +384,10 @@ class JudgeOrder(ClipJudge):
         return np.unique(np.linspace(0, count - 1, min(self.frames, count)).round().astype(np.intp))
 
     def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
-        """Returns the progress in [0, 1] in the order of time: 0 for the first, which the judge is told, and its answers."""
+        """Return the progress in [0, 1] in the order of time: 0 for the first, which the prompt gives, and the answers."""
         later = places[1:]
         chance = np.random.default_rng(int(hash_of(pictures[places].tobytes(), instruction.encode()), 16))
-        order = chance.permutation(len(later))  # order[i]: which of the later ones is shown as number i
+        order = chance.permutation(len(later))  # order[i]: index of the later picture that is shown as number i
         shown = [part for number, one in enumerate(order, 1) for part in (f"frame_{number}:", pictures[later[one]])]
         content = self._content(instruction, ("Start, 0 percent:", pictures[0], *shown), order_form(len(later)))
         percents: list[float | None] = [None] * len(later)

@@ -17,7 +17,7 @@ from robo_rl.rewards.judges.judge import Answer, Question, Terms, form_in_words
 
 KIND = "vision-language model"
 FORMAT = 1
-"""Of talks: another one when they are built otherwise."""
+"""Version of the conversation's layout, part of the identity."""
 FIX = "some processors, such as Qwen-VL's, need torchvision for the very version of torch; most do without it"
 
 
@@ -25,8 +25,8 @@ FIX = "some processors, such as Qwen-VL's, need torchvision for the very version
 class TransformersChat:
     """A vision-language model in a folder or from huggingface.co, such as LLaVA or Qwen-VL, run here (extra `hf`).
 
-    A question with a few possible answers is not answered by talking: each of them is scored, and the likeliest one is taken;
-    but for a question that wants samples.
+    A question with a few possible answers, unless it asks for samples, is answered by scoring each of them and taking the
+    likeliest one.
     """
 
     model: str = ""
@@ -34,7 +34,7 @@ class TransformersChat:
     revision: str = "main"
     """Branch, tag or commit, for a name on huggingface.co."""
     device: str = "cpu"
-    """Where it computes, as torch names it: cpu, cuda, cuda:1, mps. Not part of the identity."""
+    """Device by torch's name: cpu, cuda, cuda:1, mps. Not part of the identity."""
     dtype: str = "float32"
     """Of weights and numbers: float32, bfloat16, float16."""
     max_tokens: int = 512
@@ -76,7 +76,7 @@ class TransformersChat:
         return Answer("ok" if has_ended else "cut", {}, raw, named, asked, len(tokens))
 
     def _inputs(self, question: Question) -> dict[str, torch.Tensor]:
-        """Returns what the model takes: the talk in its own form, and the pictures."""
+        """Return the model's inputs: the conversation in its own template, and the pictures."""
         processor = self._parts[1]
         parts = [*question.parts, *filter(None, [form_in_words(question)])]
         content = [{"type": "text", "text": part} if isinstance(part, str) else {"type": "image"} for part in parts]
@@ -89,7 +89,7 @@ class TransformersChat:
         return self._moved(processor(text=[text], return_tensors="pt", **shown))
 
     def _likelihood(self, inputs: Mapping[str, torch.Tensor], words: str) -> float:
-        """Returns the logarithm of the probability that the model goes on with these words."""
+        """Return the log probability that the model continues with these words."""
         model, processor = self._parts
         added = processor.tokenizer(words, add_special_tokens=False, return_tensors="pt")["input_ids"].to(self.device)
         whole = dict(inputs)
@@ -111,7 +111,7 @@ class TransformersChat:
 
     @cached_property
     def _parts(self) -> tuple[Any, Any]:
-        """The model, and what prepares talks and pictures for it."""
+        """The model and its processor."""
         processor = loaded("AutoProcessor", self._folder, KIND, FIX)
         kind = getattr(torch, self.dtype)
         model = loaded_model("AutoModelForImageTextToText", self._folder, KIND, FIX, dtype=kind)

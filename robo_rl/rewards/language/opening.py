@@ -1,4 +1,4 @@
-"""Open a language model: a server, a file that names one, a pack of replies, or the log of an earlier run.
+"""Construction of a language model: a server, a file that names one, a pack of replies, or the log of an earlier run.
 
 Replies of a judge, such as the endpoint of a server, are kept in the cache of all runs, within the budget of this one.
 """
@@ -25,19 +25,19 @@ from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.language.packs import read_pack
 
 MARGIN = 1.25
-"""How many times the largest number of tokens a byte so far the next question may have."""
+"""Safety factor on the largest number of tokens per byte so far, for the next question."""
 FRAME = 32
 """Tokens that a server may put around a message."""
 
 
 class Budget:
-    """Counts what the calls of a run have cost, and reserves what the next one may cost at most.
+    """Counts the cost of the calls of a run, and reserves the largest cost of the next one.
 
     Until the server has counted once, a question has one token a byte: no tokenizer takes more.
     """
 
     def __init__(self, judge: Judge, records: list[Record]) -> None:
-        """Takes the limits from the judge's terms, and what was paid before from the run's log."""
+        """Take the limits from the judge's terms, and the cost so far from the run's log."""
         self._judge, self._terms = judge, judge.terms
         before = spent(records)
         self._tokens, self._cost = int(before["llm/tokens"]), before["llm/cost"]
@@ -45,7 +45,7 @@ class Budget:
         self._reserved: dict[str, tuple[int, int]] = {}
 
     def reserve(self, question: Question) -> bool:
-        """Returns whether an answer can be paid whatever its length, and reserves it if so."""
+        """Return True, and reserve the cost, if the budget has it for an answer of any length."""
         if not self._terms.is_limited:
             return True
         most = self._longest_question(question), _longest_answer(self._judge, question)
@@ -57,7 +57,7 @@ class Budget:
         return True
 
     def pay(self, question: Question, answer: Answer) -> None:
-        """Counts an answer instead of what was reserved for it; raises InvalidSetting if the server does not count."""
+        """Replace the reserved cost of an answer by its real one; raise InvalidSetting if the server does not count."""
         self._reserved.pop(question.hash, None)
         prompts, answers = answer.prompt_tokens, answer.completion_tokens
         self._tokens, self._cost = self._tokens + prompts + answers, self._cost + self._terms.cost(prompts, answers)
@@ -67,12 +67,12 @@ class Budget:
                 "The server does not say how many tokens it took, so that no budget can be kept.", fix="no budget"
             )
 
-    def let_go(self) -> None:
-        """Forgets what was reserved for questions that are under way no longer."""
+    def release(self) -> None:
+        """Release the reserved cost of questions that are no longer under way."""
         self._reserved.clear()
 
     def reached(self, missing: int) -> BudgetReached:
-        """Returns the error that says so."""
+        """Return the error of a spent budget."""
         limits = {"tokens": self._terms.most_tokens, "cost": self._terms.most_cost}
         return BudgetReached(
             f"The next call could pass the budget of this run; {missing} of the replies at hand are not asked for.",
@@ -87,7 +87,7 @@ class Budget:
 
 
 def _longest_answer(judge: Any, question: Question) -> int:
-    """Returns how many tokens an answer may have."""
+    """Return the largest number of tokens of an answer."""
     limits = judge.request(question) if hasattr(judge, "request") else {"max_tokens": getattr(judge, "max_tokens", None)}
     most = limits.get("max_completion_tokens") or limits.get("max_tokens")
     if not isinstance(most, int):
@@ -101,49 +101,49 @@ def _bytes(question: Question) -> int:
 
 
 class JudgeSource:
-    """Asks a judge what no run has asked it before, several requests at once."""
+    """Sends requests without a kept answer to a judge, several at once."""
 
     def __init__(self, judge: Judge, records: list[Record]) -> None:
-        """Wraps a judge. records: of this run so far, whose cost counts for the budget."""
+        """records: of this run so far, whose cost counts for the budget."""
         self.identity, self._terms, self._judge, self._records = judge.identity, judge.terms, judge, records
         self._asking, self._budget = CachedJudge(_without_limits(judge), self), Budget(judge, records)
         self._pending: dict[str, Request] = {}
-        self._told: Heard | None = None
+        self._callback: Heard | None = None
         self._has_answered = False
 
     def require_key(self) -> None:
-        """Raises JudgeUnavailable if a key is missing; none is needed while run or cache may have the answers."""
+        """Raise JudgeUnavailable if a key is missing; none is needed while run or cache may have the answers."""
         require: Callable[[], object] | None = getattr(self._judge, "require_key", None)
         if require is not None and not self._records and not self._asking.has_answered:
             require()
 
     def answer(self, requests: Sequence[Request], heard: Heard) -> None:
-        """Tells each answer; raises BudgetReached, JudgeChanged, JudgeUnavailable. What came until then was told."""
+        """Pass on each answer; raise BudgetReached, JudgeChanged, JudgeUnavailable after the answers until then."""
         questions = [request.prompt.question(request.sample) for request in requests]
         self._pending = {question.hash: request for question, request in zip(questions, requests, strict=True)}
-        self._told = heard
+        self._callback = heard
         try:
             answers = self._asking.answers(questions)
         except BudgetReached:
             raise self._budget.reached(len(self._pending)) from None
         finally:
-            self._budget.let_go()
+            self._budget.release()
         self._require_an_answer(answers)
 
     def may_ask(self, question: Question) -> bool:
-        """Reserves what an answer may cost at most, and returns whether the budget has it."""
+        """Reserve the largest cost of an answer, and return True if the budget has it."""
         return self._budget.reserve(question)
 
     def heard(self, question: Question, answer: Answer, is_kept: bool) -> None:
-        """Passes an answer on, which is then in the log, and pays for it."""
-        assert self._told is not None, "a judge answers only what it was asked"
+        """Pass an answer on to the log, and count its cost."""
+        assert self._callback is not None, "a judge answers only the questions that it got"
         cost = self._terms.cost(answer.prompt_tokens, answer.completion_tokens)
-        self._told(self._pending.pop(question.hash), answer, "cache" if is_kept else "server", cost)
+        self._callback(self._pending.pop(question.hash), answer, "cache" if is_kept else "server", cost)
         if not is_kept:
             self._budget.pay(question, answer)
 
     def report(self) -> str:
-        """Returns nothing beyond what the log says."""
+        """Return an empty string: the log has it all."""
         return ""
 
     def _require_an_answer(self, answers: Sequence[Answer]) -> None:
@@ -158,25 +158,25 @@ class JudgeSource:
 
 
 def _without_limits(judge: Any) -> Judge:
-    """Returns the judge without a budget of its own, which would count what other runs have spent."""
+    """Return the judge without a budget of its own, which would count the costs of other runs."""
     unlimited: Judge = replace(judge, terms=replace(judge.terms, most_tokens=0, most_cost=0.0))
     return unlimited
 
 
 PACK = "pack:"
 ENDPOINT = {"max_tokens": 4096, "timeout_s": 300.0, "deadline_s": 900.0}
-"""Of an endpoint that writes programs, which are longer than verdicts; the user's settings come before these."""
+"""Settings of an endpoint that writes programs, which are longer than verdicts; the user's settings override them."""
 
 
 def language_model(
     llm: str, settings: Mapping[str, Any] | None = None, *, log: Path | None = None, replay: Path | None = None
 ) -> LanguageModel:
-    """Returns a language model; nothing is sent before it is asked.
+    """Return a language model; nothing is sent before the first request.
 
     llm: the name of a judge such as `endpoint` with its settings, a YAML file with `judge` and `settings`, or
-    `pack:NAME_OR_FILE`; not looked at where `replay` names a log that answers everything. log: of this run, which is begun or
-    gone on with. Raises UnknownName, InvalidSetting, JudgeError for a log that cannot be used, and JudgeUnavailable for a key
-    that is missing where no answer is known yet.
+    `pack:NAME_OR_FILE`; ignored if `replay` names a log that answers all requests. log: of this run, created or resumed.
+    Raises UnknownName, InvalidSetting, JudgeError for a log that cannot be used, and JudgeUnavailable for a missing key if no
+    answer is known yet.
     """
     if replay is not None:
         source = LogSource(replay)
@@ -210,7 +210,7 @@ def require_task(llm: str, task: str) -> None:
 
 
 def _named(llm: str, settings: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """Returns name and settings of a judge, out of a file where one is named."""
+    """Return name and settings of a judge, read from a file if one is named."""
     if not llm.endswith((".yaml", ".yml")):
         return llm, settings
     try:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, SpecMismatch, require_allowed
 from robo_rl.protocols.rewards import RewardModel
@@ -222,8 +223,8 @@ class PreferenceReward(RewardModel):
         require_named(self.folder, "preference")
 
     @property
+    @override
     def identity(self) -> tuple[str, str]:
-        """Name, and hash of all parameters."""
         return "preference", hash_of(*bytes_of(self._saved["arrays"]))
 
     @property

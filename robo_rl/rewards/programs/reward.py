@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from robo_rl.errors import require_allowed
 from robo_rl.rewards.identity import hash_of
@@ -51,12 +52,12 @@ class ProgramReward(StepReward, UsesPrograms):
         """Raise InvalidProgram if the environment lacks a column."""
         self._view(place)
 
+    @override
     def entries(self, place: Place) -> Sequence[str]:
-        """Return those that the program reads."""
         return self._view(place).entries
 
+    @override
     def programs(self, place: Place) -> Sequence[UsedProgram]:
-        """Return the one program."""
         return (UsedProgram(self.runner, self._view(place), is_reward=True),)
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from robo_rl.errors import require_allowed
 from robo_rl.rewards.language.conversation import Prompt
 from robo_rl.rewards.search.candidates import Candidate, Round, Trainer
@@ -47,8 +49,8 @@ class ICPL(Search[ICPLConfig]):
         super().__init__(writer, trainer, task, config, examples)
         self._comparer, self._history = comparer, list[str]()
 
+    @override
     def rounds(self) -> Iterator[Round]:
-        """Yield rounds until all are done or a budget is spent."""
         self._history = []
         return super().rounds()
 

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from robo_rl.errors import BudgetReached, require_allowed
 from robo_rl.rewards.language.conversation import Prompt
 from robo_rl.rewards.search.candidates import Candidate, Outcome, Round, Trainer, commonest_failure
-from robo_rl.rewards.search.prompts import Example, RewardTask, all_failed, at, opening
+from robo_rl.rewards.search.prompts import Example, RewardTask, all_failed, at, initial_prompt
 from robo_rl.rewards.search.writing import Writer
 
 
@@ -45,7 +45,7 @@ class Search(ABC, Generic[Config]):
         self, writer: Writer, trainer: Trainer, task: RewardTask, config: Config, examples: Sequence[Example] = ()
     ) -> None:
         self._writer, self._trainer, self._config = writer, trainer, config
-        self._opening = at(opening(task, examples), config.temperature)
+        self._opening = at(initial_prompt(task, examples), config.temperature)
         self.ended = ""
         """Why there are no more rounds; empty before that."""
 

@@ -1,4 +1,4 @@
-"""The words in which a language model is asked for reward programs. Six sections: role, task, columns, means, form, hints."""
+"""Prompts for reward programs. Six sections: role, task, columns, means, form, hints."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class RewardTask:
     sentence: str
     """The task in one sentence."""
     columns: str
-    """Description of what a program may read (EnvAbstraction.text)."""
+    """Description of the columns that a program may read (EnvAbstraction.text)."""
     means: str
-    """Description of what a program may call."""
+    """Description of the functions that a program may call."""
     max_steps: int | None = None
-    """After which an episode ends; None if there is no limit."""
+    """Steps after which an episode ends; None if there is no limit."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Feedback:
     words: str
 
 
-def opening(task: RewardTask, examples: Sequence[Example] = ()) -> Prompt:
+def initial_prompt(task: RewardTask, examples: Sequence[Example] = ()) -> Prompt:
     """Returns the first prompt: zero-shot, or few-shot with examples of other tasks."""
     sections = [
         ("Task", task.sentence),
@@ -95,7 +95,7 @@ def opening(task: RewardTask, examples: Sequence[Example] = ()) -> Prompt:
 
 
 def repair(asked: Prompt, answer: str, problem: str) -> Prompt:
-    """Returns the prompt that sends back what is wrong with an answer to another."""
+    """Return the prompt that sends back the problem of an answer."""
     words = (
         f"This program cannot be used:\n\n{problem}\n\n"
         "Find the cause, mend it, and answer in the same form with the whole program."
@@ -104,7 +104,7 @@ def repair(asked: Prompt, answer: str, problem: str) -> Prompt:
 
 
 def after_feedback(asked: Prompt, rounds: Iterable[Feedback]) -> Prompt:
-    """Returns the prompt that goes through all rounds so far: program, what a person says of its policy, and so on."""
+    """Return the prompt with all rounds so far: program, feedback of a person on its policy, and so on."""
     for each in rounds:
         words = (
             "A policy was trained with this program. A person watched it and says:\n\n"
@@ -166,7 +166,7 @@ def prefer(asked: Prompt, good: Candidate, bad: Candidate | None, history: Seque
 
 
 def difference(before: RewardProgram, after: RewardProgram) -> Prompt:
-    """Returns the prompt that asks what has changed from one program to the next."""
+    """Return the prompt for the difference between two programs."""
     system = "You compare two reward functions for the same task and tell how they differ, precisely and in a few sentences."
     words = f"The first:\n\n{fenced(before.source)}\n\nThe second:\n\n{fenced(after.source)}\n\nWhat has changed?"
     return Prompt([Message("system", system), Message("user", words)], "difference", temperature=0.0)
@@ -198,7 +198,7 @@ WORD = re.compile(r"[a-z]+")
 
 
 def nearest(sentence: str, known: Sequence[Example], count: int = 3) -> list[Example]:
-    """Returns the examples whose tasks are most like a sentence, the most alike last, where a model heeds it most.
+    """Return the examples whose tasks are most like a sentence, the most alike last: models heed the end most.
 
     By the cosine of word counts, a word weighing less the more tasks have it. Text2Reward compares embeddings of a language
     model; a few dozen sentences do not need one. A task of the very same words is left out: it would give away its program.

@@ -12,7 +12,7 @@ from robo_rl.rewards.language.conversation import Prompt, Reply
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.search.candidates import Candidate
-from robo_rl.rewards.search.prompts import Example, Feedback, RewardTask, after_feedback, at, opening, repair
+from robo_rl.rewards.search.prompts import Example, Feedback, RewardTask, after_feedback, at, initial_prompt, repair
 
 NO_REPLY = {
     "cut": "The answer was cut off before its end: write a shorter one.",
@@ -105,6 +105,6 @@ def write(
 
     Without feedback this is the first round: zero-shot, or few-shot with examples.
     """
-    prompt = at(after_feedback(opening(task, examples), rounds), config.temperature)
+    prompt = at(after_feedback(initial_prompt(task, examples), rounds), config.temperature)
     (candidate,) = writer.candidates(prompt, 1, round=len(rounds) + 1, repairs=config.repairs)
     return candidate

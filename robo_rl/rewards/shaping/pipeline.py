@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
@@ -215,13 +216,13 @@ class RewardPipeline(StepReward, UsesPrograms):
         for _, model in self._models():
             model.require_demonstrations()
 
+    @override
     def start(self, place: Place) -> None:
-        """Make what the sources need."""
         for name, model in self._models():
             model.start(place.within(name))
 
+    @override
     def entries(self, place: Place) -> Sequence[str]:
-        """Return those that a source or a stage looks at."""
         of_models = [entry for name, model in self._models() for entry in model.entries(place.within(name))]
         of_stages = [entry for stage, where in self._stages(place) for entry in stage.entries(where)]
         return [*dict.fromkeys((*of_models, *of_stages))]
@@ -230,8 +231,8 @@ class RewardPipeline(StepReward, UsesPrograms):
         """Return True once enough wait for one call of the pipeline, or of a source."""
         return len(waiting) >= self.every or any(model.is_due(waiting) for _, model in self._models())
 
+    @override
     def hidden(self) -> Sequence[str]:
-        """Return those that are there for one of the sources alone."""
         return [entry for _, model in self._models() for entry in model.hidden()]
 
     def facts(self, place: Place) -> Mapping[str, str | float]:

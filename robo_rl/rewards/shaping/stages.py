@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.programs.output_checks import Limits
@@ -56,8 +57,8 @@ class Clip(Stage):
     def __post_init__(self) -> None:
         require_allowed(self, {"at": (bool(np.isfinite(self.at)), "a finite number")})
 
+    @override
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
-        """Return min(r - at, 0)."""
         return Labels(np.minimum(labels.values - self.at, 0.0), labels.valid)
 
 
@@ -78,8 +79,8 @@ class Bound(Stage):
         """The settings."""
         return {name: str(value) for name, value in asdict(self).items()}
 
+    @override
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
-        """Return what is within."""
         return Labels(np.clip(labels.values, self.low, self.high), labels.valid)
 
 
@@ -139,8 +140,8 @@ class PreferenceAsReward(Stage):
         return scores
 
     @property
+    @override
     def identity(self) -> dict[str, Any]:
-        """Scores, slope, offset."""
         return {"scores": list(self.scores), "slope": self.slope, "offset": self.offset}
 
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
@@ -194,8 +195,8 @@ class Potential(Stage):
         )
 
     @property
+    @override
     def identity(self) -> dict[str, Any]:
-        """Hash of the program, weight, discount."""
         program, limits = self.runner.program, asdict(self.limits)
         return {"program": program.hash, "weight": self.weight, "discount": self.discount, "limits": limits}
 
@@ -219,8 +220,8 @@ class Potential(Stage):
             )
         self._view(place)
 
+    @override
     def entries(self, place: Place) -> Sequence[str]:
-        """Return those that the program reads."""
         return self._view(place).entries
 
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:

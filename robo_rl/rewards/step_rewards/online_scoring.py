@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, RewardUnavailable, require_allowed
 from robo_rl.protocols.rewards import DelayedRewards, Relabelling
@@ -95,45 +96,45 @@ class RunningReward(DelayedRewards):
         reward.start(place)
 
     @property
+    @override
     def is_due(self) -> bool:
-        """True once enough wait for one call."""
         return self._reward.is_due(self._queue)
 
     @property
+    @override
     def relabelling(self) -> Relabelling | None:
-        """That of the reward."""
         return self._reward.relabelling(self._place)
 
     @property
+    @override
     def metrics(self) -> Metrics:
-        """Means over recent episodes of what rewards and terms added up to, and the share of missing rewards."""
         sums = {f"reward/{name}": mean for name, mean in self._sums.means.items()}
         return {**sums, "reward/missing": self._missing / max(self._steps, 1), **self._reward.metrics(self._place)}
 
+    @override
     def restart(self) -> None:
-        """Forget what waits."""
         self._queue.clear()
         self._sums.restart()
         self._over.clear()
 
+    @override
     def begin(self, index: int, observation: Observation, instruction: str | None) -> None:
-        """Environment `index` begins an episode."""
         self._queue.begin(index, observation, instruction)
 
+    @override
     def add(
         self, index: int, observation: Observation, *, action: Array, reward: float, terminated: bool, truncated: bool
     ) -> None:
-        """Environment `index` took a step."""
         self._queue.add(index, observation, action=action, reward=reward, terminated=terminated, truncated=truncated)
 
+    @override
     def add_all(
         self, observations: Mapping[str, Array], *, actions: Array, rewards: Array, terminated: Array, truncated: Array
     ) -> None:
-        """Every environment took a step."""
         self._queue.add_all(observations, actions=actions, rewards=rewards, terminated=terminated, truncated=truncated)
 
+    @override
     def score(self) -> StepRewards:
-        """Return the rewards of the steps since the last call."""
         steps = self._queue.take()
         if not len(steps):
             return StepRewards(Labels.missing(0), np.zeros(0, np.bool_))
@@ -174,8 +175,8 @@ class RunningReward(DelayedRewards):
                 fix=self._reward.remedy,
             )
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return what waits, what the reward remembers, the sums for the log and the counts."""
         return {
             "queue": self._queue.state_dict(),
             "memory": self._place.memory.state_dict(),
@@ -184,8 +185,8 @@ class RunningReward(DelayedRewards):
             "counts": [self._steps, self._missing, self._missing_in_a_row],
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned."""
         self._queue.load_state_dict(state["queue"])
         self._place.memory.load_state_dict(state["memory"])
         self._sums.load_state_dict(state["sums"])

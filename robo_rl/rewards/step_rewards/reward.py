@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from robo_rl.protocols.rewards import RewardModel
 from robo_rl.rewards.step_rewards.online_scoring import OnlineReward
 from robo_rl.rewards.step_rewards.place import Place
@@ -18,11 +20,11 @@ class StepReward(StepScorer, RewardModel):
         """Return the reward of every step of a recorded episode, and every value on the way to it."""
         return self.score_steps(Steps.of(episode), Place.recorded(episode))
 
+    @override
     def label(self, episode: Episode) -> RewardLabels:
-        """Return the rewards of a recorded episode."""
         labels = self.score_episode(episode).labels if len(episode) else Labels.missing(0)
         return Labels.finite(labels.values, labels.valid).by(self.identity)
 
+    @override
     def online(self, spec: EnvironmentSpec, *, weight: float, discount: float | None) -> OnlineReward:
-        """Return what gives the rewards in an environment; raise InvalidSetting if it cannot."""
         return OnlineReward(self, spec, weight=weight, discount=discount)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.step_rewards.place import Place
@@ -33,18 +34,18 @@ class SubgoalReward(StepReward):
     def __post_init__(self) -> None:
         require_allowed(self, {"bonus": (bool(np.isfinite(self.bonus)), "a finite number")})
 
+    @override
     def label(self, episode: Episode) -> RewardLabels:
-        """Return the rewards of an episode that was recorded in an environment with a teacher."""
         _require(episode.observations, "the recorded episode")
         earned = episode.observations[BONUS][1:, 0]
         return Labels.finite(episode.rewards + self.bonus * earned).by(self.identity)
 
+    @override
     def require(self, place: Place) -> None:
-        """Raise InvalidSetting if the environment has no teacher."""
         _require(place.spec.observation, place.name)
 
+    @override
     def entries(self, place: Place) -> Sequence[str]:
-        """Return the bonus."""
         return (BONUS,)
 
     def is_due(self, waiting: StepQueue) -> bool:
@@ -55,8 +56,8 @@ class SubgoalReward(StepReward):
         """Return the bonus: no policy sees it."""
         return (BONUS,)
 
+    @override
     def facts(self, place: Place) -> Mapping[str, str | float]:
-        """Return the bonus of a subgoal."""
         return {"bonus": self.bonus}
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:

@@ -1,6 +1,6 @@
 """Synthetic rewards of known quality, to try a pipeline or an audit before a real model costs anything.
 
-Each label follows from the settings and the episode alone, in whatever order episodes are labelled.
+Each label follows from the settings and the episode alone, in any order of labelling.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NoisyOracle(NamedSettings, RewardModel):
         require_allowed(self, allowed | {"seed": (self.seed >= 0, "0 or more")})
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Returns rewards with errors; a step without an answer is not valid."""
+        """Return rewards with errors; a step without an answer is not valid."""
         content = hashlib.sha256(episode.actions.tobytes() + episode.timestamps.tobytes()).digest()
         generator = np.random.default_rng([self.seed, *content])
         values = episode.rewards + generator.normal(0.0, self.deviation, len(episode))

@@ -10,7 +10,7 @@ import numpy as np
 
 from robo_bench.measurement import Case, Contestants, Effort, each, rate
 from robo_rl.rewards.programs.geometry import quat_angle
-from robo_rl.rewards.programs.output_checks import Gates, Limits
+from robo_rl.rewards.programs.output_checks import Limits, OutputChecks
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
 from robo_rl.types import Array
@@ -55,11 +55,11 @@ def _contestants(rows: int, _: Effort, stack: ExitStack) -> Contestants:
     columns: dict[str, Array] = {name: generator.normal(size=(rows, size)) for name, size in SIZES.items()}
     columns["gripper"] = generator.random(rows)
     program = RewardProgram.parse(inspect.getsource(reward))
-    gates, sandbox = Gates(program.terms, Limits()), stack.enter_context(Sandbox(program))
+    checks, sandbox = OutputChecks(program.terms, Limits()), stack.enter_context(Sandbox(program))
 
     def checked() -> None:
         total, terms = reward(columns)
-        gates.accept(np.stack([total, *terms.values()]))
+        checks.accept(np.stack([total, *terms.values()]))
 
     return {
         "ours": rate(each(lambda: sandbox.run(columns), rows)),

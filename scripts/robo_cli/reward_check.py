@@ -17,7 +17,7 @@ from robo_datasets.dataset import Dataset
 from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidProgram, InvalidSetting
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.rewards.programs.validation import probation
+from robo_rl.rewards.programs.validation import validate
 from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.spec.environment import specification
 
@@ -85,7 +85,7 @@ def _tried(path: Path, program: RewardProgram, arguments: Check) -> int:
     RewardProgram.read(path, view.columns)  # names that are not there are told before anything is simulated
     rows, seed = arguments.rows, arguments.seed
     chosen = fresh_episodes(environment, rows, seed) if dataset is None else recorded_episodes(dataset, rows, seed)
-    verdict = probation(program, stacked(view.only(program.columns), chosen), clips=clips_of(chosen), seed=seed)
+    verdict = validate(program, stacked(view.only(program.columns), chosen), clips=clips_of(chosen), seed=seed)
     print(verdict)
     steps = sum(len(episode) for episode in chosen)
     print(f"{'passed' if verdict.passed else 'FAILED'} on {steps} steps of {len(chosen)} episodes of {spec.name}")

@@ -13,7 +13,7 @@ from robo_rl.rewards.fitted_folder import require_empty
 from robo_rl.rewards.success.classifier import ClassifierConfig, fit
 from robo_rl.rewards.success.classifier_page import write_classifier
 from robo_rl.rewards.success.classifier_reward import save
-from robo_rl.rewards.success.examples import Guard, examples_of, eye_of, measured, split
+from robo_rl.rewards.success.examples import Guard, examples_of, measured, observation_of, split
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def fit_classifier(arguments: FitClassifier) -> int:
     """Fits, sets the threshold, saves and prints what was found on the episodes held out."""
     dataset = Dataset(arguments.dataset)
     require_empty(arguments.out)
-    config = replace(arguments.settings, camera=eye_of(dataset.spec, arguments.settings.camera))
+    config = replace(arguments.settings, camera=observation_of(dataset.spec, arguments.settings.camera))
     guard = Guard.parse(config.guard) if config.guard else None
     entries = [entry for entry in dataset.entries() if entry.steps]
     taught, held = split([entry.success for entry in entries], config)

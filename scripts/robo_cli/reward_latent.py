@@ -19,7 +19,7 @@ from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy
 from robo_rl.rewards.decomposition.latent_code import Attempt, LatentCode, LatentCodeConfig
-from robo_rl.rewards.language.opening import language_model, require_task
+from robo_rl.rewards.language.factory import language_model, require_task
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rewards.step_rewards.abstraction import Columns, EnvAbstraction
 from robo_rl.rollout.episode import RandomPolicy, rollout

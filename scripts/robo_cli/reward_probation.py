@@ -21,7 +21,7 @@ from robo_rl.protocols.components import Policy
 from robo_rl.protocols.rewards import OnlineRewards
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.runner import UsedProgram, UsesPrograms
-from robo_rl.rewards.programs.validation import Clips, Finding, probation
+from robo_rl.rewards.programs.validation import Clips, Finding, validate
 from robo_rl.rewards.search.writing import Try
 from robo_rl.rewards.step_rewards.abstraction import Columns, EnvAbstraction
 from robo_rl.rewards.step_rewards.online_scoring import OnlineReward
@@ -103,7 +103,7 @@ def batch_sizes(learner: object) -> tuple[int, ...]:
 
 
 def _tried(columns: Mapping[str, Array], sizes: Sequence[int], program: RewardProgram) -> tuple[str, str]:
-    verdict = probation(program, columns, sizes=sizes)
+    verdict = validate(program, columns, sizes=sizes)
     if verdict.passed:
         return "ok", ""
     failed = next(finding for finding in verdict.findings if finding.kind == "failure")
@@ -160,7 +160,7 @@ def require_sound_programs(recipe: Recipe[Any], reward: OnlineRewards | None) ->
 def _failures(used: UsedProgram, episodes: list[Episode], sizes: Sequence[int]) -> Iterator[Finding]:
     clips = clips_of(episodes) if used.is_reward else None
     runner = used.runner
-    verdict = probation(runner.program, stacked(used.view, episodes), clips=clips, limits=runner.limits, sizes=sizes)
+    verdict = validate(runner.program, stacked(used.view, episodes), clips=clips, limits=runner.limits, sizes=sizes)
     for finding in verdict.findings:
         if finding.kind == "failure" and (used.is_reward or finding.check not in OF_REWARDS):
             yield finding

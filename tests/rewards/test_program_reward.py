@@ -139,10 +139,10 @@ def test_pieces_of_demonstrations_end_at_gaps(written):
 def test_a_program_that_fails_says_so(written):
     with pytest.raises(ProgramFailed, match="The program raised an error in line 2"):
         written('def reward(batch):\n    return np.linalg.norm(batch["frame"], axis=3), {}\n').label(episode_of())
-    with pytest.raises(InvalidProgram, match="reads what test/Frames does not have") as caught:
+    with pytest.raises(InvalidProgram, match="reads columns that test/Frames does not have") as caught:
         written('def reward(batch):\n    return batch["cube"][:, 0], {}\n').online(SPEC, weight=1.0, discount=None)
     assert "got:     cube" in str(caught.value) and "previous_frame" in str(caught.value)
-    with pytest.raises(InvalidProgram, match="reads what the recorded episode does not have"):
+    with pytest.raises(InvalidProgram, match="reads columns that the recorded episode does not have"):
         written('def reward(batch):\n    return batch["cube"][:, 0], {}\n').label(episode_of())
     with pytest.raises(InvalidSetting, match="every"):
         written(NUMBER, every=0)

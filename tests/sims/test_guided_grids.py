@@ -188,7 +188,7 @@ def test_subgoals_that_cannot_be_are_refused() -> None:
         make_environment(TASK, subgoals="position", teaching={"teacher": "perfect", "unguided": 2.0})
     with pytest.raises(InvalidSetting, match=r"Subgoals need a time limit that is known"):
         make_environment("minigrid/BabyAI-GoToLocal-v0", subgoals="position", teaching=PERFECT)
-    with pytest.raises(InvalidSetting, match=r"Nobody sets subgoals in minigrid"):
+    with pytest.raises(InvalidSetting, match=r"There are no subgoals in minigrid"):
         SubgoalReward().online(specification(make_environment(TASK)), weight=1.0, discount=None)
 
 

@@ -20,7 +20,7 @@ TRIES = 8  # draws of a pair until one was not compared yet
 
 
 class CaptionRewards(ABC):
-    """r_llm of captions, from the labels that are known."""
+    """r_llm of captions, from the known labels."""
 
     def __init__(self) -> None:
         self._table: dict[Query, float] = {}
@@ -32,18 +32,18 @@ class CaptionRewards(ABC):
 
     @abstractmethod
     def wanted(self, visits: Mapping[str, int]) -> Sequence[Query]:
-        """Take in how often captions were met, the newest last, and return what to ask, the most wanted last."""
+        """Take in visits of captions, the newest last, and return the queries to send, the most important last."""
 
     @abstractmethod
     def values(self, captions: Sequence[str]) -> Labels:
         """Return r_llm of V distinct captions."""
 
     def learn(self, labels: Sequence[Label]) -> None:
-        """Take in labels that have arrived."""
+        """Take in new labels."""
         self.restore(labels)
 
     def restore(self, labels: Sequence[Label]) -> None:
-        """Take in labels that were learnt from before the state was saved; called before `load_state_dict`."""
+        """Take in labels from before the state was saved; called before `load_state_dict`."""
         self._table.update({label.query: label.value for label in labels})
 
     def state_dict(self) -> StateDict:
@@ -70,7 +70,7 @@ class Retrieval(CaptionRewards):
         return self._unlabelled(visits)
 
     def values(self, captions: Sequence[str]) -> Labels:
-        """Return the labels, and which captions have one."""
+        """Return the labels; missing for captions without one."""
         valid = np.array([(caption,) in self._table for caption in captions], np.bool_)
         return Labels(np.array([self._table.get((caption,), 0.0) for caption in captions], np.float64), valid)
 
@@ -79,7 +79,7 @@ class FittedRewards(CaptionRewards):
     """A network that is fitted to the labels, and generalises to captions like theirs."""
 
     def __init__(self, fit: Fit, most_labels: int) -> None:
-        """most_labels: beyond that nothing is asked and nothing fitted any more."""
+        """most_labels: number from which on no query is sent and no fit is made."""
         super().__init__()
         self._fitter, self._most = CaptionFitter(fit), most_labels
         self._known: dict[str, float] = {}
@@ -158,21 +158,21 @@ class Ranking(FittedRewards):
     """The network learns which of two captions is better, by Bradley and Terry (as Motif's).
 
         P(second is better) = exp r(second) / (exp r(first) + exp r(second))
-        r_llm(o) = z(o) where z(o) > epsilon, else 0, with z the network's r(o), standardised over the steps that were taken
+        r_llm(o) = z(o) if z(o) > epsilon, else 0, with z the network's r(o), standardised over the steps that were taken
 
     Differs from the paper: mean and deviation are those of the present network over the captions of all steps so far, because a
-    running mean would hold what earlier networks said.
+    running mean would hold rewards of earlier networks.
     """
 
     def __init__(self, fit: Fit, *, threshold: float, pairs: int, most_labels: int) -> None:
-        """threshold: the paper's epsilon, in deviations. pairs: asked at a time."""
+        """threshold: the paper's epsilon, in deviations. pairs: comparisons per request."""
         super().__init__(fit, most_labels)
         self._threshold, self._pairs = threshold, pairs
         self._random = np.random.default_rng(fit.seed)
         self._visits: Counter[str] = Counter()
 
     def wanted(self, visits: Mapping[str, int]) -> Sequence[Query]:
-        """Return pairs that were not compared yet: each new caption with a known one last, random ones before."""
+        """Return pairs that were not compared yet: random ones, then each new caption with a known one."""
         new = [caption for caption in visits if caption not in self._visits]
         self._visits.update(visits)
         if self._is_full or len(self._visits) < 2:
@@ -228,7 +228,7 @@ class Ranking(FittedRewards):
     @override
     def state_dict(self) -> StateDict:
         generator = self._random.bit_generator.state
-        # known rewards too: a network's last bits depend on how many captions are evaluated at once
+        # known rewards too: a network's last bits depend on the number of captions per evaluation
         known = {"visits": dict(self._visits), "known": dict(self._known)}
         return {**super().state_dict(), "random": _plain(generator), **known}
 

@@ -144,12 +144,12 @@ def wrong_text(text: str) -> Control:
 
 
 def held_from(steps: int) -> int:
-    """Returns the step from which LOITERING holds an episode of that many steps still: its first half is real."""
+    """Return the step from which LOITERING holds an episode of that many steps still: its first half is real."""
     return (steps + 1) // 2
 
 
 def pictures_in(episode: Episode) -> Mapping[str, Array]:
-    """Returns the observations that are pictures."""
+    """Return the observations that are pictures."""
     return {name: array for name, array in episode.observations.items() if array.dtype == np.uint8 and array.ndim == 4}
 
 
@@ -181,11 +181,11 @@ def gain(rewards: Floats) -> Floats:
 
 
 Subject = Callable[[Episode], ClipScores]
-"""What is audited: says something of an episode."""
+"""Scores an episode: the reward under audit."""
 
 
 def asked(model: RewardModel, shape: Shape = level) -> Subject:
-    """Returns a model as an audit asks it: one that pays differences of a level of its own is asked for the level, too."""
+    """Return the scoring by a model; of one that pays differences, scores are its level."""
     level_of = _with(model, mode="level") if getattr(model, "mode", "level") != "level" else None
 
     def score(episode: Episode) -> ClipScores:  # of a copy, so that nothing can be written into the episode
@@ -196,7 +196,7 @@ def asked(model: RewardModel, shape: Shape = level) -> Subject:
 
 
 def written(labels: RewardLabels | None, shape: Shape = level) -> Subject:
-    """Returns the labels that lie beside an episode, all missing if there are none; of no use for spoilt clips."""
+    """Return the stored labels of an episode, all missing if there are none; of no use for spoilt clips."""
 
     def score(episode: Episode) -> ClipScores:
         rewards = np.full(len(episode), np.nan) if labels is None else labels.or_nan
@@ -298,7 +298,7 @@ def wrong_instruction(model: RewardModel, text: str, shape: Shape) -> tuple[Cont
 
 
 def _with(model: RewardModel, **settings: Any) -> RewardModel:
-    """Returns a model with other settings; the model itself if it has none of that name."""
+    """Return a model with other settings; the model itself if it has none of that name."""
     if not dataclasses.is_dataclass(model) or isinstance(model, type):
         return model
     names = {field.name for field in dataclasses.fields(model)}
@@ -307,5 +307,5 @@ def _with(model: RewardModel, **settings: Any) -> RewardModel:
 
 
 def agreeing(first: ClipScores, second: ClipScores) -> float:
-    """Returns the share of steps with the very same reward, missing or not."""
+    """Return the share of steps with the very same reward, missing or not."""
     return float(np.mean((first.rewards == second.rewards) | (np.isnan(first.rewards) & np.isnan(second.rewards))))

@@ -83,7 +83,7 @@ def mean_of(values: npt.ArrayLike, of: str) -> Figure:
 
 
 def ratio_of(first: npt.ArrayLike, second: npt.ArrayLike, of: str) -> Figure:
-    """Returns the mean of some values (n,) divided by that of others of the same episodes; unknown unless that is above 0."""
+    """Return the mean of some values (n,) divided by that of others of the same episodes; unknown unless that is above 0."""
     pairs = np.stack([np.asarray(side, np.float64) for side in (first, second)])
     pairs = pairs[:, np.isfinite(pairs).all(axis=0)]
 
@@ -117,7 +117,7 @@ class PooledSteps(NamedTuple):
 
 
 def pooled(scores: Sequence[Floats], truth: Sequence[Floats]) -> PooledSteps:
-    """Returns the steps of episodes, each with scores (T,) and truth (T,), that are finite in both; evenly thinned if many."""
+    """Return the steps of episodes, each with scores (T,) and truth (T,), that are finite in both; evenly thinned if many."""
     pairs = [(a, b, np.flatnonzero(np.isfinite(a) & np.isfinite(b))) for a, b in zip(scores, truth, strict=True)]
     pairs = [pair for pair in pairs if len(pair[2])]
     if not pairs:
@@ -133,7 +133,7 @@ def pooled(scores: Sequence[Floats], truth: Sequence[Floats]) -> PooledSteps:
 
 
 def step_correlation(steps: PooledSteps) -> Figure:
-    """Returns Spearman's correlation over steps."""
+    """Return Spearman's correlation over steps."""
 
     def statistic(counts: Floats) -> Floats:
         pieces = np.array_split(counts, -(-len(counts) * len(steps.episode) // MOST_AT_ONCE))
@@ -143,7 +143,7 @@ def step_correlation(steps: PooledSteps) -> Figure:
 
 
 def episode_correlation(scores: Floats, truth: Floats) -> Figure:
-    """Returns Spearman's correlation of two numbers of each episode (n,), over those that have both."""
+    """Return Spearman's correlation of two numbers of each episode (n,), over those that have both."""
     known = np.isfinite(scores) & np.isfinite(truth)
     count = int(known.sum())
     return by_episode(lambda counts: rank_correlations(scores[known], truth[known], counts), count, n=count, of="episodes")
@@ -159,7 +159,7 @@ def rank_correlations(first: Floats, second: Floats, counts: Floats) -> Floats:
 
 
 def _ranks(values: Floats, counts: Floats) -> Floats:
-    """Returns the mean rank (R, n) of each of some values (n,) among all that occur."""
+    """Return the mean rank (R, n) of each of some values (n,) among all that occur."""
     _, group = np.unique(values, return_inverse=True)
     order = np.argsort(group, kind="stable")
     sizes = np.add.reduceat(counts[:, order], np.flatnonzero(np.diff(group[order], prepend=-1)), axis=1)
@@ -194,7 +194,7 @@ def close_pair_accuracy(steps: PooledSteps, seed: int = 0) -> Figure:
 
 
 def _accuracy(steps: PooledSteps, first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], of: str = "pairs") -> Figure:
-    """Returns the accuracy over pairs; in a resample a pair occurs as often as its steps meet there."""
+    """Return the accuracy over pairs; in a resample a pair occurs as often as its steps meet there."""
     if not len(first):
         return unknown(of)
     found = np.sign(steps.scores[second] - steps.scores[first]) * np.sign(steps.truth[second] - steps.truth[first])

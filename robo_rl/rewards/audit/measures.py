@@ -43,7 +43,7 @@ class ControlFigures:
 
 
 def agreement(evidence: Evidence) -> dict[str, Figure]:
-    """Returns how the reward agrees with what was recorded, by name."""
+    """Return the agreement of the reward with the recorded truth, by name."""
     seen = evidence.episodes
     rewards, scores = [each.clip.rewards for each in seen], [each.clip.scores for each in seen]
     recorded, progress = [each.recorded for each in seen], [each.progress for each in seen]
@@ -123,30 +123,30 @@ def originals(evidence: Evidence) -> list[ClipScores]:
 
 
 def order(clip: ClipScores) -> float:
-    """Returns the value-order correlation of a clip."""
+    """Return the value-order correlation of a clip."""
     return value_order_correlation(clip.scores, np.isfinite(clip.scores))
 
 
 def ends(scores: Floats) -> float:
-    """Returns the last known score minus the first; NaN if fewer than two are known."""
+    """Return the last known score minus the first; NaN if fewer than two are known."""
     known = scores[np.isfinite(scores)]
     return float(known[-1] - known[0]) if len(known) > 1 else np.nan
 
 
 def last(scores: Floats) -> float:
-    """Returns the last known score."""
+    """Return the last known score."""
     known = scores[np.isfinite(scores)]
     return float(known[-1]) if len(known) else np.nan
 
 
 def mean(values: Floats) -> float:
-    """Returns the mean of the known values."""
+    """Return the mean of the known values."""
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else np.nan
 
 
 def decided_episodes(evidence: Evidence, scores: Sequence[float]) -> tuple[Array, Array]:
-    """Returns scores (n,) and successes (n,) of the episodes that have both."""
+    """Return scores (n,) and successes (n,) of the episodes that have both."""
     known = [(score, each.success) for score, each in zip(scores, evidence.episodes, strict=True) if each.success is not None]
     kept = [(score, success) for score, success in known if np.isfinite(score)]
     return np.array([score for score, _ in kept], np.float64), np.array([success for _, success in kept], np.bool_)
@@ -167,7 +167,7 @@ def _missing(evidence: Evidence, success: bool) -> Figure:
 
 
 def _moments(sums: Floats) -> tuple[Floats, Floats]:
-    """Returns means and standard deviations (R,) from sums of values and squares, and their number (R, 3)."""
+    """Return means and standard deviations (R,) from sums of values and squares, and their number (R, 3)."""
     total, squares, count = sums.T
     known, least = count > 0, np.maximum(count, 1)
     variance = np.maximum(squares / least - (total / least) ** 2, 0)

@@ -46,7 +46,7 @@ MEANINGS = {
 
 
 def write_audit(audit: Audit, facts: Mapping[str, Any], out: Path) -> Path:
-    """Writes the page to `out` and returns it; `facts` say what was audited, and on what."""
+    """Write the page to `out` and return it; facts: the reward and its data."""
     page = template("page", __package__).render(
         audit=audit,
         facts=facts,
@@ -74,7 +74,7 @@ def write_audit(audit: Audit, facts: Mapping[str, Any], out: Path) -> Path:
 
 
 def shown(figure: Figure, *, rate: bool = False) -> tuple[str, str]:
-    """Returns a figure's estimate, and its interval in words."""
+    """Return a figure's estimate, and its interval in words."""
     if not figure.is_measured:
         return "–", "not measured"
     number = "{:.1%}".format if rate else "{:.3g}".format
@@ -85,14 +85,14 @@ def shown(figure: Figure, *, rate: bool = False) -> tuple[str, str]:
 
 
 def _rows(figures: Mapping[str, Figure]) -> list[tuple[str, Figure, tuple[str, str]]]:
-    """Returns for each figure what it is, itself, and how it is shown; those that nothing could be measured on stay in."""
+    """Return meaning, figure and text of each figure, also of those without data."""
     return [
         (MEANINGS[name], figure, shown(figure, rate=any(word in name for word in RATES))) for name, figure in figures.items()
     ]
 
 
 def _charts(audit: Audit) -> list[tuple[str, str, Markup]]:
-    """Returns title, explanation and drawing of those charts that there is anything to draw on."""
+    """Return title, explanation and drawing of the charts with data."""
     curves = [_over_time(curve, color) for color, curve in enumerate(audit.curves)]
     over_time = line_chart(curves, title="Score over time", across=Across("share of the clip", "share"))
     failures = Across("share of failures", "share")

@@ -65,7 +65,7 @@ class Audit:
     """of questions and answers, if the model counts them"""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain JSON values."""
+        """Return plain JSON values."""
         return {
             "schema": SCHEMA,
             "verdict": {
@@ -139,7 +139,7 @@ def _curve(name: str, clips: Sequence[ClipScores]) -> Curve:
 
 
 def _over_time(scores: Floats) -> Floats:
-    """Returns the scores (T,) at POINTS moments of the clip, between known ones on a line; NaN unless two are known."""
+    """Return the scores (T,) at POINTS moments of the clip, between known ones on a line; NaN unless two are known."""
     known = np.flatnonzero(np.isfinite(scores))
     if len(known) < 2:
         return np.full(POINTS, np.nan)
@@ -175,7 +175,7 @@ def _plain(figures: Mapping[str, Figure]) -> dict[str, Any]:
 
 
 def _finite(node: Any) -> Any:
-    """Returns JSON values with None in place of numbers that are not finite."""
+    """Return JSON values with None in place of numbers that are not finite."""
     if isinstance(node, dict):
         return {name: _finite(value) for name, value in node.items()}
     if isinstance(node, list | tuple):

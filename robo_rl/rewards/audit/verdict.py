@@ -70,7 +70,7 @@ def verdict(
     reads_pictures: bool,
     reads_words: bool,
 ) -> Verdict:
-    """Returns the verdict on figures of `measures`.
+    """Return the verdict on figures of `measures`.
 
     reads_pictures, reads_words: True if the reward declares it, so that a control that was not tried is reported.
     """

@@ -20,13 +20,13 @@ CLOSE = 1e-4
 
 
 def check_image_text_model(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
-    """Runs every check on eight or more different pictures and two or more different texts; raises ConformanceFailure."""
+    """Run every check on eight or more different pictures and two or more different texts; raise ConformanceFailure."""
     for check in IMAGE_TEXT_CHECKS:
         check(model, pictures.copy(), list(texts))
 
 
 def vectors_are_unit_vectors(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
-    """Float32 of length 1, as many as were asked for, in one space; also of nothing."""
+    """Float32 of length 1, one per input, in one space; also for empty inputs."""
     found = [model.embed_pictures(pictures), model.embed_pictures(pictures[:0])]
     found += [model.embed_texts(texts), model.embed_texts([])]
     size = found[0].shape[-1]
@@ -41,8 +41,8 @@ def inputs_are_told_apart(model: ImageTextModel, pictures: Pictures, texts: Sequ
     """Different pictures lie in different places, and so do different texts: weights that were not loaded show here."""
     for kind, vectors in (("pictures", model.embed_pictures(pictures)), ("texts", model.embed_texts(texts))):
         distance = np.linalg.norm(vectors[:, None] - vectors[None], axis=-1) + 2 * np.eye(len(vectors))
-        told = "two lie in one place"
-        require_rule(bool(distance.min() > CLOSE), model, f"{kind} are told apart", told, distance.min(), f"above {CLOSE}")
+        failure = "two lie in one place"
+        require_rule(bool(distance.min() > CLOSE), model, f"{kind} are told apart", failure, distance.min(), f"above {CLOSE}")
 
 
 def the_batch_does_not_matter(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
@@ -64,7 +64,7 @@ def the_batch_does_not_matter(model: ImageTextModel, pictures: Pictures, texts: 
 
 
 def pictures_need_not_be_square(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
-    """Wide and high pictures have finite vectors, too, or are refused in words by a model that is made for one camera."""
+    """Wide and high pictures have finite vectors, too, or raise SpecMismatch if a model is made for one camera."""
     half = pictures.shape[1] // 2
     for name, cut in (("wide", pictures[:, :half]), ("high", pictures[:, :, :half])):
         try:

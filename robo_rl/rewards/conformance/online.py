@@ -17,7 +17,7 @@ from robo_rl.types import Array, Episode, Labels, StepRewards
 
 OnlineCheck = Callable[[OnlineRewards, Sequence[Episode]], None]
 ROOM = 1000
-"""Steps that a reward which is learned meanwhile may keep."""
+"""Capacity in steps for a reward that is learned from returns."""
 
 
 def check_online_reward(model: RewardModel, spec: EnvironmentSpec, episodes: Sequence[Episode]) -> None:
@@ -27,7 +27,7 @@ def check_online_reward(model: RewardModel, spec: EnvironmentSpec, episodes: Seq
 
 
 def each_step_has_one_label(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """As many float32 labels as steps, in whatever calls they are asked for, and none without a step."""
+    """As many float32 labels as steps, for any split into calls, and none without a step."""
     running, steps = _running(reward, 1), 0
     _require(len(running.score().labels) == 0, reward, "each step has one label", "there is a label without a step")
     for episode in episodes:
@@ -36,12 +36,13 @@ def each_step_has_one_label(reward: OnlineRewards, episodes: Sequence[Episode]) 
         kinds = (len(found.labels), len(found.ends), found.labels.values.dtype)
         wanted = (len(episode), len(episode), np.dtype(np.float32))
         _require(kinds == wanted, reward, "each step has one label", "the arrays differ", kinds, wanted)
-    told = running.metrics
-    _require(all(map(np.isfinite, told.values())), reward, "each step has one label", "a metric is not finite", told)
+    found_metrics = running.metrics
+    is_finite = all(map(np.isfinite, found_metrics.values()))
+    _require(is_finite, reward, "each step has one label", "a metric is not finite", found_metrics)
 
 
 def ends_have_labels_and_what_follows_has_none(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """A task ends with a step that is paid, once in an episode, and nothing is paid after it."""
+    """A task ends with a valid step, once in an episode, and no step after it is valid."""
     for episode in episodes:
         found = _played(_running(reward, 1), [episode])
         ends = np.flatnonzero(found.ends)
@@ -91,7 +92,7 @@ def restored_rewards_go_on(reward: OnlineRewards, episodes: Sequence[Episode]) -
 
 
 def a_restart_forgets_what_waits(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """After `restart` nothing waits, and the next episode gets the labels that it gets from fresh rewards."""
+    """After `restart` the queue is empty, and the next episode gets the labels of new rewards."""
     running, fresh = _running(reward, 1), _running(reward, 1)
     next(_steps(running, episodes, 0))
     running.restart()
@@ -101,7 +102,7 @@ def a_restart_forgets_what_waits(reward: OnlineRewards, episodes: Sequence[Episo
 
 
 def what_is_not_finite_is_missing(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """An environment whose own rewards are NaN makes no label NaN: who reads them has none, the others do not notice."""
+    """Own rewards of the environment that are NaN make no label NaN: it is missing, or does not depend on them."""
     for episode in episodes:
         own, episode.rewards[:] = episode.rewards.copy(), np.nan
         poisoned = _played(_running(reward, 1), [episode]).labels
@@ -130,7 +131,7 @@ def _running(reward: OnlineRewards, environments: int) -> DelayedRewards:
 
 
 def _may_be_several(reward: OnlineRewards) -> bool:
-    """Return False for rewards that are learned or annotated meanwhile: they differ with what was seen before."""
+    """Return False for rewards that are learned or annotated in the run: they depend on earlier steps."""
     running = reward.running(1)
     return running.relabelling is None and running.repeats_itself
 
@@ -138,7 +139,7 @@ def _may_be_several(reward: OnlineRewards) -> bool:
 def _played(
     running: DelayedRewards, episodes: Sequence[Episode], *, at_once: bool | None = None, spoils: bool = False
 ) -> StepRewards:
-    """Return the rewards of episodes: one after the other, or in as many environments if `at_once` is said."""
+    """Return the rewards of episodes: one after the other, or in as many environments if `at_once` is given."""
     if at_once is None:
         for _ in _steps(running, episodes, 0, spoils=spoils):
             pass
@@ -201,10 +202,10 @@ def _are_equal(one: StepRewards, other: StepRewards) -> bool:
 
 
 def _reads_no_rewards(poisoned: Labels, clean: Labels) -> bool:
-    """Return True if what is valid with rewards that are NaN is what it is with others, or follows from none of them."""
+    """Return True if labels that are valid with NaN rewards are the same with other rewards."""
     valid = poisoned.valid & clean.valid
     return bool((poisoned.values[valid] == clean.values[valid]).all())
 
 
-def _require(holds: bool, reward: OnlineRewards, rule: str, what: str, got: object = None, allowed: object = None) -> None:
-    require_rule(holds, str(reward.identity["model"]), rule, what, got, allowed)
+def _require(holds: bool, reward: OnlineRewards, rule: str, failure: str, got: object = None, allowed: object = None) -> None:
+    require_rule(holds, str(reward.identity["model"]), rule, failure, got, allowed)

@@ -16,7 +16,7 @@ RewardCheck = Callable[[RewardModel, Sequence[Episode]], None]
 
 
 def check_reward(model: RewardModel, episodes: Sequence[Episode]) -> None:
-    """Runs every check on episodes that the model is made for, two or more; raises ConformanceFailure."""
+    """Run every check on episodes that the model is made for, two or more; raise ConformanceFailure."""
     for check in REWARD_CHECKS:
         check(model, copy.deepcopy(episodes))
 
@@ -40,7 +40,7 @@ def labels_say_whose_they_are(model: RewardModel, episodes: Sequence[Episode]) -
 
 
 def labels_repeat(model: RewardModel, episodes: Sequence[Episode]) -> None:
-    """The same episode has the same labels, whatever was labelled in between, and another copy of the model agrees."""
+    """The same episode has the same labels, after any other labelling, and for a copy of the model."""
     first = [model.label(episode) for episode in episodes]
     for again in (model, copy.deepcopy(model)):
         for labels, episode in reversed([*zip(first, episodes, strict=True)]):
@@ -49,7 +49,7 @@ def labels_repeat(model: RewardModel, episodes: Sequence[Episode]) -> None:
 
 
 def episodes_stay_as_they_are(model: RewardModel, episodes: Sequence[Episode]) -> None:
-    """Nothing is written into what is labelled."""
+    """The labelled episode is not written to."""
     for episode in episodes:
         before = copy.deepcopy(episode)
         model.label(episode)

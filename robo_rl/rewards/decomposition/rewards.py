@@ -48,7 +48,7 @@ class EpisodicReward(StepReward):
         return StepScores(Labels.finite(values, dtype=np.float64), {})
 
     def is_due(self, waiting: StepQueue) -> bool:
-        """Return True at once: what a step is paid is known when it is taken."""
+        """Return True at once: the reward of a step is known when it is taken."""
         return len(waiting) > 0
 
     def entries(self, place: Place) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ DRAWINGS: dict[Sampling, type[SomeSteps] | type[RepeatedSteps]] = {
     "without replacement": SomeSteps,
     "with replacement": RepeatedSteps,
 }
-"""How steps are drawn, by the name in a recipe."""
+"""Samplers of steps, by the name in a recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class DecomposedReward(StepReward):
     learns_in_a_run: ClassVar[bool] = True
     is_weighted: ClassVar[bool] = True
     remedy: ClassVar[str] = (
-        "look at the returns of the environment, and at what the program makes of its states, then resume the run"
+        "look at the returns of the environment, and at the program's factors of its states, then resume the run"
     )
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     """The network that is learned."""
@@ -88,7 +88,7 @@ class DecomposedReward(StepReward):
         """Sampler of the steps; raises InvalidSetting for a number of them that it cannot sample."""
 
     def inputs(self, place: Place) -> StepInputs:
-        """Return what the decoder sees of a step; raise InvalidSetting without float observations."""
+        """Return the decoder's inputs; raise InvalidSetting without float observations."""
         return StatesAndActions(place.spec)
 
     def require(self, place: Place) -> None:
@@ -132,7 +132,7 @@ class DecomposedReward(StepReward):
         return StepScores(Labels.finite(self.relabelling(place).places(steps)), {})
 
     def metrics(self, place: Place) -> Metrics:
-        """Return what the decoder paid for recent episodes."""
+        """Return the decoder's mean return of recent episodes."""
         return self.relabelling(place).metrics
 
 
@@ -150,14 +150,14 @@ class ReturnDecomposition(DecomposedReward):
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnSteps:
-    """Settings of rewards that are learned from some steps of each episode, drawn anew in every update (Ren et al. 2022)."""
+    """Settings of rewards that are learned from some steps of each episode, drawn in every update (Ren et al. 2022)."""
 
     steps: int = 64
     """K"""
     sampling: Sampling = "without replacement"
     """An episode of K steps or fewer is then used whole; "with replacement" draws K however short it is."""
     unbiased: bool = True
-    """Subtract what the mean of K steps varies by; without it rewards are pulled together."""
+    """Subtract the variance of the mean of K steps; without it rewards are pulled together."""
 
     @property
     def drawing(self) -> Drawing:
@@ -182,16 +182,16 @@ class ProgramFactors:
 
     @property
     def entries(self) -> Sequence[str]:
-        """Those that the program reads."""
+        """Entries that the program reads."""
         return self._view.entries
 
     @property
     def identity(self) -> Mapping[str, str | float]:
-        """Names of the factors, and a hash of what computes them."""
+        """Names of the factors, and a hash of the program."""
         return {"inputs": ", ".join(self._names), "program": self._runner.program.hash}
 
     def of(self, observations: Mapping[str, Array], actions: Array) -> Floats:
-        """Returns (T, D); a row for which the program has no finite factors is NaN. Raises ProgramFailed.
+        """Return (T, D); a row for which the program has no finite factors is NaN. Raises ProgramFailed.
 
         Computed once for each step, when its episode has ended.
         """

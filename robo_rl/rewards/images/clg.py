@@ -1,6 +1,6 @@
-"""Contrasting language goals (CLG): whether a picture is nearer to what shall not be or to what shall; alone, and for a car.
+"""Contrasting language goals (CLG): a picture between an undesired and a desired sentence; alone, and for a car.
 
-The language part of VLM-RL (Huang et al. 2024, arXiv:2412.15544), and how it is put together with driving.
+The language part of VLM-RL (Huang et al. 2024, arXiv:2412.15544), and its combination with driving.
 Differs from the authors' code: the interval that z is brought to [0, 1] by was 0 to 0.03, found for one CLIP and one pair of
 sentences; here it is found on pictures of the task itself (`robo-rl reward calibrate`), kept in the settings, and refused with
 another model, other sentences or another camera.
@@ -26,7 +26,7 @@ from robo_rl.types import Array, Episode
 Numbers = npt.NDArray[np.floating[Any]]
 PERCENTILES = (5.0, 95.0)
 FEWEST = 5
-"""Episodes that an interval is found on."""
+"""Least number of episodes for an interval."""
 RESAMPLES = 1000
 ERRORS = 3
 """Standard errors that the interval must exceed; with two, it could hang on a single episode."""
@@ -37,15 +37,15 @@ class ContrastingLanguageGoals(SimilarityReward):
     """Safety in [0, 1]: 0 if a picture is like the undesired sentence, 1 if it is like the desired one (CLG)."""
 
     undesired: str
-    """What shall not be, such as "two cars have collided with each other on the road"."""
+    """The undesired state, such as "two cars have collided with each other on the road"."""
     desired: str
-    """What shall be, such as "the road is clear with no car accidents"."""
+    """The desired state, such as "the road is clear with no car accidents"."""
     low: float | None = None
     """Difference of the cosines at which safety is 1; None until `robo-rl reward calibrate` has found it."""
     high: float | None = None
-    """That at which safety is 0."""
+    """Difference of the cosines at which safety is 0."""
     found_for: str = ""
-    """Which model, sentences and camera the interval was found for; empty for an interval by hand."""
+    """Hash of the model, sentences and camera of the interval; empty for an interval by hand."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,7 +61,7 @@ class ContrastingLanguageGoals(SimilarityReward):
 
     @property
     def hears_instruction(self) -> bool:
-        """Its words are settings."""
+        """False: its words are settings."""
         return False
 
     @property
@@ -71,11 +71,11 @@ class ContrastingLanguageGoals(SimilarityReward):
 
     @property
     def subject(self) -> str:
-        """A hash of all that the interval belongs to."""
+        """A hash of model, sentences and camera."""
         return hash_of(*(part.encode() for part in (*self.embedder.identity, self.undesired, self.desired, self.camera)))
 
     def contrast(self, pictures: Direction) -> npt.NDArray[np.float64]:
-        """Returns z = cos(s, undesired) - cos(s, desired) for (N, D) pictures; raises InvalidSetting for equal sentences."""
+        """Return z = cos(s, undesired) - cos(s, desired) for (N, D) pictures; raise InvalidSetting for equal sentences."""
         difference = self.direction([self.undesired]) - self.direction([self.desired])
         if np.linalg.norm(difference) < SHORTEST:
             raise InvalidSetting(
@@ -86,7 +86,7 @@ class ContrastingLanguageGoals(SimilarityReward):
         return np.asarray(np.einsum("nd,d->n", pictures, difference))
 
     def values(self, pictures: Direction, instruction: str | None) -> npt.NDArray[np.float64]:
-        """Returns safety; raises InvalidSetting without an interval, and with one that was found for something else."""
+        """Return safety; raise InvalidSetting without an interval, and with one for another model, sentence or camera."""
         if self.low is None or self.high is None:
             raise InvalidSetting(
                 "Contrasting language goals are not calibrated.",
@@ -104,14 +104,14 @@ class ContrastingLanguageGoals(SimilarityReward):
     def calibrated(
         self, episodes: Iterable[Episode], percentiles: tuple[float, float] = PERCENTILES
     ) -> tuple[ContrastingLanguageGoals, float]:
-        """Returns this reward with the interval of these episodes, and the width's standard error; raises InvalidSetting."""
+        """Return this reward with the interval of these episodes, and the width's standard error; raise InvalidSetting."""
         seen = (self.embedded(pictures_of(episode.observations, self.camera)) for episode in episodes)
         low, high, noise = interval([self.contrast(pictures[valid]) for pictures, valid in seen], percentiles)
         return replace(self, low=low, high=high, found_for=self.subject), noise
 
 
 def safety(z: Numbers, low: float, high: float) -> npt.NDArray[np.float64]:
-    """Returns c = 1 - clip((z - low) / (high - low), 0, 1)."""
+    """Return c = 1 - clip((z - low) / (high - low), 0, 1)."""
     return np.asarray(1 - np.clip((np.asarray(z, np.float64) - low) / (high - low), 0, 1))
 
 
@@ -122,7 +122,7 @@ def require_enough(episodes: int) -> None:
 
 
 def interval(episodes: Sequence[Numbers], percentiles: tuple[float, float] = PERCENTILES) -> tuple[float, float, float]:
-    """Returns two percentiles of z over all pictures, and the standard error of their distance by bootstrap over the episodes.
+    """Return two percentiles of z over all pictures, and the standard error of their distance by bootstrap over the episodes.
 
     Raises InvalidSetting if the distance is below three standard errors, or rounding: z says nothing about these episodes.
     """
@@ -145,37 +145,37 @@ def interval(episodes: Sequence[Numbers], percentiles: tuple[float, float] = PER
 
 
 def synthesis(safety: Numbers, speed: Numbers, top_speed: float, *factors: Numbers) -> npt.NDArray[np.float64]:
-    """Returns r = (1 - |v - c v_top| / v_top) times the factors, each in [0, 1], such as centring, angle and steadiness.
+    """Return r = (1 - |v - c v_top| / v_top) times the factors, each in [0, 1], such as centring, angle and steadiness.
 
-    speed, top_speed: [m/s]. Where all is dangerous, standing still earns most.
+    speed, top_speed: [m/s]. If all is dangerous, standing still earns most.
     """
     reward = 1 - abs(np.asarray(speed) - np.asarray(safety) * top_speed) / top_speed
     return np.asarray(np.prod([reward, *np.broadcast_arrays(reward, *factors)[1:]], axis=0))
 
 
 SIDEWAYS, TURNED = 3.0, math.pi / 2
-"""[m] and [rad] at which nothing is paid."""
+"""[m] and [rad] at which the reward is 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrivingGoals(ContrastingLanguageGoals):
     """Speed, as fast as looks safe, times keeping to the lane (VLM-RL's hierarchical synthesis).
 
-        r = s * max(1 - |offset| / 3 m, 0) * max(1 - |angle| / 90 degrees, 0), and s alone where s < 0
+        r = s * max(1 - |offset| / 3 m, 0) * max(1 - |angle| / 90 degrees, 0), and s alone if s < 0
         s = (c v_top - |v - c v_top|) / v_top
 
-    c is the safety. Speed, offset and angle are read from what a driving environment observes: `velocity` [m/s] forward and to
-    the right, `route`, points ahead on the middle of the lane [m], both in the car's frame.
+    c is the safety. Speed, offset and angle are read from observations of a driving environment: `velocity` [m/s] forward and
+    to the right, `route`, points ahead on the middle of the lane [m], both in the car's frame.
 
     Differs from VLM-RL: there s = 1 - |v - c v_top| / v_top, which pays 1 - c for standing in every step until the episode is
-    cut. Here that is taken off, so that standing pays nothing, a metre that is driven no faster than looks safe pays the same
-    at any speed, arriving loses nothing, and more than twice the speed that looks safe costs something wherever the car is in
-    its lane. No factor for steadiness, which needs a memory of offsets that a single step has not; no reward of -10 at the end
-    of an episode, so that collisions are told by the pictures alone; the interval of c is found, not given.
+    cut. Here that is subtracted, so that standing pays nothing, a metre within the safe speed pays the same at any speed,
+    arriving loses nothing, and more than twice the safe speed has a cost at any place in the lane. No factor for steadiness,
+    which needs earlier offsets; no reward of -10 at the end of an episode, so that only the pictures show collisions; the
+    interval of c is measured, not given.
     """
 
     top_speed: float = 8.0
-    """[m/s] where all is safe."""
+    """[m/s] if all is safe."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -190,7 +190,7 @@ class DrivingGoals(ContrastingLanguageGoals):
         return "driving-clg"
 
     def states(self, observations: Mapping[str, Array]) -> Numbers:
-        """Returns speed [m/s], offset [m] and angle [rad] (N, 3) of observations; raises InvalidSetting."""
+        """Return speed [m/s], offset [m] and angle [rad] (N, 3) of observations; raise InvalidSetting."""
         if missing := [name for name in ("velocity", "route") if name not in observations]:
             raise InvalidSetting(
                 "Driving goals need a car.", got=f"no {', '.join(missing)}", allowed="observations of a driving environment"
@@ -202,7 +202,7 @@ class DrivingGoals(ContrastingLanguageGoals):
         return np.stack([np.asarray(observations["velocity"], np.float64)[:, 0], offset, angle], axis=1)
 
     def combined(self, values: Numbers, states: Numbers) -> npt.NDArray[np.float32]:
-        """Returns rewards (N,) for safeties (N,) and states (N, 3)."""
+        """Return rewards (N,) for safeties (N,) and states (N, 3)."""
         speed, offset, angle = np.asarray(states, np.float64).T
         centring, heading = 1 - np.abs(offset) / SIDEWAYS, 1 - np.abs(angle) / TURNED
         paid = synthesis(values, speed, self.top_speed) - synthesis(values, np.zeros_like(speed), self.top_speed)

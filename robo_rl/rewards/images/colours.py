@@ -33,11 +33,11 @@ class Colours(NamedSettings):
     name: ClassVar[str] = "colours"
 
     def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
-        """Returns (N, 4) for the mean colour of each picture."""
+        """Return (N, 4) for the mean colour of each picture."""
         return _embedded([picture.reshape(-1, 3).mean(axis=0, dtype=np.float64) for picture in pictures])
 
     def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Returns (N, 4) for the mean of the colours that a sentence names; raises UnknownName for any other word."""
+        """Return (N, 4) for the mean of the colours that a sentence names; raise UnknownName for any other word."""
         for word in (word for text in texts for word in text.lower().split() or [""]):
             if word not in RGB:
                 raise UnknownName("colour", word, RGB)
@@ -45,7 +45,7 @@ class Colours(NamedSettings):
 
 
 def _embedded(colours: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float32]:
-    """Returns unit vectors: a colour seen from grey, and a constant that gives grey itself a direction."""
+    """Return unit vectors: a colour seen from grey, and a constant that gives grey itself a direction."""
     found = np.zeros((len(colours), 4))
     found[:, 3] = 0.1
     if len(colours):

@@ -1,7 +1,7 @@
 """CLIP, SigLIP and their like from the transformers library (https://huggingface.co/docs/transformers), which is imported late.
 
-Only safetensors are read, since other weights can run code. A name on huggingface.co is brought into a folder first; from there
-on there are only folders, and the same files have the same identity wherever they lie.
+Only safetensors are read, since other weights can run code. A name on huggingface.co is downloaded into a folder first;
+equal files have the same identity in any folder.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class HuggingFace(TorchImageText):
 
     @override
     def read(self, texts: Sequence[str]) -> torch.Tensor:
-        # SigLIP was trained with texts of full length; for CLIP, which looks at what comes before the end, it changes nothing
+        # SigLIP was trained with texts of full length; CLIP ignores the padding after the end
         tokens = self._tokenizer(list(texts), padding="max_length", max_length=self.longest, return_tensors="pt")
         return self._features("text", **tokens)
 
-    def _features(self, what: str, **inputs: torch.Tensor) -> torch.Tensor:
+    def _features(self, kind: str, **inputs: torch.Tensor) -> torch.Tensor:
         moved = {name: tensor.to(self.device) for name, tensor in inputs.items()}
-        found = getattr(self._parts[0], f"get_{what}_features")(**moved)
+        found = getattr(self._parts[0], f"get_{kind}_features")(**moved)
         features: torch.Tensor = getattr(found, "pooler_output", found)  # before version 5 a tensor
         return features
 
@@ -85,7 +85,7 @@ class HuggingFace(TorchImageText):
 
     @cached_property
     def _parts(self) -> tuple[Any, Any]:
-        """The model, and what prepares pictures and texts for it; both loaded before a thread asks for one."""
+        """The model and its processor, both loaded before a thread uses one."""
         processor = loaded("AutoProcessor", self._folder, KIND, FIX)
         model = loaded_model("AutoModel", self._folder, KIND, FIX)
         if not hasattr(model, "get_image_features"):

@@ -1,4 +1,4 @@
-"""Models that put pictures and sentences into one space, such as CLIP: entry points `robo_rl.image_text_models`."""
+"""Models that embed pictures and sentences in one space, such as CLIP: entry points `robo_rl.image_text_models`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from robo_rl.settings import settings_as
 
 
 class ImageTextModel(Protocol):
-    """Embeds pictures and sentences. Its settings are its fields; nothing is loaded before it is needed."""
+    """Embeds pictures and sentences. Its settings are its fields; weights are loaded on first use."""
 
     @property
     def identity(self) -> tuple[str, str]:
         """Its name and a hash of weights, preprocessing and settings."""
 
     def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
-        """Returns (N, D), each of length 1, for N pictures of any size; the same whatever else is in the batch.
+        """Return (N, D), each of length 1, for N pictures of any size; the same in any batch.
 
-        Raises SpecMismatch for pictures of another size where the model is made for one camera.
+        Raises SpecMismatch for pictures of another size if the model is made for one camera.
         """
 
     def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Returns (N, D), each of length 1; raises InvalidSetting for words that the model does not know."""
+        """Return (N, D), each of length 1; raise InvalidSetting for words that the model does not know."""
 
 
 def image_text_model(name: str, settings: Mapping[str, Any]) -> ImageTextModel:
-    """Returns a model by its name; raises UnknownName, and InvalidSetting naming the setting."""
+    """Return a model by its name; raise UnknownName, and InvalidSetting naming the setting."""
     model: ImageTextModel = settings_as(load("image_text_models", name), settings, source=f"the model {name}")
     return model

@@ -1,6 +1,6 @@
 """Models that run here by torch: folders of the library transformers, devices, batches, vectors of length 1.
 
-Folders are found here or downloaded once, and told apart by what they hold. Only safetensors are read, since other weights can
+Folders are local or downloaded once, and identified by their contents. Only safetensors are read, since other weights can
 run code.
 """
 
@@ -24,18 +24,18 @@ from robo_rl.errors import InvalidSetting, MissingExtra, RoboRLError
 from robo_rl.rewards.images.picture_reward import Pictures
 
 FILES = ("*.json", "*.txt", "*.model", "*.jinja", "model*.safetensors")
-"""Configuration, preparation of pictures, vocabulary, form of a talk, weights: all that answers follow from."""
+"""Configuration, preparation of pictures, vocabulary, chat template, weights: everything that answers follow from."""
 
 
 def hub_folder(model: str, revision: str, kind: str) -> Path:
-    """Returns where the files lie; a name on huggingface.co is downloaded unless it was before. kind: for the errors."""
+    """Return the folder of the files; a name on huggingface.co is downloaded unless it was before. kind: for errors."""
     folder = Path(model).expanduser()
     if folder.is_dir():
         return folder
     hub = library("huggingface_hub", kind)
     try:
         return Path(hub.snapshot_download(model, revision=revision, allow_patterns=[*FILES]))
-    except Exception as error:  # what a library for the network raises is without bounds
+    except Exception as error:  # a network library may raise anything
         raise InvalidSetting(
             f"There is no {kind} {model!r}, and it cannot be downloaded.",
             got=str(error).strip().splitlines()[0],
@@ -45,7 +45,7 @@ def hub_folder(model: str, revision: str, kind: str) -> Path:
 
 
 def identity_of(folder: Path) -> tuple[str, str]:
-    """Returns the type that the configuration names, and a hash of all files."""
+    """Return the type that the configuration names, and a hash of all files."""
     whole, kind = hashlib.sha256(), "unknown"
     for path in sorted({path for pattern in FILES for path in folder.glob(pattern)}):
         with path.open("rb") as file:
@@ -56,13 +56,13 @@ def identity_of(folder: Path) -> tuple[str, str]:
 
 
 def loaded(source: str, folder: Path, kind: str, fix: str, **options: Any) -> Any:
-    """Returns what `from_pretrained` of the class `source` of transformers makes of a folder; kind, fix: for the errors."""
+    """Return the result of `from_pretrained` of transformers' class `source` on a folder; kind, fix: for errors."""
     found = library("transformers", kind)
     try:
         return getattr(found, source).from_pretrained(folder, local_files_only=True, **options)
     except RoboRLError:
         raise
-    except Exception as error:  # what a strange folder makes the library raise is without bounds
+    except Exception as error:  # a strange folder makes the library raise anything
         raise InvalidSetting(
             f"The {kind} {folder} cannot be loaded.",
             got=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}",
@@ -72,7 +72,7 @@ def loaded(source: str, folder: Path, kind: str, fix: str, **options: Any) -> An
 
 
 def loaded_model(source: str, folder: Path, kind: str, fix: str, **options: Any) -> Any:
-    """Returns a model of a folder; raises InvalidSetting if weights are missing, which would be random numbers."""
+    """Return a model of a folder; raise InvalidSetting if weights are missing, which would be random numbers."""
     model, report = loaded(source, folder, kind, fix, use_safetensors=True, output_loading_info=True, **options)
     if report["missing_keys"]:
         raise InvalidSetting(f"Weights of {folder} are missing.", got=", ".join(sorted(report["missing_keys"])[:5]))
@@ -80,7 +80,7 @@ def loaded_model(source: str, folder: Path, kind: str, fix: str, **options: Any)
 
 
 def library(name: str, kind: str) -> Any:
-    """Returns a library that is imported late; raises MissingExtra."""
+    """Return a library that is imported late; raise MissingExtra."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -94,9 +94,9 @@ class TorchImageText(ABC):
     """An image-text model that runs here by torch; implements `robo_rl.rewards.images.image_text.ImageTextModel`."""
 
     device: str = "cpu"
-    """Where it computes, as torch names it: cpu, cuda, cuda:1, mps. Part of the last digits only, so not of the identity."""
+    """Device by torch's name: cpu, cuda, cuda:1, mps. Changes the last digits only, so it is not part of the identity."""
     batch: int = 64
-    """Pictures that it looks at together, at most. Part of the last digits only, so not of the identity."""
+    """Largest batch of pictures. Changes the last digits only, so it is not part of the identity."""
 
     @property
     @abstractmethod
@@ -110,24 +110,24 @@ class TorchImageText(ABC):
 
     @abstractmethod
     def count_tokens(self, text: str) -> int:
-        """Returns how many tokens a text has; raises InvalidSetting for words that the model does not know."""
+        """Return the number of tokens of a text; raise InvalidSetting for words that the model does not know."""
 
     @abstractmethod
     def see(self, pictures: Pictures) -> torch.Tensor:
-        """Returns the features (B, D) of pictures, cut and scaled as the model was trained, on the device."""
+        """Return the features (B, D) of pictures, cut and scaled as the model was trained, on the device."""
 
     @abstractmethod
     def read(self, texts: Sequence[str]) -> torch.Tensor:
-        """Returns the features (B, D) of texts, on the device."""
+        """Return the features (B, D) of texts, on the device."""
 
     def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
-        """Returns (N, D) unit vectors."""
+        """Return (N, D) unit vectors."""
         if not len(pictures):
             return self.embed_pictures(np.zeros((1, 32, 32, 3), np.uint8))[:0]
         return embedded(pictures, self.batch, self.see)
 
     def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Returns (N, D) unit vectors; raises InvalidSetting for words that it does not know, and for too many of them."""
+        """Return (N, D) unit vectors; raise InvalidSetting for words that it does not know, and for too many of them."""
         for text in texts:  # libraries would cut it off in silence
             if (tokens := self.count_tokens(text)) > self.longest:
                 raise InvalidSetting(
@@ -141,9 +141,9 @@ class TorchImageText(ABC):
 
 
 def embedded(items: Sequence[str] | Pictures, batch: int, embed: Callable[[Any], torch.Tensor]) -> npt.NDArray[np.float32]:
-    """Returns (N, D) unit vectors, of batches of about the same size, so that equal items have equal answers.
+    """Return (N, D) unit vectors, of batches of about the same size, so that equal items have equal answers.
 
-    Nothing is prepared in a thread beside: torch would begin as many threads again for it, in the way of the model's.
+    No second thread prepares batches: torch would start as many threads again for it, which slow down the model's.
     """
     bounds = np.linspace(0, len(items), -(-len(items) // batch) + 1).round().astype(int).tolist()
     with torch.inference_mode():
@@ -153,7 +153,7 @@ def embedded(items: Sequence[str] | Pictures, batch: int, embed: Callable[[Any],
 
 
 def on_device(model: torch.nn.Module, device: str) -> Any:
-    """Returns a model ready to be asked on a device; raises InvalidSetting if that is not there."""
+    """Return a model for inference on a device; raise InvalidSetting if there is no such device."""
     try:
         return model.eval().requires_grad_(False).to(device)
     except (RuntimeError, AssertionError) as error:

@@ -1,6 +1,6 @@
 """Models of the open_clip library (https://github.com/mlfoundations/open_clip), which is imported late.
 
-It needs torchvision, and one for exactly the torch that is installed: therefore an extra of its own, in no default environment.
+It needs torchvision, and one for exactly the torch that is installed: therefore a separate extra, in no default environment.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ class OpenCLIP(TorchImageText):
 
     @cached_property
     def _parts(self) -> tuple[Any, Any, Any]:
-        """The model, and what prepares a picture and sentences for it."""
+        """The model, its preparation of pictures, and its tokenizer."""
         library = _library()
         try:
             model, _, prepare = library.create_model_and_transforms(self.model, pretrained=self.pretrained)
             return on_device(model.float(), self.device), prepare, library.get_tokenizer(self.model)
         except RoboRLError:
             raise
-        except Exception as error:  # what strange weights make the library raise is without bounds
+        except Exception as error:  # strange weights make the library raise anything
             raise InvalidSetting(
                 f"The model {self.model} of open_clip cannot be loaded with {self.pretrained}.",
                 got=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}",

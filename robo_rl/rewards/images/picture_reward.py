@@ -1,4 +1,4 @@
-"""Rewards that look at pictures: what they are shown, what they answer, and how answers become rewards."""
+"""Rewards of pictures: inputs, scores, and rewards made of scores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Numbers = npt.NDArray[np.floating[Any]]
 Pictures = npt.NDArray[np.uint8]
 """(N, H, W, 3) RGB"""
 PICTURES_ALONE = ""
-"""Fingerprint of an episode that holds pictures and an instruction, and is of no environment that is known."""
+"""Fingerprint of an episode of pictures and an instruction, of no known environment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +31,14 @@ class PictureReward(RewardModel):
     """
 
     reads_words: ClassVar[bool] = True
-    """Whether the instruction counts; an audit asks such a reward with the wrong one, too."""
+    """True if the instruction counts; an audit then also tries a wrong one."""
     camera: str = "front"
-    """Whose pictures it looks at: the observation camera_<name>, or an observation's full name."""
+    """Camera of the pictures: the observation camera_<name>, or an observation's full name."""
     instruction: str = ""
-    """What shall be done; empty for the instruction of the episode."""
+    """The task; empty for the instruction of the episode."""
     mode: Literal["level", "delta", "potential"] = "level"
-    """level: s(t+1), which pays waiting where it is high; delta: s(t+1) - s(t); potential: discount * s(t+1) - s(t), which
-    leaves the best policies as they are (Ng, Harada & Russell 1999), if the potential counts 0 if the task ended.
+    """level: s(t+1), which pays waiting if it is high; delta: s(t+1) - s(t); potential: discount * s(t+1) - s(t), which
+    does not change the best policies (Ng, Harada & Russell 1999), if the potential counts 0 when the task ended.
     Alone it makes all policies equally good."""
     discount: float = 0.99
     """Of the potential: that of the learner."""
@@ -53,29 +53,29 @@ class PictureReward(RewardModel):
 
     @property
     def eye(self) -> str:
-        """The camera whose pictures it looks at, also where `camera` leaves that to what was learned."""
+        """Camera of the pictures, also if `camera` is empty and the fit decides it."""
         return self.camera
 
     @property
     def hears_instruction(self) -> bool:
-        """True if it reads the episode's instruction; its words may be settings of their own."""
+        """True if it reads the episode's instruction; False if its words are settings."""
         return self.reads_words
 
     @property
     def prompt_hash(self) -> str:
-        """A hash of the words it was told."""
+        """A hash of its words."""
         return hash_of(self.instruction.encode())
 
     @abstractmethod
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
-        """Returns one score for each of N pictures.
+        """Return one score for each of N pictures.
 
-        firsts: (N, H, W, 3), the first picture of each one's episode. instruction: None if nothing was said; a model that
-        needs one raises InvalidSetting.
+        firsts: (N, H, W, 3), the first picture of each one's episode. instruction: may be None; a model that needs one raises
+        InvalidSetting.
         """
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Returns rewards; a step is valid where all the scores it needs are."""
+        """Return rewards; a step is valid if all the scores it needs are."""
         pictures = pictures_of(episode.observations, self.camera)
         shown = pictures if self.mode != "level" else pictures[1:]
         firsts = np.broadcast_to(pictures[:1], shown.shape)
@@ -87,8 +87,8 @@ class PictureReward(RewardModel):
     def rewards(self, scores: Labels, *, terminated: bool = False) -> Labels:
         """Return rewards: one for each score at "level", else one for each two that follow each other.
 
-        terminated: whether the task ended with the last picture. Its potential is then 0, whatever it shows: what follows an
-        end is worth nothing, so any other value would pay for ending (Ng, Harada & Russell 1999, with gamma < 1).
+        terminated: True if the task ended with the last picture. Its potential is then 0 for any picture: the value after
+        the end is 0, so any other potential would pay for ending (Ng, Harada & Russell 1999, with gamma < 1).
         """
         values, valid = np.where(scores.valid, scores.values, 0).astype(np.float32), np.array(scores.valid)
         if self.mode == "level":
@@ -100,20 +100,20 @@ class PictureReward(RewardModel):
         return Labels(np.where(valid, discount * values[1:] - values[:-1], 0).astype(np.float32), valid)
 
     def states(self, observations: Mapping[str, Array]) -> Numbers:
-        """Returns what else counts (N, K), of N observations after their steps; nothing for a reward of pictures alone."""
+        """Return further inputs (N, K) from N observations after their steps; K = 0 for a reward of pictures alone."""
         return np.zeros((len(next(iter(observations.values()))), 0))
 
     def combined(self, values: Numbers, states: Numbers) -> npt.NDArray[np.float32]:
-        """Returns rewards (N,) made of those of the pictures and of the states (N, K)."""
+        """Return rewards (N,) made of those of the pictures and of the states (N, K)."""
         return np.asarray(values, np.float32)
 
     def settings(self) -> Mapping[str, object]:
-        """Returns all settings by name, for `identity`."""
+        """Return all settings by name, for `identity`."""
         return MappingProxyType({item.name: getattr(self, item.name) for item in fields(self)})
 
 
 def pictures_of(observations: Mapping[str, Array], camera: str) -> Pictures:
-    """Returns the pictures of a camera, (T+1, H, W, 3); raises InvalidSetting naming the cameras there are."""
+    """Return the pictures of a camera, (T+1, H, W, 3); raise InvalidSetting naming the cameras there are."""
     name = camera if camera in observations else f"camera_{camera}"
     if name not in observations:
         cameras = [key for key, array in observations.items() if array.dtype == np.uint8 and array.ndim == 4]

@@ -1,7 +1,7 @@
 """A reward of pictures while a policy learns: pictures are scored many at once, and scores become rewards.
 
 reward of a step = weight * (level, delta or potential of the model's scores)
-+ bonus, where the model sees the task completed, which then ends for the learner
++ bonus if the model sees the task completed, which then ends for the learner
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from robo_rl.types import Labels
 
 @dataclass(frozen=True)
 class Completion:
-    """A bonus where the model, not the simulator, sees the task completed."""
+    """A bonus if the model, not the simulator, sees the task completed."""
 
     model: PictureReward
-    """Whose score says how sure it is; its mode is "level"."""
+    """Model of the completion's score; its mode is "level"."""
     threshold: float = 0.5
     """Score from which the task counts as completed."""
     bonus: float = 1.0
-    """Paid in the step that completes the task, with which it ends for the learner: paid in every step it would pay for waiting
-    where the model is wrong, and paid without an end a state would be worth what was paid before."""
+    """Paid in the step that completes the task, with which it ends for the learner. Paid in every step, it would reward waiting
+    if the model is wrong; paid without an end, the value of a state would depend on earlier payments."""
 
     def __post_init__(self) -> None:
         if self.model.mode != "level":
@@ -49,10 +49,10 @@ class PictureScoring(StepReward):
     every: int = 64
     """Pictures that are scored in one call."""
     hold: int = 1
-    """Steps from one picture that is scored to the next, for models that are slow or cost money; in between the score holds."""
+    """Steps between two scored pictures, for models that are slow or cost money; in between the score holds."""
     completion: Completion | None = None
     alone: Sequence[str] = ()
-    """Entries of the observation that are there for the reward alone."""
+    """Entries of the observation for the reward alone."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {name: (getattr(self, name) >= 1, "1 or more") for name in ("every", "hold")})
@@ -70,7 +70,7 @@ class PictureScoring(StepReward):
         return self.model.identity
 
     def facts(self, place: Place) -> Mapping[str, str | float]:
-        """Return the words, and what belongs to the completion."""
+        """Return hashes of the words, and the completion's model and settings."""
         facts: dict[str, str | float] = {"prompt": self.model.prompt_hash, "hold": self.hold}
         if (completion := self.completion) is not None:
             name, weights = completion.model.identity
@@ -84,7 +84,7 @@ class PictureScoring(StepReward):
         return self.alone
 
     def require(self, place: Place) -> None:
-        """Raise InvalidSetting if pictures are not drawn, or a model judges none by themselves, or not these or these words."""
+        """Raise InvalidSetting if pictures are not drawn, or a model cannot score single pictures, these pictures or words."""
         blank = {name: np.zeros((1, *array.shape), array.dtype) for name, array in place.spec.observation.items()}
         for model in self._models:
             none = pictures_of(blank, model.eye)[:0]
@@ -95,7 +95,7 @@ class PictureScoring(StepReward):
         return [self.model] if self.completion is None else [self.model, self.completion.model]
 
     def entries(self, place: Place) -> Sequence[str]:
-        """Return all vectors, and the pictures of the cameras that are looked at."""
+        """Return all vectors, and the pictures of the models' cameras."""
         eyes = {name for model in self._models for name in (model.eye, f"camera_{model.eye}")}
         return [*super().entries(place), *(name for name in place.spec.observation if name in eyes)]
 
@@ -112,7 +112,7 @@ class PictureScoring(StepReward):
     @override
     def is_due(self, waiting: StepQueue) -> bool:
         pictures = len(waiting) if self.hold == 1 else waiting.count(self._asks)
-        return pictures + waiting.begun * self._asks_firsts >= self.every
+        return pictures + waiting.started * self._asks_firsts >= self.every
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
         """Return the rewards; the task ends with a step in which the model sees it completed."""
@@ -185,7 +185,7 @@ class Shown(NamedTuple):
 
 
 def _shown(steps: Steps, model: PictureReward, memory: Memory, key: str) -> list[Shown]:
-    """Return what a model is shown of the state after each step; the first pictures of running episodes are kept by a key."""
+    """Return a model's input after each step; the first pictures of running episodes are kept by a key."""
     pictures, began = (pictures_of(side, model.eye) for side in (steps.after, steps.before))
     firsts, shown = memory.setdefault(key, {}), []
     for row, index in enumerate(map(str, steps.index.tolist())):
@@ -196,6 +196,6 @@ def _shown(steps: Steps, model: PictureReward, memory: Memory, key: str) -> list
 
 
 def _stacked(firsts: Sequence[Pictures]) -> Pictures:
-    """Return (N, H, W, 3); of one episode without copies, so that a model can see that it need look at one only."""
+    """Return (N, H, W, 3); of one episode without copies, so that a model can encode it once."""
     same = all(first is firsts[0] for first in firsts)
     return np.broadcast_to(firsts[0], (len(firsts), *firsts[0].shape)) if same else np.stack(firsts)

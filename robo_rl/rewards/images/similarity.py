@@ -27,12 +27,12 @@ SHORTEST = 1e-4
 
 @dataclass(frozen=True, kw_only=True)
 class SimilarityReward(PictureReward):
-    """A reward that follows from where an image-text model puts a picture and some sentences."""
+    """A reward of an image-text model's embeddings of a picture and some sentences."""
 
     model: str
     """The image-text model: embedded, transformers, open-clip, or one of yours."""
     model_settings: Mapping[str, Any] = field(default_factory=dict)
-    """What the image-text model is told, such as {model: FOLDER}."""
+    """Settings of the image-text model, such as {model: FOLDER}."""
 
     @property
     @abstractmethod
@@ -42,32 +42,32 @@ class SimilarityReward(PictureReward):
     @property
     @abstractmethod
     def words(self) -> Mapping[str, Sequence[str]]:
-        """The sentences it was told, by what they are."""
+        """Its sentences by their role."""
 
     @abstractmethod
     def values(self, pictures: Direction, instruction: str | None) -> npt.NDArray[np.float64]:
-        """Returns (N,) scores for (N, D) embedded pictures."""
+        """Return (N,) scores for (N, D) embedded pictures."""
 
     @cached_property
     def identity(self) -> tuple[str, str]:
-        """Method and model, and a hash of the model's weights and of all settings but what the model was told."""
+        """Method and model, and a hash of the model's weights and of all settings but the model's."""
         model, weights = self.embedder.identity
         own = {name: plain(value) for name, value in self.settings().items() if name != "model_settings"}
         return f"{self.method} with {model}", hash_of(json.dumps(own, sort_keys=True).encode(), weights.encode())
 
     @property
     def prompt_hash(self) -> str:
-        """A hash of the words it was told."""
+        """A hash of its words."""
         return hash_of(json.dumps([self.instruction, plain(self.words)], sort_keys=True).encode())
 
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
-        """Returns one score for each of N pictures; none if the model's numbers are not finite."""
+        """Return one score for each of N pictures; none if the model's numbers are not finite."""
         embedded, valid = self.embedded(pictures)
         values = self.values(embedded, instruction)
         return Labels.finite(values, valid)
 
     def embedded(self, pictures: Pictures) -> tuple[Direction, npt.NDArray[np.bool_]]:
-        """Returns (N, D) vectors of length 1, and which of them the model really gave."""
+        """Return (N, D) vectors of length 1, and their validity (N,)."""
         found = self.embedder.embed_pictures(pictures).astype(np.float64)
         valid = np.asarray(np.isfinite(found).all(axis=1) & found.any(axis=1))
         found[~valid] = 1
@@ -75,11 +75,11 @@ class SimilarityReward(PictureReward):
 
     @cached_property
     def embedder(self) -> ImageTextModel:
-        """The image-text model; it loads its weights when it is first asked."""
+        """The image-text model; it loads its weights on first use."""
         return image_text_model(self.model, self.model_settings)
 
     def direction(self, words: Sequence[str]) -> Direction:
-        """Returns where sentences lie: the mean of their embeddings, brought to length 1."""
+        """Return the mean of the sentences' embeddings, scaled to length 1."""
         key = tuple(words)
         if key not in self._directions:
             self._directions[key] = unit(self.embedder.embed_texts(words).astype(np.float64).mean(axis=0), words)
@@ -91,7 +91,7 @@ class SimilarityReward(PictureReward):
 
 
 def unit(vector: Direction, words: Sequence[str]) -> Direction:
-    """Returns a vector with length 1; raises InvalidSetting if sentences leave none."""
+    """Return a vector with length 1; raise InvalidSetting if sentences leave none."""
     length = np.linalg.norm(vector)
     if not length >= SHORTEST:  # NaN too
         raise InvalidSetting(

@@ -21,12 +21,12 @@ from robo_rl.rewards.images.similarity import SHORTEST, Direction, SimilarityRew
 
 @dataclass(frozen=True, kw_only=True)
 class VLMRM(SimilarityReward):
-    """Likeness of a picture to a sentence, along what sets the sentence apart from a baseline (VLM-RM)."""
+    """Likeness of a picture to a sentence, along its difference from a baseline (VLM-RM)."""
 
     goal: tuple[str, ...] = ()
-    """What the picture shall show, in one or more ways to say it; empty for the instruction."""
+    """The goal in one or more wordings; empty for the instruction."""
     baseline: tuple[str, ...] = ()
-    """What any picture shows, such as "a robot"; needed where alpha is above 0."""
+    """Content of every picture, such as "a robot"; needed if alpha is above 0."""
     alpha: float = 0.5
     """Strength of the regularisation: 0 is the cosine, at 1 only the direction from baseline to goal counts. Default of the
     authors' README."""
@@ -49,11 +49,11 @@ class VLMRM(SimilarityReward):
 
     @property
     def hears_instruction(self) -> bool:
-        """Baseline: the scene without a goal."""
+        """True without a goal among the settings."""
         return not self.goal
 
     def values(self, pictures: Direction, instruction: str | None) -> npt.NDArray[np.float64]:
-        """Returns rewards, 1 at most; raises InvalidSetting if there is no goal, or the model does not see a difference."""
+        """Return rewards, 1 at most; raise InvalidSetting if there is no goal, or the model does not see a difference."""
         goal = self.direction(self._goal(instruction))
         if self.alpha == 0:
             return regularised(pictures, goal, np.zeros_like(goal), 0.0)
@@ -75,7 +75,7 @@ class VLMRM(SimilarityReward):
 
 
 def regularised(s: Direction, g: Direction, d: Direction, alpha: float) -> npt.NDArray[np.float64]:
-    """Returns r = 1 - |M (s - g)|^2 / 2 for M = alpha P + (1 - alpha) I, where P projects onto d; s (N, D), g and d (D,).
+    """Return r = 1 - |M (s - g)|^2 / 2 for M = alpha P + (1 - alpha) I, where P projects onto d; s (N, D), g and d (D,).
 
     As P M = P and (I - P) M = (1 - alpha) (I - P), the square is (1 - alpha)^2 |s - g|^2 + (1 - (1 - alpha)^2) |P (s - g)|^2.
     """

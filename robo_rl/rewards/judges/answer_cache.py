@@ -35,7 +35,7 @@ class AnswerCache:
 
     @contextmanager
     def opened(self) -> Iterator[Answers]:
-        """Yields the answers; every error of the file becomes a JudgeError that names it."""
+        """Yield the answers; every error of the file becomes a JudgeError that names it."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -77,7 +77,7 @@ class CachedJudge:
             self._read_spent(kept)
         total = self._statuses.total()
         ends = ", ".join(f"{count} {status} ({count / total:.1%})" for status, count in self._statuses.most_common())
-        models, cost = ", ".join(map(repr, self._models)) or "nobody", self._terms.cost(*self._tokens)
+        models, cost = ", ".join(map(repr, self._models)) or "no model", self._terms.cost(*self._tokens)
         asked = f"{self._asked} asked now, {self._kept} known before, answered by {models}"
         return f"{self.identity[0]}: {ends or 'no answers'}; {asked}; {sum(self._tokens)} tokens in all, cost {cost:.4g}"
 

@@ -1,4 +1,4 @@
-"""Carry one request to a chat-completions server: what may pass is tried again, what may not is an error.
+"""Requests to a chat-completions server: temporary faults are retried, others are errors.
 
 The key is in one header of one request: never in a setting, an error, an answer or a file.
 """
@@ -88,7 +88,7 @@ class Transport:
         self._through_proxy, self.attempts = through_proxy, 0
 
     def post(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the server's JSON object; raises NoReply, or JudgeUnavailable if no other question would fare better."""
+        """Return the server's JSON object; raise NoReply, or JudgeUnavailable if no other question would fare better."""
         until = time.monotonic() + self._timeouts.deadline_s
         content = json.dumps(body).encode()
         for attempt in range(self._timeouts.retries + 1):
@@ -104,7 +104,7 @@ class Transport:
         raise NoReply(status, problem)
 
     def redacted(self, words: str) -> str:
-        """Returns words without the key, which a server may send back."""
+        """Return words without the key, which a server may send back."""
         return words.replace(self._key, "[key]") if self._key else words
 
     def _sleep(

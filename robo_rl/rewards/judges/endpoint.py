@@ -88,7 +88,7 @@ class Endpoint:
         return f"endpoint {self.model}", hash_of(json.dumps([FORMAT, settings], sort_keys=True).encode())
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
-        """Yields each question's number with its answer as it comes in; several are under way at once.
+        """Yield each question's number with its answer as it comes in; several are under way at once.
 
         Raises JudgeUnavailable for a missing or rejected key, an unknown model, or a question that the server does not accept.
         """
@@ -125,7 +125,7 @@ class Endpoint:
         return replace(answer, attempts=transport.attempts, seconds=time.monotonic() - started)
 
     def request(self, question: Question) -> Mapping[str, Any]:
-        """Returns the body of the request for a question."""
+        """Return the body of the request for a question."""
         parts = [*question.parts, *filter(None, [form_in_words(question)])]
         has_pictures = not all(isinstance(part, str) for part in parts)
         content = [self._part(part) for part in parts] if has_pictures else "\n\n".join(map(str, parts))
@@ -180,7 +180,7 @@ def _turn(future: Future[Answer]) -> int:
 
 
 def _answer_in(reply: Mapping[str, Any], transport: Transport) -> Answer:
-    """Returns the answer in a chat completion; what is none is garbage."""
+    """Return the answer in a chat completion, with the status "garbage" for any other reply."""
     usage = reply.get("usage")
     prompt, completion = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
     facts = (_storable(transport.redacted(str(reply.get("model") or "")))[:LONGEST_NAME], prompt, completion)
@@ -199,7 +199,7 @@ def _answer_in(reply: Mapping[str, Any], transport: Transport) -> Answer:
 
 
 def _count(usage: object, name: str) -> int:
-    """Return a number of tokens; 0 for what can be none, as for a server that does not say."""
+    """Return a number of tokens; 0 for impossible values, and for servers that do not count."""
     value = usage.get(name) if isinstance(usage, dict) else None
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0
 
@@ -210,7 +210,7 @@ def _storable(words: str) -> str:
 
 
 def _require_address(url: str, with_key: bool) -> None:
-    """Raises InvalidSetting, without showing what may be a secret."""
+    """Raise InvalidSetting, without showing possible secrets."""
     try:
         parts = urlsplit(url)
         host, is_address = parts.hostname or "", parts.scheme in ("http", "https")

@@ -100,7 +100,7 @@ class Terms:
     cache: str = ""
     """Folder of the answers; empty for $ROBO_RL_CACHE/answers, or ~/.cache/robo_rl/answers if that is not set."""
     prompt_price: float = 0.0
-    """Of a million tokens of questions, in whatever currency; see the price list of the model."""
+    """Of a million tokens of questions, in any currency; see the price list of the model."""
     completion_price: float = 0.0
     """Of a million tokens of answers."""
     most_tokens: int = 0
@@ -152,7 +152,7 @@ class Judge(Protocol):
 
 
 def judge(name: str, settings: Mapping[str, Any]) -> Judge:
-    """Returns a judge by its name; raises UnknownName, and InvalidSetting naming the setting."""
+    """Return a judge by its name; raise UnknownName, and InvalidSetting naming the setting."""
     found: Judge = settings_as(load("judges", name), settings, source=f"the judge {name}")
     return found
 
@@ -187,7 +187,7 @@ REFUSAL = re.compile(
 
 
 def read(question: Question, answer: Answer) -> Answer:
-    """Returns the answer with its content, or with the status "refused" or "garbage"; others than "ok" as they are."""
+    """Return the answer with its content, or with the status "refused" or "garbage"; others than "ok" as they are."""
     if answer.status != "ok":
         return answer
     if question.form is None:
@@ -214,7 +214,7 @@ def contents(form: type[Form], words: str) -> Mapping[str, Any]:
 
 
 def repaired(question: Question, answer: Answer) -> Question:
-    """Returns the question that shows the model its wrong answer and asks for a right one."""
+    """Return the question that shows the model its wrong answer and asks for a right one."""
     assert question.form is not None, "free words are never wrong"
     if problem := broken_by(question.form, answer.raw):
         words = f"You answered before:\n{answer.raw[:SHOWN]}\nThis cannot be used: {problem}."
@@ -239,7 +239,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def data_url(picture: Picture, longest_side: int = 0) -> str:
-    """Returns a picture as a data URL of PNG, which loses nothing; (H, W, 3) RGB, resized only if asked to."""
+    """Return a picture as a data URL of PNG, which loses nothing; (H, W, 3) RGB, resized only if `longest_side` is set."""
     import cv2  # late: commands that only list or explain judges stay fast
 
     height, width = picture.shape[:2]

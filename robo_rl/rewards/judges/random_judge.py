@@ -34,7 +34,7 @@ class Chance:
         return "chance", hash_of(f"{self.missing} {self.seed}".encode())
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
-        """Yields guesses in the order of the questions."""
+        """Yield guesses in the order of the questions."""
         for number, question in enumerate(questions):
             chance = np.random.default_rng([self.seed, int(question.hash, 16)])
             if chance.random() < self.missing:
@@ -46,7 +46,7 @@ class Chance:
 
 
 def _guess(schema: Mapping[str, Any], whole: Mapping[str, Any], chance: np.random.Generator) -> Any:
-    """Returns a value that a schema allows; `whole` has the definitions that it may refer to."""
+    """Return a value that a schema allows; `whole` has the definitions that it may refer to."""
     if "$ref" in schema:
         return _guess(whole["$defs"][schema["$ref"].rsplit("/", 1)[-1]], whole, chance)
     if "enum" in schema:

@@ -85,7 +85,7 @@ class JudgeRater(WithJudge):
         return "skip" if found is None else found
 
     def compare_all(self, pairs: Sequence[tuple[Segment, Segment]]) -> list[Answer | None]:
-        """Returns an answer for each pair, None if the judge could not be reached.
+        """Return an answer for each pair, None if the judge could not be reached.
 
         Raises InvalidSetting if the two episodes have different instructions.
         """
@@ -108,7 +108,7 @@ class JudgeRater(WithJudge):
         return f"{self.asking.report()}\norder of the pictures: {first} (without bias 50%){same}"
 
     def _shown(self, number: int, first: Segment, second: Segment) -> list[Shown]:
-        """Returns the orders in which a pair is shown; none if the pictures are the same."""
+        """Return the orders in which a pair is shown; none if the pictures are the same."""
         one, other = (pictures_of(part.episode.observations, self.camera)[part.stop] for part in (first, second))
         if np.array_equal(one, other):
             return []

@@ -47,7 +47,7 @@ class EpisodeJudge(WithJudge, PictureReward):
 
     @abstractmethod
     def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
-        """Returns one score for each place; pictures: all (T+1, H, W, 3) of the episode."""
+        """Return one score for each place; pictures: all (T+1, H, W, 3) of the episode."""
 
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
         """Raise InvalidSetting, unless a subclass can judge a picture from itself and the first one."""
@@ -74,13 +74,13 @@ def held(scores: Labels, places: Places, count: int) -> Labels:
 
 
 def scores_of(values: Sequence[float | None]) -> Labels:
-    """Returns scores; None is a missing one."""
+    """Return scores; None is a missing one."""
     valid = np.array([value is not None for value in values], np.bool_)
     return Labels(np.array([value or 0.0 for value in values], np.float32), valid)
 
 
 def required(instruction: str | None) -> str:
-    """Returns the instruction; raises InvalidSetting if there is none."""
+    """Return the instruction; raise InvalidSetting if there is none."""
     if not instruction:
         raise InvalidSetting(
             "What shall be done? The episode does not say it.", fix='--settings instruction="pick up the cube"'
@@ -115,7 +115,7 @@ class Head(ABC):
 
     @abstractmethod
     def value(self, moment: Moment, content: Mapping[str, Any]) -> float:
-        """Returns the value in [0, 1] of an answer."""
+        """Return the value in [0, 1] of an answer."""
 
     def unasked(self, moment: Moment) -> float | None:
         """Return the value of a moment without question or answer; None for a missing one."""
@@ -233,7 +233,7 @@ class LargeRewardModel(EpisodeJudge):
         require_allowed(self, {"every": (self.every >= 1, "1 or more")})
 
     def places(self, count: int) -> Places:
-        """Returns every k-th picture from the first on, and the last."""
+        """Return every k-th picture from the first on, and the last."""
         return np.unique([*range(0, count, self.every), count - 1])
 
     def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
@@ -243,7 +243,7 @@ class LargeRewardModel(EpisodeJudge):
         return self._scores(moments, instruction)
 
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
-        """Returns one score for each picture; raises InvalidSetting if a head compares moments."""
+        """Return one score for each picture; raise InvalidSetting if a head compares moments."""
         if any(head.is_for_pairs for head in self.heads):
             return super().score(pictures, firsts, instruction)
         moments = [Moment(first, None, now) for first, now in zip(firsts, pictures, strict=True)]
@@ -343,11 +343,11 @@ class JudgeOrdinal(ClipJudge):
         require_allowed(self, {"mode": (self.mode == "level", "level: it is no curve")})
 
     def places(self, count: int) -> Places:
-        """Returns even distances; two at least, although they be the same."""
+        """Return even distances; two at least, although they be the same."""
         return np.linspace(0, count - 1, min(self.frames, max(count, 2))).round().astype(np.intp)
 
     def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
-        """Returns one score: that of the clip."""
+        """Return one score: that of the clip."""
         shown = [part for number, place in enumerate(places, 1) for part in (f"Picture {number}:", pictures[place])]
         content = self._content(instruction, shown, OrdinalForm)
         return scores_of([(content["score"] - 1) / 4 if content else None])
@@ -380,7 +380,7 @@ class JudgeOrder(ClipJudge):
     frames: int = 15
 
     def places(self, count: int) -> Places:
-        """Returns even distances, none twice."""
+        """Return even distances, none twice."""
         return np.unique(np.linspace(0, count - 1, min(self.frames, count)).round().astype(np.intp))
 
     def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
@@ -398,6 +398,6 @@ class JudgeOrder(ClipJudge):
 
 @cache
 def order_form(count: int) -> type[Form]:
-    """Returns the form of an answer that names each of so many pictures exactly once."""
+    """Return the form of an answer that names each of `count` pictures exactly once."""
     frames: dict[str, Any] = {f"frame_{number}": (Frame, ...) for number in range(1, count + 1)}
     return pydantic.create_model("OrderForm", __base__=Form, **frames)

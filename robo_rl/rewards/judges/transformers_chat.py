@@ -54,7 +54,7 @@ class TransformersChat:
         return f"transformers-chat {kind}", hash_of(f"{FORMAT} {files} {self.dtype} {self.max_tokens}".encode())
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
-        """Yields the answers one after the other."""
+        """Yield the answers one after the other."""
         for number, question in enumerate(questions):
             with torch.inference_mode():
                 yield number, self._answer(question)
@@ -119,7 +119,7 @@ class TransformersChat:
 
 
 def choices_of(question: Question) -> Sequence[str]:
-    """Returns all possible answers if there is one field with a few values; else none."""
+    """Return all possible answers if there is one field with a few values; else none."""
     properties = question.schema.get("properties", {})
     if len(properties) != 1:
         return ()

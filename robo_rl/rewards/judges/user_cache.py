@@ -7,6 +7,6 @@ from pathlib import Path
 
 
 def user_cache() -> Path:
-    """Returns $ROBO_RL_CACHE, or robo_rl in the user's cache."""
+    """Return $ROBO_RL_CACHE, or robo_rl in the user's cache."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "robo_rl"
     return Path(os.environ.get("ROBO_RL_CACHE") or home)

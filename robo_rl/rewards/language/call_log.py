@@ -74,11 +74,11 @@ class CallLog:
             self._resume(path)
 
     def find(self, settings: str, request: str, sample: int) -> Record | None:
-        """Returns the last record of a reply, or None. settings, request: hashes of the model's settings and of the prompt."""
+        """Return the last record of a reply, or None. settings, request: hashes of the model's settings and of the prompt."""
         return self._found.get((settings, request, sample))
 
     def add(self, record: Record) -> None:
-        """Appends a record; it is on disk when this returns. Raises JudgeError after `close`."""
+        """Append a record; it is on disk when this returns. Raises JudgeError after `close`."""
         if self._file is not None:
             if not self._close.alive:
                 raise JudgeError("The log is closed.", got=record["purpose"], fix="ask before the language model is closed")
@@ -101,7 +101,7 @@ class CallLog:
             self._take(record)
 
     def _write(self, line: bytes) -> None:
-        """Appends a line whole or not at all."""
+        """Append a line whole or not at all."""
         assert self._file is not None
         size = os.fstat(self._file).st_size
         try:
@@ -164,7 +164,7 @@ def account(records: Sequence[Record]) -> str:
         f"{'purpose':20} {'prompts':>7} {'replies':>7} {'paid':>5} {'tokens in':>9} {'out':>8} {'cost':>9} {'mean s':>7}  ended"
     )
     lines = [head, *rows, *([_row("", replies)] if len(rows) > 1 else [])]
-    names = ", ".join(sorted({repr(record["model"]) for record in replies if record["model"]})) or "nobody"
+    names = ", ".join(sorted({repr(record["model"]) for record in replies if record["model"]})) or "no model"
     lines.append(f"{', '.join(sorted({record['llm'] for record in records}))}, answered by {names}")
     paid = [record for record in replies if record["origin"] == PAID and record["status"] in ("ok", "cut", "garbage")]
     if uncounted := sum(not _tokens(record) for record in paid):
@@ -175,7 +175,7 @@ def account(records: Sequence[Record]) -> str:
 
 
 def _row(purpose: str, replies: Sequence[Record]) -> str:
-    """Returns a line for one purpose, or for all of them if it is empty."""
+    """Return a line for one purpose, or for all of them if it is empty."""
     own = [record for record in replies if purpose in ("", record["purpose"])]
     paid = [record for record in own if record["origin"] == PAID]
     prompts, spoken = sum(record["prompt_tokens"] for record in paid), sum(record["completion_tokens"] for record in paid)
@@ -208,7 +208,7 @@ class LogSource:
     """Answers from a log; a request that is not in it is an error with the difference to the nearest one."""
 
     def __init__(self, path: Path) -> None:
-        """Reads a log; raises JudgeError if it cannot be read, is empty, or has two models' replies to one request."""
+        """Read a log; raise JudgeError if it cannot be read, is empty, or has two models' replies to one request."""
         self._path = path
         self._records, self._torn = read_log(path)
         if not self._records:
@@ -275,7 +275,7 @@ def _identity(records: Sequence[Record]) -> tuple[str, str]:
 
 
 def answer_in(record: Record) -> Answer:
-    """Returns the answer of a record."""
+    """Return the answer of a record."""
     return Answer(record["status"], {}, record["raw"], record["model"], record["prompt_tokens"], record["completion_tokens"])
 
 

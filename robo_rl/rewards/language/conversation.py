@@ -57,7 +57,7 @@ class Prompt:
             )
 
     def then(self, answer: str, words: str, **changes: Any) -> Prompt:
-        """Returns the conversation that goes on with the assistant's answer and the user's next words."""
+        """Return the conversation that goes on with the assistant's answer and the user's next words."""
         said = [*self.messages, Message("assistant", answer), Message("user", words)]
         return replace(self, messages=said, **changes)
 
@@ -75,7 +75,7 @@ class Prompt:
 
 
 def prompt(user: str, *, purpose: str, system: str = "", form: type[Form] | None = None, temperature: float = 1.0) -> Prompt:
-    """Returns the prompt of one user message after an optional system message."""
+    """Return the prompt of one user message after an optional system message."""
     messages = [Message("system", system)] if system else []
     return Prompt([*messages, Message("user", user)], purpose, form, temperature)
 

@@ -38,21 +38,21 @@ class LanguageModel:
                 self._rounds.setdefault(record["purpose"], {}).setdefault(record["request"], record["round"])
 
     def sample(self, prompt: Prompt, n: int = 1, first: int = 0) -> list[Reply]:
-        """Returns n independent replies to a prompt, the samples first to first + n - 1: always the same ones in one run.
+        """Return n independent replies to a prompt, the samples first to first + n - 1: always the same ones in one run.
 
         A missing reply has a status. Raises BudgetReached, JudgeUnavailable, JudgeChanged or NotInLog if there can be no more;
         the answers until then are in the log, and the same command goes on from there.
         """
         if n < 1 or first < 0 or (first + n > 1 and not prompt.temperature):
             raise InvalidSetting(
-                "So many samples cannot be had.",
+                "This number of samples is not possible.",
                 got=f"n={n}, first={first}, temperature={prompt.temperature}",
                 allowed="n from 1, first from 0; at temperature 0 one sample, because all are the same",
             )
         return self._asked([(prompt, sample) for sample in range(first, first + n)])
 
     def ask(self, prompts: Sequence[Prompt]) -> list[Reply]:
-        """Returns one reply to each of several prompts, which are under way together. Raises what `sample` raises."""
+        """Return one reply to each of several prompts, which are under way together. Raises the errors of `sample`."""
         return self._asked([(prompt, 0) for prompt in prompts])
 
     def spent(self) -> Metrics:
@@ -160,7 +160,7 @@ def _is_broken(request: Request, reply: Reply) -> bool:
 
 
 def _read(request: Request, answer: Answer) -> Answer:
-    """Returns the answer read strictly, without thoughts; free words that decline and show no code are a refusal."""
+    """Return the answer read strictly, without thoughts; free words that decline and show no code are a refusal."""
     if thoughts := THINKING.match(answer.raw):
         answer = replace(answer, raw=answer.raw[thoughts.end() :])
     found = read(request.prompt.question(None), answer)

@@ -77,7 +77,7 @@ class PackSource:
         return f"pack {self.name} (made {self.pack.made})", hash_of(whole)
 
     def require(self, task: str) -> None:
-        """Raises InvalidSetting if the replies are for another environment."""
+        """Raise InvalidSetting if the replies are for another environment."""
         if task != self.pack.task:
             raise InvalidSetting(
                 f"The pack {self.name} has replies for another environment.",
@@ -125,7 +125,7 @@ class PackSource:
 
 
 def pack_files() -> dict[str, Path]:
-    """Returns name -> file of the packs that come with the package."""
+    """Return name -> file of the packs that come with the package."""
     folder = Path(str(files("robo_rl.rewards.language") / "packs"))
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 

@@ -1,4 +1,4 @@
-"""A reward learned from comparisons of segments, and the reward model that reads what was fitted.
+"""A reward learned from comparisons of segments, and the reward model of its folder.
 
 Bradley & Terry 1952; Christiano et al. 2017, arXiv:1706.03741; Wang et al. 2024 (RL-VLM-F), arXiv:2402.03681.
 
@@ -32,7 +32,7 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Episode, Labels, RewardLabels
 
 FEW = 1000
-"""Comparisons below which a learned reward is known to be poor where a fifth of them are wrong."""
+"""Comparisons below which a learned reward is known to be poor if a fifth of them are wrong."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class BradleyTerryConfig:
     """Settings of the fit; defaults follow RL-VLM-F as far as it applies."""
 
     members: int = 3
-    """Networks that start differently; their mean is the reward, their spread its doubt."""
+    """Networks with different initial weights; their mean is the reward, their spread its doubt."""
     hidden: tuple[int, ...] = (128, 128)
     """Units of the hidden layers."""
     lr: float = 1e-3
@@ -61,7 +61,7 @@ class BradleyTerryConfig:
 
 
 class Pairs(NamedTuple):
-    """Segments that somebody compared."""
+    """Compared segments."""
 
     first: Array
     """(P, L, D) float32"""
@@ -72,12 +72,12 @@ class Pairs(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """A reward and what is known of it."""
+    """A reward and its measures."""
 
     reward: RewardEnsemble
     report: dict[str, float]
-    """Accuracies on decided pairs, "train" and "held_out", and how many these are, "train_decided" and "held_out_decided";
-    "pairs" in all."""
+    """Accuracies on decided pairs, "train" and "held_out"; their numbers, "train_decided" and "held_out_decided"; "pairs" in
+    all."""
 
 
 class RewardEnsemble(nn.Module):
@@ -106,7 +106,7 @@ class RewardEnsemble(nn.Module):
         self.register_buffer("scale", torch.ones(()))
 
     def forward(self, steps: Tensor) -> Tensor:
-        """Returns (K, B) raw rewards of steps (B, D)."""
+        """Return (K, B) raw rewards of steps (B, D)."""
         layer = ((steps - self.mean) / self.deviation).expand(len(self.weights[0]), *steps.shape)
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             layer = torch.baddbmm(bias, layer, weight).relu()
@@ -114,22 +114,22 @@ class RewardEnsemble(nn.Module):
 
     @torch.no_grad()
     def rewards(self, steps: Array) -> tuple[Array, Array]:
-        """Returns (B,) rewards and (B,) deviations between the members; over the data rewards have deviation 1."""
+        """Return (B,) rewards and (B,) deviations between the members; over the data rewards have deviation 1."""
         members = ((self(torch.from_numpy(steps)) - self.offset) / self.scale).numpy()
         return members.mean(0), members.std(0)
 
     @torch.no_grad()
     def calibrate(self, steps: Array) -> None:
-        """Sets offset and scale, which comparisons leave open, so that the rewards of these (B, D) have mean 0, deviation 1."""
+        """Set offset and scale, which comparisons leave open, so that the rewards of these (B, D) have mean 0, deviation 1."""
         raw = self(torch.from_numpy(steps)).mean(0)
         self.offset.copy_(raw.mean())
         self.scale.copy_(raw.std().clamp_min(1e-6))
 
 
 def fit(pairs: Pairs, steps: Array, config: BradleyTerryConfig) -> Fitted:
-    """Fits an ensemble to comparisons; `steps` (B, D) of the whole dataset set mean, deviation and scale.
+    """Fit an ensemble to comparisons; `steps` (B, D) of the whole dataset set mean, deviation and scale.
 
-    What is not finite is left out. Raises InvalidSetting for too few pairs to hold any out.
+    Numbers that are not finite are left out. Raises InvalidSetting for too few pairs to hold any out.
     """
     known = np.isfinite(pairs.first).all((1, 2)) & np.isfinite(pairs.second).all((1, 2))
     pairs, steps = Pairs(*(part[known] for part in pairs)), steps[np.isfinite(steps).all(1)]
@@ -153,7 +153,7 @@ def fit(pairs: Pairs, steps: Array, config: BradleyTerryConfig) -> Fitted:
             optimizer.step()
         with torch.no_grad():
             found = float(loss(reward, *test))
-        if found < least:  # wrong answers are learned by heart later than what they have in common
+        if found < least:  # wrong answers are learned by heart later than common patterns
             best, least = copy.deepcopy(reward.state_dict()), found
     reward.load_state_dict(best)
     reward.calibrate(steps)
@@ -164,14 +164,14 @@ def fit(pairs: Pairs, steps: Array, config: BradleyTerryConfig) -> Fitted:
 
 
 def loss(reward: RewardEnsemble, first: Tensor, second: Tensor, labels: Tensor) -> Tensor:
-    """Returns the cross entropy of the labels (P,), averaged over pairs and summed over members."""
+    """Return the cross entropy of the labels (P,), averaged over pairs and summed over members."""
     logits = logits_of(reward, first, second)
     each: Tensor = nn.functional.binary_cross_entropy_with_logits(logits, labels.expand_as(logits), reduction="none")
     return each.mean(1).sum()
 
 
 def logits_of(reward: RewardEnsemble, first: Tensor, second: Tensor) -> Tensor:
-    """Returns (K, P): by how much each member finds the second segment (P, L, D) better."""
+    """Return (K, P): each member's preference for the second segment (P, L, D)."""
     return _sums(reward, second) - _sums(reward, first)
 
 
@@ -182,14 +182,14 @@ def _sums(reward: RewardEnsemble, segments: Tensor) -> Tensor:
 
 @torch.no_grad()
 def accuracy(reward: RewardEnsemble, first: Tensor, second: Tensor, labels: Tensor) -> float:
-    """Returns the share of the decided pairs that the mean of the members orders as labelled; NaN if none is decided."""
+    """Return the share of the decided pairs that the mean of the members orders as labelled; NaN if none is decided."""
     decided = labels != 0.5
     found = logits_of(reward, first, second).mean(0) > 0
     return float((found == (labels > 0.5))[decided].float().mean())
 
 
 def require_vectors(spec: EnvironmentSpec) -> None:
-    """Raises InvalidSetting unless there are float observations and continuous actions."""
+    """Raise InvalidSetting unless there are float observations and continuous actions."""
     if not columns_of(spec) or spec.action.is_discrete:
         raise InvalidSetting(
             f"A reward of this kind reads vectors and continuous actions, and {spec.name} lacks one of them.",
@@ -198,7 +198,7 @@ def require_vectors(spec: EnvironmentSpec) -> None:
 
 
 def inputs_of(spec: EnvironmentSpec, episode: Episode) -> Array:
-    """Returns (T, D) float32: for each step all float observations side by side, in the order of the spec, then the action."""
+    """Return (T, D) float32: for each step all float observations side by side, in the order of the spec, then the action."""
     sizes = {name: columns.stop - columns.start for name, columns in columns_of(spec).items()}
     parts = [episode.observations[name][:-1].reshape(len(episode), size) for name, size in sizes.items()]
     return np.concatenate([*parts, episode.actions], axis=1, dtype=np.float32)
@@ -207,7 +207,7 @@ def inputs_of(spec: EnvironmentSpec, episode: Episode) -> Array:
 def save(
     folder: Path, reward: RewardEnsemble, config: BradleyTerryConfig, spec: EnvironmentSpec, facts: Mapping[str, Any]
 ) -> None:
-    """Writes a fitted reward durably into a new folder; `facts` say what it was fitted to."""
+    """Write a fitted reward durably into a new folder; facts: its training data."""
     state = {"arrays": dict(reward.state_dict()), "config": asdict(config), "spec": spec.to_json(), "facts": dict(facts)}
     save_fitted(folder, "reward", state)
 
@@ -217,7 +217,7 @@ class PreferenceReward(RewardModel):
     """A reward fitted to comparisons (robo-rl reward fit preference), of state and action."""
 
     folder: str = ""
-    """What `robo-rl reward fit` wrote."""
+    """Folder that `robo-rl reward fit` wrote."""
 
     def __post_init__(self) -> None:
         require_named(self.folder, "preference")
@@ -233,7 +233,7 @@ class PreferenceReward(RewardModel):
         return frozenset(self._saved["facts"].get("identities", ()))
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Returns rewards that have deviation 1 over the data it was fitted to, and the agreement of the members as confidence.
+        """Return rewards that have deviation 1 over the data it was fitted to, and the agreement of the members as confidence.
 
         Raises SpecMismatch for an episode of another environment.
         """

@@ -37,12 +37,12 @@ class Rater(Protocol):
         """Its name and a hash of all that its answers follow from."""
 
     def compare(self, first: Segment, second: Segment) -> Answer:
-        """Returns which is better."""
+        """Return which is better."""
 
 
 @dataclass(frozen=True)
 class OracleRater(NamedSettings):
-    """Prefers the segment with the larger recorded reward, and errs as often as it is told to."""
+    """Prefers the segment with the larger recorded reward, with a set error rate."""
 
     name: ClassVar[str] = "oracle"
 
@@ -63,7 +63,7 @@ class OracleRater(NamedSettings):
         return "oracle"
 
     def compare(self, first: Segment, second: Segment) -> Answer:
-        """Returns 0, 0.5 or 1; "skip" where a recorded reward is not finite."""
+        """Return 0, 0.5 or 1; "skip" if a recorded reward is not finite."""
         sums = [float(part.episode.rewards[part.start : part.stop].sum(dtype=np.float64)) for part in (first, second)]
         difference = sums[1] - sums[0]
         if not np.isfinite(difference):

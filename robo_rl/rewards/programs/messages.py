@@ -1,4 +1,4 @@
-"""Words for what a reward program may not hold; each is fit to be shown to the language model that wrote it."""
+"""Error messages on reward programs, for people and for the language model that wrote the program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from robo_rl.rewards.programs.vocabulary import FUNCTIONS
 MOST_SHOWN = 80
 """Characters of code in a message."""
 MOST_GOT = 200
-"""Characters of anything a program wrote in a message."""
+"""Characters of a program's text in a message."""
 INSTEAD = {
     ast.If: "np.where(condition, a, b), for each row its own: `if` cannot look at N rows at once",
     ast.IfExp: "np.where(condition, a, b), for each row its own: `a if condition else b` cannot look at N rows at once",
@@ -33,26 +33,26 @@ INSTEAD = {
     ast.Assert: "nothing: outputs are checked anyway",
     ast.Raise: "nothing: a row without a finite reward counts as missing anyway",
 }
-"""What a writer may have meant -> what to write instead."""
+"""Forbidden syntax -> replacement."""
 
 
 def refuse(
-    node: ast.AST, status: ProgramStatus, what: str, *, got: object = None, allowed: object = None, fix: str | None = None
+    node: ast.AST, status: ProgramStatus, problem: str, *, got: object = None, allowed: object = None, fix: str | None = None
 ) -> NoReturn:
     """Raise InvalidProgram about a part of a program, with its line."""
     line, got = getattr(node, "lineno", None), None if got is None else printable(str(got))
-    raise InvalidProgram(status, what if line is None else f"Line {line}: {what}", got=got, allowed=allowed, fix=fix)
+    raise InvalidProgram(status, problem if line is None else f"Line {line}: {problem}", got=got, allowed=allowed, fix=fix)
 
 
 def refuse_node(node: ast.AST, inside: ast.AST | None = None, where: str = "in a reward program") -> NoReturn:
-    """Raise InvalidProgram about a kind of syntax, and say what to write instead where that is known."""
+    """Raise InvalidProgram about a kind of syntax, with its replacement if one is known."""
     shown, instead = inside or node, INSTEAD.get(type(node))
-    what, fix = f"`{type(node).__name__}` has no place {where}.", f"use {instead}" if instead else None
-    refuse(shown, "forbidden", what, got=code(shown), fix=fix)
+    fix = f"use {instead}" if instead else None
+    refuse(shown, "forbidden", f"`{type(node).__name__}` has no place {where}.", got=code(shown), fix=fix)
 
 
 def printable(text: str) -> str:
-    """Returns a text that can be shown anywhere: bounded, on one line, what steers a terminal written out."""
+    """Return a text that can be shown anywhere: bounded, on one line, control characters escaped."""
     shown = (letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text[:MOST_GOT])
     return "".join(shown)
 
@@ -63,7 +63,7 @@ def large(got: str, allowed: str) -> NoReturn:
 
 
 def code(node: ast.AST) -> str:
-    """Returns a part of a program on one line, cut to MOST_SHOWN characters."""
+    """Return a part of a program on one line, cut to MOST_SHOWN characters."""
     try:
         text = ast.unparse(node)
     except (ValueError, RecursionError):  # an integer of thousands of digits has no text
@@ -73,18 +73,18 @@ def code(node: ast.AST) -> str:
 
 
 def close(name: str, known: Collection[str]) -> str:
-    """Returns the names that may have been meant."""
+    """Return the closest known names."""
     near = difflib.get_close_matches(name[:MOST_SHOWN], list(known), n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def listed(names: Collection[str]) -> str:
-    """Returns names with commas, forty at most."""
+    """Return names with commas, forty at most."""
     return ", ".join(list(names)[:40]) + (f", ... ({len(names)} in all)" if len(names) > 40 else "")
 
 
 def functions(got: str) -> str:
-    """Returns the functions of the same origin, and the nearest."""
+    """Return the functions of the same origin, and the nearest."""
     origin = got.partition(".")[0]
     names = [name for name in FUNCTIONS if name.startswith(f"{origin}.")] or list(FUNCTIONS)
     return ", ".join(names) + close(got, FUNCTIONS)

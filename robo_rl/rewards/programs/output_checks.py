@@ -13,13 +13,13 @@ from robo_rl.rewards.step_rewards.steps import StepScores
 from robo_rl.types import Labels
 
 LEAST_ROWS = 1_000
-"""The share of rows without a reward is one of so many rows at least."""
+"""Least number of rows of which the share without a reward is taken."""
 RECENT = 100_000
-"""Rows after which those before count half: a program that turns bad late is noticed as soon as one that begins so."""
+"""Rows after which earlier ones count half: a program that fails late is noticed as soon as one that fails early."""
 LARGEST_TERM = 1e12
-"""No term may be larger in size: whoever looks at terms squares them."""
+"""Largest size of a term: terms are squared later."""
 CLOSE = 1e-6
-"""How far the sum of the terms may be from the total, of its size or of 1."""
+"""Largest difference of the terms' sum from the total, relative to its size or to 1."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Limits:
     start_seconds: float = 120.0
     """[s] for the interpreter to start and to load numpy: a machine may be very busy."""
     largest: float = 1e4
-    """No reward may be larger in size."""
+    """Largest size of a reward."""
     invalid_share: float = 0.001
-    """So many of the recent rows, of a thousand at least, may have no finite reward; then the program has failed."""
+    """Largest share of recent rows, of a thousand at least, without a finite reward; beyond it the program has failed."""
     is_additive: bool = False
     """The terms must sum to the total, to 1e-6 of its size."""
     without_seccomp: bool = False
-    """Run also where system calls cannot be filtered; then a program that gets past the grammar could read files."""
+    """Run also if system calls cannot be filtered; a program that gets past the grammar could then read files."""
 
     def __post_init__(self) -> None:
         allowed = {
@@ -56,20 +56,20 @@ class Limits:
 
 
 @dataclass
-class Gates:
-    """The gates of one program, which count its rows."""
+class OutputChecks:
+    """Output checks of one program, which count its rows."""
 
     terms: Sequence[str]
     limits: Limits
     rows: int = 0
-    """Recent ones."""
+    """Recent rows."""
     invalid_rows: int = 0
-    """Of these, without a finite reward."""
+    """Recent rows without a finite reward."""
 
     def accept(self, values: npt.NDArray[np.float64]) -> StepScores:
-        """Returns what (1 + terms, N) numbers say, ProgramFailed if they are no rewards; changes `values`.
+        """Return the scores of (1 + terms, N) numbers, ProgramFailed if they are no rewards; changes `values`.
 
-        Hot: one sum of squares tells that all numbers are finite and small, as they nearly always are.
+        Hot: one sum of squares shows that all numbers are finite and small, as they nearly always are.
         """
         total = values[0]
         if np.vdot(values, values) <= self.limits.largest**2:
@@ -97,11 +97,11 @@ class Gates:
             raise ProgramFailed("not finite", "Rewards or terms are not finite.", got=got, allowed=allowed, fix=fix)
 
     @staticmethod
-    def _check_scale(what: str, numbers: npt.NDArray[np.float64], largest: float) -> None:
+    def _check_scale(name: str, numbers: npt.NDArray[np.float64], largest: float) -> None:
         size = np.abs(numbers).max(initial=0.0)
         if size > largest:
             got, allowed, fix = f"{size:.3g}", f"{largest:g} in size", "scale the terms, so that each is about 1 in size"
-            raise ProgramFailed("scale", f"{what} is too large.", got=got, allowed=allowed, fix=fix)
+            raise ProgramFailed("scale", f"{name} is too large.", got=got, allowed=allowed, fix=fix)
 
     @staticmethod
     def _check_sum(values: npt.NDArray[np.float64]) -> None:

@@ -26,13 +26,13 @@ class ProgramReward(StepReward, UsesPrograms):
     """Reward of each step by a reward program that runs in a confined process."""
 
     name: ClassVar[str] = "program"
-    remedy: ClassVar[str] = "robo-rl reward check PROGRAM says where it divides by zero or the like"
+    remedy: ClassVar[str] = "robo-rl reward check PROGRAM shows divisions by zero and the like"
     path: str
     """Of the .py file of the program."""
     every: int = 256
     """Steps that are scored in one call while a policy acts; without influence on the rewards."""
     limits: Limits = field(default_factory=Limits)
-    """Of its process, and of what counts as a reward."""
+    """Of its process and its rewards."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"every": (self.every >= 1, "1 or more")})

@@ -1,7 +1,7 @@
 """Shared memory of two processes: one block for inputs, one for outputs, laid out alike by both.
 
-What goes in: the number of rows, then each column with room for `rows` rows. What comes out: total and terms, (K + 1, N)
-float64 without gaps, then a message of bounded length.
+Inputs: the number of rows, then each column with room for `rows` rows. Outputs: total and terms, (K + 1, N) float64 without
+gaps, then a message of bounded length.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Layout:
     columns: Mapping[str, ColumnLayout]
     terms: int
     rows: int
-    """For so many rows there is room."""
+    """Capacity in rows."""
 
     @cached_property
     def offsets(self) -> dict[str, int]:
-        """Name -> [byte] where the column begins."""
+        """Name -> [byte] offset of the column."""
         offsets, offset = {}, ALIGNMENT
         for name, column in self.columns.items():
             offsets[name] = offset
@@ -58,21 +58,21 @@ class Layout:
 
     @property
     def bytes_in(self) -> int:
-        """Of the memory for what goes in."""
+        """[byte] of the memory for inputs."""
         return ALIGNMENT + sum(-(-column.size * self.rows // ALIGNMENT) * ALIGNMENT for column in self.columns.values())
 
     @property
     def message(self) -> int:
-        """[byte] where the message begins in the memory for what comes out."""
+        """[byte] offset of the message in the memory for outputs."""
         return 8 * (self.terms + 1) * self.rows
 
     @property
     def bytes_out(self) -> int:
-        """Of the memory for what comes out."""
+        """[byte] of the memory for outputs."""
         return self.message + 8 + MOST_MESSAGE
 
     def inputs(self, memory: Buffer, rows: int) -> dict[str, Array]:
-        """Returns name -> (rows, ...) views."""
+        """Return name -> (rows, ...) views."""
         return {
             name: np.frombuffer(memory, column.dtype, rows * column.size // np.dtype(column.dtype).itemsize, offset).reshape(
                 rows, *column.shape
@@ -81,7 +81,7 @@ class Layout:
         }
 
     def outputs(self, memory: Buffer, rows: int) -> npt.NDArray[np.float64]:
-        """Returns a (terms + 1, rows) view."""
+        """Return a (terms + 1, rows) view."""
         return np.frombuffer(memory, np.float64, (self.terms + 1) * rows).reshape(self.terms + 1, rows)
 
     def write_message(self, memory: Buffer, text: str) -> None:
@@ -91,7 +91,7 @@ class Layout:
         memory[self.message + 8 : self.message + 8 + len(words)] = words
 
     def read_message(self, memory: Buffer) -> str:
-        """Returns the message as one printable line, whatever bytes lie there: more lines could pass for ours."""
+        """Return the message as one printable line, for any bytes: more lines could pass for ours."""
         size = min(int.from_bytes(memory[self.message : self.message + 8], "little"), MOST_MESSAGE)
         words = memory[self.message + 8 : self.message + 8 + size].decode("utf-8", "replace")
         return "".join(letter if letter.isprintable() else " " if letter == "\n" else "?" for letter in words)

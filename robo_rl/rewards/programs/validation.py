@@ -1,10 +1,10 @@
-"""Try a reward program on recorded rows before anything learns from it.
+"""Validation of a reward program on recorded rows before anything learns from it.
 
-    verdict = probation(program, columns)
-    print(verdict)   # or show verdict.feedback to the model that wrote the program
+    report = validate(program, columns)
+    print(report)   # or show report.feedback to the model that wrote the program
 
 A program that keeps to the grammar can still mix rows of a batch, be constant, be far too large, or reward failure more than
-success. Programs never see success: here only the probation does.
+success. Programs never see success; only the validation does.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from robo_rl.types import Array
 Kind = Literal["ok", "note", "failure"]
 TOTAL = "The total"
 LEAST_ROWS, SINGLE_ROWS = 2, 64
-"""Rows that a program can be tried on; rows that are computed one by one, spread over all."""
+"""Least number of rows; rows that are computed one by one, spread over all."""
 EVERY_SIZE, OTHER_SIZES = 1_024, 16
-"""Up to so many rows a batch of every size is tried: episodes, and steps that an off-policy learner asks for at once, are of
-any; sizes beyond that are drawn by chance, so many."""
+"""Largest size up to which batches of every size are tried, because episodes and an off-policy learner's batches have any;
+number of larger sizes, drawn at random."""
 SATURATION, MOST_AT_BOUND = 0.01, 0.9
-"""A value is at its bound within this share of its range; so many rows may be."""
+"""Share of its range within which a value is at its bound; largest share of rows at a bound."""
 DOMINANCE = 1_000.0
-"""One term may vary so many times as much as another before that is noted."""
+"""Ratio of the variation of two terms above which a note is made."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Clips:
     clip: npt.NDArray[np.int64]
     """(N,) number of the clip that a row belongs to, 0 to C - 1"""
     success: npt.NDArray[np.bool_]
-    """(C,) whether each clip ended in success"""
+    """(C,) True if the clip ended in success"""
 
     def __post_init__(self) -> None:
         if len(self.clip) and not 0 <= self.clip.min() <= self.clip.max() < len(self.success):
@@ -63,7 +63,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ValidationReport:
     """Findings of all checks."""
 
     findings: tuple[Finding, ...]
@@ -84,7 +84,7 @@ class Verdict:
         return "\n".join(f"{finding.kind:8}{finding.check}: {finding.text}" for finding in self.findings)
 
 
-def probation(
+def validate(
     program: RewardProgram,
     columns: Mapping[str, Array],
     *,
@@ -92,11 +92,11 @@ def probation(
     limits: Limits | None = None,
     sizes: Sequence[int] = (),
     seed: int = 0,
-) -> Verdict:
-    """Returns what the checks found on `columns`, name -> (N, ...), best 2,000 rows of success, of failure and of chance.
+) -> ValidationReport:
+    """Return the report of all checks on `columns`, name -> (N, ...), best 2,000 rows of success, failure and chance.
 
-    sizes: of batches that it will be asked for and that are known, such as the steps of a rollout; tried beside others.
-    Nothing a program does raises here; only a wrong call does, and SandboxUnavailable.
+    sizes: known batch sizes of later use, such as the steps of a rollout; tried in addition to others. Faults of the program
+    never raise; only a wrong call does, and SandboxUnavailable.
     """
     used = {name: np.asarray(column) for name, column in columns.items() if name in program.columns}
     rows = len(next(iter(columns.values()), ()))
@@ -106,13 +106,13 @@ def probation(
     with Sandbox(program, limits or Limits()) as sandbox:
         try:
             sandbox.run({name: column[:LEAST_ROWS] for name, column in used.items()} or columns)  # start the process
-            return _Trial(sandbox, used or columns, sizes, np.random.default_rng(seed)).verdict(clips)
+            return _Trial(sandbox, used or columns, sizes, np.random.default_rng(seed)).report(clips)
         except (ProgramFailed, InvalidProgram) as error:
-            return Verdict((Finding(error.status, "failure", " ".join(str(error).split())),))
+            return ValidationReport((Finding(error.status, "failure", " ".join(str(error).split())),))
 
 
 class _Trial:
-    """The checks of one program on one set of rows; each returns what it found."""
+    """The checks of one program on one set of rows; each returns its finding."""
 
     def __init__(
         self, sandbox: Sandbox, columns: Mapping[str, Array], sizes: Sequence[int], generator: np.random.Generator
@@ -124,11 +124,11 @@ class _Trial:
         self.seconds = time.perf_counter() - started
         self.rows = len(self.rewards.total)
 
-    def verdict(self, clips: Clips | None) -> Verdict:
+    def report(self, clips: Clips | None) -> ValidationReport:
         findings = [self.order(), self.single_rows(), self.determinism(), self.inputs(), self.duration(), *self.sensitivity()]
         findings += [*self.scale(), *self.missing()]
         findings += [self.ranking(clips)] if clips is not None else []
-        return Verdict(tuple(findings), self.rewards)
+        return ValidationReport(tuple(findings), self.rewards)
 
     def order(self) -> Finding:
         order = self.generator.permutation(self.rows)
@@ -155,7 +155,7 @@ class _Trial:
         return Finding("batch", "failure", f"{text}take sums, means, extremes over axis=1 only.")
 
     def _other_sizes(self) -> list[int]:
-        """Returns numbers of rows: all small ones, powers of two, the most at once, those that are known, some by chance."""
+        """Return batch sizes: all small ones, powers of two, the largest, known ones, random ones."""
         row = sum(column[:1].nbytes for column in self.columns.values())
         most = max(2, min(self.sandbox.limits.rows, MOST_BYTES // max(row, 1)))
         drawn = np.exp(self.generator.uniform(np.log(2), np.log(most), OTHER_SIZES)).astype(int)
@@ -164,7 +164,7 @@ class _Trial:
         return sorted({*range(2, min(EVERY_SIZE, most) + 1), *powers, most, *known, *drawn.tolist()})
 
     def _are_same(self, batch: Mapping[str, Array], wanted: npt.NDArray[np.float64], size: int) -> bool:
-        """Check that the first rows of a batch earn alone what they earn among all."""
+        """Return True if the first rows of a batch have the same rewards alone as among all."""
         found = self.sandbox.run({name: column[:size] for name, column in batch.items()})
         return _close(_values(found), wanted[:, :size])
 

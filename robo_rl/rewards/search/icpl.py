@@ -1,4 +1,4 @@
-"""ICPL (in-context preference learning, Yu et al. 2024): a person says which policies they like best and least."""
+"""ICPL (in-context preference learning, Yu et al. 2024): a person chooses the best and the worst policies."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from robo_rl.rewards.search.writing import Writer
 
 @dataclass(frozen=True)
 class ICPLConfig(SearchConfig):
-    """Size of the search and number of comparisons: 7 questions for six programs, and one about the incumbent."""
+    """Size of the search; 7 comparisons for six programs, and one with the incumbent."""
 
     programs: int = 6
-    """That are trained in a round, as in the released code."""
+    """Programs that are trained in a round, as in the released code."""
     attempts: int = 4
-    """Replies that are asked for, for each program of a round, before fewer programs must do."""
+    """Largest number of replies per program of a round; then fewer programs are trained."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,7 +55,7 @@ class ICPL(Search[ICPLConfig]):
         return super().rounds()
 
     def population(self, prompt: Prompt, number: int) -> Sequence[Candidate]:
-        """Ask again for every program that cannot be used, a bounded number of times."""
+        """Request a replacement for every unusable program, a bounded number of times."""
         config, found = self._config, list[Candidate]()
         while True:
             missing = config.programs - sum(each.program is not None for each in found)
@@ -84,8 +84,8 @@ class ICPL(Search[ICPLConfig]):
         """Return the lines of the history about a round that brought a better program."""
         if before is None or after is None or before is after or before.program is None or after.program is None:
             return []
-        told = self._writer.words(difference(before.program, after.program)) or "(not known)"
-        return [f"Before round {number} the terms of the good program were\n{traces_of(before)}\nWhat changed then: {told}"]
+        change = self._writer.words(difference(before.program, after.program)) or "(not known)"
+        return [f"Before round {number} the terms of the good program were\n{traces_of(before)}\nWhat changed then: {change}"]
 
 
 def _same(first: Candidate, second: Candidate) -> bool:

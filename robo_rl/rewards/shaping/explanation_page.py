@@ -1,4 +1,4 @@
-"""Write what the terms of a reward say over an episode as one HTML page."""
+"""Page on the terms of a reward over an episode."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ OWN = "the environment's own"
 
 
 def write_explanation(found: StepScores, episode: Episode, facts: Mapping[str, Any], out: Path) -> Path:
-    """Writes the page to `out` and returns it.
+    """Write the page to `out` and return it.
 
     facts: reward, model, hash, dataset, environment, number of the episode.
     """
     total = np.where(found.valid, found.total, np.nan)
     terms = {name: np.asarray(values, np.float64) for name, values in found.terms.items() if name != BESIDE}
     drawn = {name: values for name, values in terms.items() if not np.array_equal(values, total, equal_nan=True)}
-    lines = {"total": total, **drawn}  # the total first: what is drawn later lies above, and would hide it where it is the same
+    lines = {"total": total, **drawn}  # the total first: later lines are drawn above it
     own = episode.rewards.astype(np.float64)
     charts = [
         ("Reward of each step", _chart("Reward of each step", lines)),
@@ -52,7 +52,7 @@ def write_explanation(found: StepScores, episode: Episode, facts: Mapping[str, A
 
 
 def _chart(title: str, lines: Mapping[str, Values], color: int = 0) -> Markup:
-    """Returns a line for each name over the steps, from 1 on; what is missing is left out."""
+    """Return a line for each name over the steps, from 1 on, without missing values."""
     series = []
     for number, (name, values) in enumerate(lines.items(), color):
         points = thinned((step + 1.0, float(value)) for step, value in enumerate(values))
@@ -65,7 +65,7 @@ def _summed(values: Values) -> Values:
 
 
 def _row(name: str, values: Values) -> tuple[str, list[str]]:
-    """Returns name, sum, least, greatest and the share of steps in which it is not 0."""
+    """Return name, sum, least, greatest and the share of steps in which it is not 0."""
     known = values[np.isfinite(values)]
     if not known.size:
         return name, ["none"] * 4

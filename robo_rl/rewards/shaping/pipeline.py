@@ -2,7 +2,7 @@
 
     reward of a step = weight * last stage( ... first stage( sum over sources of weight * stages of the source(its reward) ) )
 
-The environment's own reward stands beside, as `of_environment`; it counts only where it is named as a source.
+The environment's own reward is logged as `of_environment`; it counts only if it is named as a source.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OWN = "environment"
 
 @dataclass(frozen=True)
 class Source:
-    """A reward that counts."""
+    """A reward of the sum."""
 
     name: str
     model: RewardModel | None
@@ -58,9 +58,9 @@ class SourceSettings:
     weight: float = 1.0
     """Factor after the stages."""
     stages: tuple[Any, ...] = ()
-    """Of this source alone, in their order."""
+    """Stages of this source alone, in their order."""
     name: str = ""
-    """In the log; empty for that of the reward."""
+    """Name in the log; empty for that of the reward."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"weight": (bool(np.isfinite(self.weight)), "a finite number")})
@@ -81,39 +81,39 @@ class StageSettings:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_sources(told: Sequence[Any]) -> tuple[Source, ...]:
-    """Returns the sources; raises UnknownName or InvalidSetting naming the key."""
+def read_sources(settings: Sequence[Any]) -> tuple[Source, ...]:
+    """Return the sources; raise UnknownName or InvalidSetting naming the key."""
     sources: list[Source] = []
-    for number, each in enumerate(told):
-        where = f"sources[{number}]"
-        settings: SourceSettings = settings_as(SourceSettings, each, source=where)
-        name = settings.name or (OWN if settings.environment else settings.reward)
+    for number, each in enumerate(settings):
+        key = f"sources[{number}]"
+        source: SourceSettings = settings_as(SourceSettings, each, source=key)
+        name = source.name or (OWN if source.environment else source.reward)
         if any(other.name == name for other in sources):
-            raise InvalidSetting(f"Two sources are called {name!r}.", got=name, fix=f"give {where} a `name` of its own")
-        sources.append(Source(name, _model(settings, where), settings.weight, read_stages(settings.stages, where)))
+            raise InvalidSetting(f"Two sources are called {name!r}.", got=name, fix=f"give {key} another `name`")
+        sources.append(Source(name, _model(source, key), source.weight, read_stages(source.stages, key)))
     return tuple(sources)
 
 
-def read_stages(told: Sequence[Any], where: str) -> Stages:
-    """Returns the stages with their names; raises UnknownName or InvalidSetting naming the key."""
+def read_stages(settings: Sequence[Any], key: str) -> Stages:
+    """Return the stages with their names; raise UnknownName or InvalidSetting naming the key."""
     stages = []
-    for number, each in enumerate(told):
-        source = f"{where}: stages[{number}]"
-        settings: StageSettings = settings_as(StageSettings, each, source=source)
-        if settings.stage not in STAGES:
-            raise UnknownName("stage", settings.stage, STAGES)
-        stage: Stage = settings_as(STAGES[settings.stage], settings.settings, source=f"{source}, {settings.stage}")
-        stages.append((f"{number + 1}_{settings.stage}", stage))
+    for number, each in enumerate(settings):
+        source = f"{key}: stages[{number}]"
+        named: StageSettings = settings_as(StageSettings, each, source=source)
+        if named.stage not in STAGES:
+            raise UnknownName("stage", named.stage, STAGES)
+        stage: Stage = settings_as(STAGES[named.stage], named.settings, source=f"{source}, {named.stage}")
+        stages.append((f"{number + 1}_{named.stage}", stage))
     return tuple(stages)
 
 
-def _model(settings: SourceSettings, where: str) -> RewardModel | None:
+def _model(settings: SourceSettings, key: str) -> RewardModel | None:
     if settings.environment:
         return None
-    model: RewardModel = settings_as(load("rewards", settings.reward), settings.settings, source=f"{where}: {settings.reward}")
+    model: RewardModel = settings_as(load("rewards", settings.reward), settings.settings, source=f"{key}: {settings.reward}")
     if getattr(model, "learns_in_a_run", False):
         raise InvalidSetting(
-            f"{where}: the reward {settings.reward} is learned from whole episodes of a run, and cannot be one of several.",
+            f"{key}: the reward {settings.reward} is learned from whole episodes of a run, and cannot be one of several.",
             allowed="a reward that labels steps (robo-rl reward list)",
             fix=f"name it alone: reward: {{name: {settings.reward}, ...}}",
         )
@@ -121,7 +121,7 @@ def _model(settings: SourceSettings, where: str) -> RewardModel | None:
 
 
 BESIDE = "of_environment"
-"""Term that holds the environment's own reward, whether it counts or not."""
+"""Term of the environment's own reward, also if it does not count."""
 Terms = dict[str, npt.NDArray[np.float64]]
 
 
@@ -135,7 +135,7 @@ class RewardPipeline(StepReward, UsesPrograms):
     stages: tuple[Mapping[str, Any], ...] = ()
     """Of the sum, in their order; each {stage: NAME, settings: {...}}."""
     every: int = 256
-    """Steps that are paid for in one call while a policy acts; without influence on the rewards."""
+    """Steps per call while a policy acts; without influence on the rewards."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"every": (self.every >= 1, "1 or more")})
@@ -156,8 +156,8 @@ class RewardPipeline(StepReward, UsesPrograms):
     @property
     def identity(self) -> tuple[str, str]:
         """Name, and hash of all sources, weights and stages."""
-        sources = [[part.model and part.model.identity, part.weight, _told(part.stages)] for part in self.parts]
-        return self.name, hash_of(json.dumps([sources, _told(self.shaping)], sort_keys=True).encode())
+        sources = [[part.model and part.model.identity, part.weight, _identities(part.stages)] for part in self.parts]
+        return self.name, hash_of(json.dumps([sources, _identities(self.shaping)], sort_keys=True).encode())
 
     @property
     def repeats_itself(self) -> bool:
@@ -168,12 +168,12 @@ class RewardPipeline(StepReward, UsesPrograms):
         """Return the reward of every step of a recorded episode, also of sources that label whole episodes."""
         labels = [None if part.model is None else part.model.label(episode) for part in self.parts]
         place = Place.recorded(episode)
-        for stage, where in self._stages(place):
-            stage.require(where)
+        for stage, at in self._stages(place):
+            stage.require(at)
         return self._mixed(Steps.of(episode), place, [None if each is None else StepScores(each, {}) for each in labels])
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return the sum of what the sources say, with every value on the way to it."""
+        """Return the shaped sum of the sources' rewards, with every value on the way to it."""
         given: dict[str, StepScores] = {}
         for name, model in self._models():
             found = model.score_steps(steps, place.within(name))
@@ -202,12 +202,12 @@ class RewardPipeline(StepReward, UsesPrograms):
             total = Labels.finite(total.values + part.weight * labels.values, total.valid & labels.valid, dtype=np.float64)
         return StepScores(_through(self.shaping, steps, total, place, "", terms), terms)
 
-    # what sources and stages need
+    # needs of sources and stages
 
     def require(self, place: Place) -> None:
-        """Raise InvalidSetting for a source that labels whole episodes, and for a source or stage that cannot work there."""
-        for stage, where in self._stages(place):
-            stage.require(where)
+        """Raise InvalidSetting for a source that labels whole episodes, or a source or stage that cannot work there."""
+        for stage, at in self._stages(place):
+            stage.require(at)
         for name, model in self._models():
             model.require(place.within(name))
 
@@ -224,7 +224,7 @@ class RewardPipeline(StepReward, UsesPrograms):
     @override
     def entries(self, place: Place) -> Sequence[str]:
         of_models = [entry for name, model in self._models() for entry in model.entries(place.within(name))]
-        of_stages = [entry for stage, where in self._stages(place) for entry in stage.entries(where)]
+        of_stages = [entry for stage, at in self._stages(place) for entry in stage.entries(at)]
         return [*dict.fromkeys((*of_models, *of_stages))]
 
     def is_due(self, waiting: StepQueue) -> bool:
@@ -240,7 +240,7 @@ class RewardPipeline(StepReward, UsesPrograms):
         return {} if place.discount is None else {"discount": place.discount}
 
     def metrics(self, place: Place) -> Metrics:
-        """Return what the sources say of themselves, by their names."""
+        """Return the sources' metrics, by their names."""
         found, missing = {}, place.memory.get("missing", {})
         for name, model in self._models():
             found[f"reward/{name}/missing"] = missing.get(name, 0) / max(place.memory.get("steps", 0), 1)
@@ -249,14 +249,14 @@ class RewardPipeline(StepReward, UsesPrograms):
         return found
 
     def programs(self, place: Place) -> Sequence[UsedProgram]:
-        """Return those of the sources, and those of potentials; none of them alone is the reward."""
+        """Return the programs of sources and potentials; none of them alone is the reward."""
         used: list[UsedProgram] = []
         for name, model in self._models():
             if isinstance(model, UsesPrograms):
                 used += model.programs(place.within(name))
-        for stage, where in self._stages(place):
+        for stage, at in self._stages(place):
             if isinstance(stage, Potential):
-                used.append(UsedProgram(stage.runner, stage.runner.view(where.view, where.name), is_reward=False))
+                used.append(UsedProgram(stage.runner, stage.runner.view(at.view, at.name), is_reward=False))
         return [program._replace(is_reward=False) for program in used]
 
     def _models(self) -> Iterator[tuple[str, StepReward]]:
@@ -264,7 +264,7 @@ class RewardPipeline(StepReward, UsesPrograms):
         for part in self.parts:
             if part.model is not None and not isinstance(part.model, StepReward):
                 raise InvalidSetting(
-                    f"The source {part.name} of the pipeline cannot be asked while a policy acts.",
+                    f"The source {part.name} of the pipeline cannot give rewards while a policy acts.",
                     got=f"{type(part.model).__name__}, which looks at pictures or at whole episodes",
                     allowed="a reward of steps, such as program",
                     fix="label a dataset with the pipeline (robo-rl label), or leave the source out",
@@ -279,7 +279,7 @@ class RewardPipeline(StepReward, UsesPrograms):
 
 
 def _through(stages: Stages, steps: Steps, labels: Labels, place: Place, prefix: str, terms: Terms) -> Labels:
-    """Return what the stages make of labels, and write what each made of them into `terms`."""
+    """Return the labels after the stages, and write those after each stage into `terms`."""
     for name, stage in stages:
         found = stage.apply(steps, labels, place.within(f"{prefix}{name}"))
         labels = Labels.finite(found.values, found.valid, dtype=np.float64)
@@ -287,5 +287,5 @@ def _through(stages: Stages, steps: Steps, labels: Labels, place: Place, prefix:
     return labels
 
 
-def _told(stages: Stages) -> list[Any]:
+def _identities(stages: Stages) -> list[Any]:
     return [[name, stage.identity] for name, stage in stages]

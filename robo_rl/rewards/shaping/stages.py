@@ -24,7 +24,7 @@ from robo_rl.types import Array, Labels
 
 @dataclass(frozen=True)
 class Stage(ABC):
-    """A stage between a reward and the policy: a frozen dataclass of settings. What it remembers is in the place's memory."""
+    """A stage between a reward and the policy: a frozen dataclass of settings. Its state is in the place's memory."""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -33,22 +33,22 @@ class Stage(ABC):
 
     @abstractmethod
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
-        """Return the rewards of steps as this stage has them, float64; the value of a missing one is 0, before and after."""
+        """Return the rewards of steps after this stage, float64; the value of a missing one is 0, before and after."""
 
     def require(self, place: Place) -> None:  # noqa: B027 - most stages work everywhere
         """Raise InvalidSetting if it cannot work in that place."""
 
     def entries(self, place: Place) -> Sequence[str]:
-        """Return the entries of an observation that it looks at."""
+        """Return the entries of an observation that it reads."""
         return ()
 
 
 @dataclass(frozen=True)
 class Clip(Stage):
-    """Pays min(r - at, 0): what is good enough costs nothing, and no number of good steps adds up to a profit.
+    """Pays min(r - at, 0): a good step costs nothing, and no number of good steps adds up to a profit.
 
     The mechanism Clip of Gao et al. 2024, "On Designing Effective RL Reward at Training Time for LLM Reasoning"
-    (arXiv:2410.15115), with their eta as `at`. Rewards are never above 0: where ending early is possible it may pay.
+    (arXiv:2410.15115), with their eta as `at`. Rewards are never above 0: if an episode can be ended early, that may pay.
     """
 
     at: float
@@ -64,7 +64,7 @@ class Clip(Stage):
 
 @dataclass(frozen=True)
 class Bound(Stage):
-    """Puts what is below `low` to `low`, and what is above `high` to `high`."""
+    """Clips rewards to `low` and `high`."""
 
     low: float = -np.inf
     """Lowest reward of a step."""
@@ -88,8 +88,8 @@ class Bound(Stage):
 class Delta(Stage):
     """Pays r(t) - r(t-1), and r(0) in the first step: an episode adds up to the reward of its last step, however long it was.
 
-    After the mechanism Delta of Gao et al. 2024 (arXiv:2410.15115), which bounds what repeated steps can earn. Theirs pays
-    r(t) - r(t+1) and needs the step that follows; ours looks back, so that it can be paid while a policy acts.
+    After the mechanism Delta of Gao et al. 2024 (arXiv:2410.15115), which bounds the reward of repeated steps. Theirs pays
+    r(t) - r(t+1) and needs the next step; ours looks back, so that it can be paid while a policy acts.
     """
 
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
@@ -117,7 +117,7 @@ class PreferenceAsReward(Stage):
     slope: float = 1.0
     """k of the paper, per unit of the score."""
     offset: float = 0.5
-    """What an episode as good as the references would be paid without; 0 as in the paper, 0.5 pays it nothing."""
+    """Subtracted from the reward; 0 as in the paper, 0.5 pays nothing for an episode as good as the references."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"slope": (0 < self.slope < np.inf, "above 0"), "offset": (0 <= self.offset <= 1, "0 to 1")})
@@ -157,12 +157,12 @@ class PreferenceAsReward(Stage):
         return Labels(values, valid)
 
     def of(self, score: float) -> float:
-        """Returns what an episode of that score is paid."""
+        """Return the reward of an episode of that score."""
         return shaped(score, self.scores, self.slope) - self.offset
 
 
 def shaped(score: float, references: Sequence[float], slope: float = 1.0) -> float:
-    """Returns the mean over references of sigmoid(slope * (score - reference)), in [0, 1]."""
+    """Return the mean over references of sigmoid(slope * (score - reference)), in [0, 1]."""
     away = slope * (score - np.asarray(references, np.float64))
     return float(np.mean(0.5 + 0.5 * np.tanh(0.5 * away)))  # the sigmoid, without an overflow
 
@@ -171,8 +171,8 @@ def shaped(score: float, references: Sequence[float], slope: float = 1.0) -> flo
 class Potential(Stage):
     """Adds weight * (discount * phi(after) - phi(before)), phi(after) being 0 if the task ended (terminated, not truncated).
 
-    The discounted sum over an episode that ends is then -phi(first), whatever the policy did; at a time limit it is
-    discount^T phi(last) - phi(first), and the learner's bootstrap makes up for it.
+    The discounted sum over an episode that ends is then -phi(first) for any policy; at a time limit it is
+    discount^T phi(last) - phi(first), and the learner's bootstrap cancels the first term.
     """
 
     program: str
@@ -180,9 +180,9 @@ class Potential(Stage):
     weight: float = 1.0
     """Of phi."""
     discount: float | None = None
-    """The learner's; needed only where rewards of recorded episodes are made, before there is a learner."""
+    """The learner's; needed only for rewards of recorded episodes, before there is a learner."""
     limits: Limits = field(default_factory=Limits)
-    """Of the program's process, and of what counts as a potential."""
+    """Of the program's process and its potentials."""
 
     def __post_init__(self) -> None:
         discount = 1.0 if self.discount is None else self.discount
@@ -265,7 +265,7 @@ class Scale(Stage):
             raise InvalidSetting(
                 "The stage scale follows the rewards of a training, and these episodes are recorded.",
                 got="stage scale",
-                fix="leave it out of what labels a dataset; weight brings rewards near 1 there",
+                fix="leave it out when labelling a dataset; weight brings rewards near 1 there",
             )
         place.discount_for("scale", self.discount)
 

@@ -1,7 +1,7 @@
 """Columns that a reward program may read: named, typed, documented, the same for every simulator and robot.
 
-`x` is the observation entry x after the step, `previous_x` the entry before it, `action` what was executed between the two.
-What an environment says of reward or success is never among them.
+`x` is the observation entry x after the step, `previous_x` the entry before it, `action` the executed action between the two.
+Reward and success of the environment are never among them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from robo_rl.types import Array, Episode
 
 PREVIOUS = "previous_"
 ACTION = "action"
-TOLD = re.compile(
+OUTCOME_WORDS = re.compile(
     r"(reward\w*|succe(ss|ed)\w*|solv(e|ed|ing)|scor(e|es|ed|ing)|returns?|outcomes?|complet(e|ed|ion)|fail(ed|ures?)?|done|bonus)$"
 )
-"""Words of a name of an entry that would give away what a program is measured by: such an entry is no column."""
+"""Words in names of entries that reveal a program's measure: such entries are no columns."""
 
 Columns = dict[str, npt.NDArray[np.float64]]
 """Column name -> (N, ...), a row per step."""
@@ -49,7 +49,7 @@ _MODES: dict[ActionMode, str] = {
 
 @dataclass(frozen=True)
 class Column:
-    """One column of what a reward program receives."""
+    """One column of a reward program's input."""
 
     name: str
     moment: Moment
@@ -63,29 +63,29 @@ class Column:
     low: Limit
     high: Limit
     role: str
-    """That of the entry, or "action"."""
+    """Role of the entry, or "action"."""
     meaning: str
-    """"" where the source does not say."""
+    """Empty if the source does not state it."""
     dtype: str = "float64"
-    """Whatever the entry's own: differences of unsigned numbers would wrap round."""
+    """For any type of the entry: differences of unsigned numbers would wrap round."""
 
 
 @dataclass(frozen=True)
 class EnvAbstraction:
-    """The columns of an environment, their description, and how they are taken from episodes."""
+    """The columns of an environment, their description, and their extraction from episodes."""
 
     columns: Mapping[str, Column]
-    """Name -> column; what holds before the step follows what holds after it, the action is last."""
+    """Name -> column: after the step, before the step, then the action."""
     text: str
-    """The description that prompts show; names neither environment nor simulator nor task."""
+    """The description in prompts; names neither environment nor simulator nor task."""
 
     @classmethod
     def of(cls, spec: EnvironmentSpec, *, images: bool = False) -> EnvAbstraction:
-        """Returns the view of an environment.
+        """Return the view of an environment.
 
-        images: whether pictures are columns, too. Raises InvalidSetting if an entry is called "action".
+        images: True to include pictures. Raises InvalidSetting if an entry is called "action".
 
-        An entry `previous_x` beside an entry `x`, which some sources have, is left out: its name means the same for all here.
+        An entry `previous_x` next to an entry `x`, which some sources have, is left out: the name is reserved here.
         """
         entries = [array for array in spec.observation.arrays if _is_shown(array, spec, images)]
         if any(array.name == ACTION for array in entries):
@@ -98,7 +98,7 @@ class EnvAbstraction:
         return cls({column.name: column for column in columns}, "\n".join(_description(spec, entries)))
 
     def batch(self, episode: Episode) -> Columns:
-        """Returns the columns of the T steps of an episode.
+        """Return the columns of the T steps of an episode.
 
         Raises InvalidObservation if the episode lacks an entry.
         """
@@ -107,9 +107,9 @@ class EnvAbstraction:
         return self.batch_of(before, episode.actions, after)
 
     def batch_of(self, before: Observation, actions: Array, after: Observation) -> Columns:
-        """Returns the columns of N steps that need not follow one another; every value has N rows.
+        """Return the columns of N steps in any order; every value has N rows.
 
-        Actions are clipped to what was executed, [-1, 1]. Raises InvalidObservation if the steps lack an entry, or have it
+        Actions are clipped to the executed range, [-1, 1]. Raises InvalidObservation if the steps lack an entry, or have it
         in another shape.
         """
         moments = {"before": before, "after": after, "between": {ACTION: actions}}
@@ -122,7 +122,7 @@ class EnvAbstraction:
                     f"The steps have no {column.entry!r} as a reward program expects it.",
                     got="nothing of that name" if values is None else list(np.shape(values)),
                     allowed=f"{[rows, *column.shape]}",
-                    fix="record with the environment that the program was written for, with the same arguments",
+                    fix="record with the program's environment, with the same arguments",
                 )
             found[name] = np.asarray(values, np.float64)
             if column.moment == "between" and column.low == -1.0:
@@ -130,17 +130,17 @@ class EnvAbstraction:
         return found
 
     def only(self, names: Collection[str]) -> EnvAbstraction:
-        """Returns the view of some columns, those of `names` that there are: what nobody reads need not be copied."""
+        """Return the view of the columns among `names`: unused ones need not be copied."""
         return replace(self, columns={name: column for name, column in self.columns.items() if name in names})
 
     @property
     def entries(self) -> tuple[str, ...]:
-        """The entries of an observation that the columns are taken from."""
+        """The entries of an observation behind the columns."""
         return tuple(dict.fromkeys(column.entry for column in self.columns.values() if column.moment != "between"))
 
 
 def recorded_spec(episode: Episode) -> EnvironmentSpec:
-    """Return names and shapes of what an episode holds as a spec."""
+    """Return a spec with names and shapes of an episode's arrays."""
     arrays = tuple(ArraySpec(name, values.shape[1:], str(values.dtype)) for name, values in episode.observations.items())
     size = episode.actions.shape[-1]
     names = tuple(f"action_{number}" for number in range(size))
@@ -151,7 +151,11 @@ def recorded_spec(episode: Episode) -> EnvironmentSpec:
 
 def _is_shown(array: ArraySpec, spec: EnvironmentSpec, images: bool) -> bool:
     repeats = array.name.removeprefix(PREVIOUS) in spec.observation and array.name.startswith(PREVIOUS)
-    return not repeats and not any(map(TOLD.match, re.findall("[a-z]+", array.name))) and (images or array.role != "image")
+    return (
+        not repeats
+        and not any(map(OUTCOME_WORDS.match, re.findall("[a-z]+", array.name)))
+        and (images or array.role != "image")
+    )
 
 
 def _column(array: ArraySpec, name: str, moment: Moment) -> Column:
@@ -205,5 +209,5 @@ def _action_lines(action: ActionSpec) -> Iterator[str]:
         return
     yield f"    action: (N, {action.size})  # from -1 to 1; {_MODES[action.mode]}{frame}; -1 and 1 stand for:"
     for number, (name, low, high, unit) in enumerate(zip(action.names, action.low, action.high, action.units, strict=True)):
-        what = "" if unit == "1" else f" {unit}"
-        yield f"    #   action[:, {number}] {name}: {low:g} to {high:g}{what}"
+        suffix = "" if unit == "1" else f" {unit}"
+        yield f"    #   action[:, {number}] {name}: {low:g} to {high:g}{suffix}"

@@ -1,7 +1,7 @@
-"""The reward of a run: rewards of steps beside the environments of a training, in place of the environment's own.
+"""Rewards of steps in a training, instead of the environment's own.
 
-`OnlineReward` is made from a reward and an environment; `RunningReward` batches, delays, counts what is missing, and is saved.
-Nothing here knows the environment's own reward or success.
+`OnlineReward` is made from a reward and an environment; `OnlineScoring` batches, delays, counts missing rewards, and is saved.
+Neither reads the environment's own reward or success.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from robo_rl.spec.environment import EnvironmentSpec, Observation, ObservationSp
 from robo_rl.stopwatch import timed
 from robo_rl.types import Array, Episode, Labels, Metrics, StateDict, StepRewards
 
-RECENT = 100  # episodes of which means are told, as of the environment's own return (robo_rl.runs.observer)
+RECENT = 100  # episodes of each mean, as for the environment's own return (robo_rl.runs.observer)
 
 
 class EpisodeSums:
@@ -36,11 +36,11 @@ class EpisodeSums:
 
     @property
     def means(self) -> Metrics:
-        """Name -> mean over the last 100 episodes of the sum over the episode; nothing before the first has ended."""
+        """Name -> mean over the last 100 episodes of the sum over the episode; empty before the first has ended."""
         return {name: float(np.mean(sums)) for name, sums in self._recent.items()}
 
     def add(self, steps: Steps, values: Mapping[str, npt.NDArray[np.float64]]) -> None:
-        """Adds the values (K,) of steps, by name; NaN, which is missing, adds nothing."""
+        """Add the values (K,) of steps, by name; NaN is missing and adds nothing."""
         order = np.argsort(steps.index, kind="stable")
         known = {name: np.where(np.isnan(each), 0.0, each)[order] for name, each in values.items()}
         index, ended = steps.index[order], steps.ended[order]
@@ -52,7 +52,7 @@ class EpisodeSums:
                 self._finish(number)
 
     def restart(self) -> None:
-        """Forgets the episodes under way."""
+        """Forget the episodes under way."""
         self._running.clear()
 
     def _add(self, index: int, sums: Mapping[str, float]) -> None:
@@ -65,14 +65,14 @@ class EpisodeSums:
             self._recent.setdefault(name, deque(maxlen=RECENT)).append(value)
 
     def state_dict(self) -> StateDict:
-        """Returns the sums under way and the recent ones."""
+        """Return the sums under way and the recent ones."""
         return {
             "running": {str(index): dict(sums) for index, sums in self._running.items()},
             "recent": {name: list(sums) for name, sums in self._recent.items()},
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         self._running = {int(index): dict(sums) for index, sums in state["running"].items()}
         self._recent = {name: deque(sums, maxlen=RECENT) for name, sums in state["recent"].items()}
 
@@ -80,18 +80,18 @@ class EpisodeSums:
 MOST_MISSING = 1000  # steps in a row without a label; an endpoint that is down should not cost a night of learning nothing
 
 
-class RunningReward(DelayedRewards):
+class OnlineScoring(DelayedRewards):
     """The rewards of N environments.
 
-    Steps wait until there are `every` of them, and are scored in one call. All of its state is saved, so that after a resume
-    the same steps are scored in the same calls.
+    Steps are collected until there are `every` of them, and scored in one call. All of its state is saved, so that after a
+    resume the same steps are scored in the same calls.
     """
 
     def __init__(self, reward: StepScorer, place: Place) -> None:
         self._reward, self._place, self.repeats_itself = reward, place, reward.repeats_itself
         self._queue, self._sums = StepQueue(reward.entries(place), reward.keep), EpisodeSums()
         self._over: set[int] = set()
-        """Environments in which the reward has seen the task completed"""
+        """Environments with a task that the reward has seen completed"""
         self._steps = self._missing = self._missing_in_a_row = 0
         reward.start(place)
 
@@ -148,7 +148,7 @@ class RunningReward(DelayedRewards):
         return StepRewards(labels, ends & labels.valid)
 
     def _after_an_end(self, steps: Steps, ends: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return which steps follow one with which the task was completed, (K,): they are not learnt from."""
+        """Return (K,) True for steps after the task was completed: they are not learnt from."""
         found = np.zeros(len(steps), np.bool_)
         if ends.any() or self._over:
             for row, index in enumerate(steps.index.tolist()):
@@ -200,7 +200,7 @@ class OnlineReward:
 
     model: StepScorer
     spec: EnvironmentSpec
-    """Of the environment, with what is drawn for the reward alone."""
+    """Of the environment, including entries for the reward alone."""
     weight: float = 1.0
     """Factor of the rewards."""
     discount: float | None = None
@@ -212,16 +212,16 @@ class OnlineReward:
 
     @property
     def identity(self) -> Mapping[str, str | float]:
-        """Name, hash, factor, and what else the rewards follow from."""
+        """Name, hash, factor, and all other facts that the rewards follow from."""
         name, weights = self.model.identity
         return {"model": name, "weights": weights, "weight": self.weight, **self.model.facts(self.place)}
 
     def visible(self, spec: EnvironmentSpec) -> EnvironmentSpec:
-        """Return the spec without what is there for the reward alone."""
+        """Return the spec without the entries for the reward alone."""
         return without(spec, self.model.hidden())
 
     def running(self, environments: int) -> DelayedRewards:
-        """Return what scores so many environments under way; raise InvalidSetting for too many."""
+        """Return the scoring of that many environments; raise InvalidSetting for too many."""
         place = self.place
         if environments != 1 and self.model.relabelling(place) is not None:
             raise InvalidSetting(
@@ -230,13 +230,13 @@ class OnlineReward:
                 allowed="a learner that acts in one and keeps single steps: sac",
                 fix="set algorithm to sac",
             )
-        return RunningReward(self.model, place)
+        return OnlineScoring(self.model, place)
 
     def labelled(self, episode: Episode, spec: EnvironmentSpec) -> Iterator[Episode]:
-        """Yield a recorded episode as a policy of `spec` would have seen it, with these rewards, cut where one is missing.
+        """Yield a recorded episode as a policy of `spec` would have seen it, with these rewards, cut at missing ones.
 
         A piece before a gap ends as a truncated episode does: its last step is bootstrapped, and no sum of rewards crosses the
-        gap. Nothing is left of what follows the completion.
+        gap. Steps after the completion are left out.
         """
         self.model.require_demonstrations()
         return self._pieces(episode, spec)
@@ -244,7 +244,7 @@ class OnlineReward:
     def _pieces(self, episode: Episode, spec: EnvironmentSpec) -> Iterator[Episode]:
         if missing := [name for name in self.model.entries(self.place) if name not in episode.observations]:
             raise InvalidSetting(
-                f"A recorded episode lacks what the reward {self.model.identity[0]} looks at.",
+                f"A recorded episode lacks entries that the reward {self.model.identity[0]} reads.",
                 got=", ".join(episode.observations),
                 allowed=", ".join(missing),
                 fix="record in the environment of the recipe, with the arguments of its reward",
@@ -285,13 +285,13 @@ def _at(episode: Episode, step: int) -> StateDict:
 
 
 def _stretches(valid: npt.NDArray[np.bool_]) -> Sequence[tuple[int, int]]:
-    """Returns the half-open ranges of steps in which all are valid."""
+    """Return the half-open ranges of steps in which all are valid."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], valid.astype(np.int8), [0]))))
     return [*pairwise(edges.tolist())][::2]
 
 
 def _piece(episode: Episode, steps: slice, spec: EnvironmentSpec, *, terminated: bool) -> Episode:
-    """Returns some steps of an episode, with what a policy of `spec` sees of them."""
+    """Return some steps of an episode, with the observations of `spec`."""
     pictures = slice(steps.start, steps.stop + 1)
     return replace(
         episode,

@@ -20,7 +20,7 @@ Part = TypeVar("Part", bound=Stateful)
 class Memory(dict[str, Any]):
     """Memory of a reward: plain values by name, and parts that save their own state.
 
-    It is saved with a run. What belongs to an episode is to be forgotten if a step `begins` one.
+    It is saved with a run. State of an episode must be forgotten when a step `begins` one.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Memory(dict[str, Any]):
         self._saved: dict[str, StateDict] = {}
 
     def part(self, name: str, make: Callable[[], Part]) -> Part:
-        """Return a part, which is made when it is first asked for, and goes on where a checkpoint left it."""
+        """Return a part, created on first use and restored from a loaded checkpoint."""
         if name not in self._parts:
             self._parts[name] = made = make()
             if name in self._saved:
@@ -57,11 +57,11 @@ class Place:
     """Environment under way, or recorded episode, whose steps are rewarded."""
 
     spec: EnvironmentSpec
-    """With what is drawn for the reward alone; of a recording its names and shapes."""
+    """Including entries for the reward alone; of a recording its names and shapes."""
     discount: float | None = None
     """The learner's; None if there is no learner."""
     weight: float = 1.0
-    """Factor of the rewards, which is applied to what `score_steps` returns."""
+    """Factor that is applied to the result of `score_steps`."""
     is_recorded: bool = False
     """True if episodes are labelled one by one, in any order."""
     memory: Memory = field(default_factory=Memory, compare=False, repr=False)
@@ -78,11 +78,11 @@ class Place:
 
     @cached_property
     def view(self) -> EnvAbstraction:
-        """All columns of a reward program that there are."""
+        """All columns for reward programs."""
         return EnvAbstraction.of(self.spec, images=True)
 
     def within(self, name: str) -> Place:
-        """Return the place of a part of a reward, with a memory of its own."""
+        """Return the place of a part of a reward, with a separate memory."""
         return replace(self, memory=self.memory.part(name, Memory), weight=1.0)
 
     def discount_for(self, stage: str, setting: float | None) -> float:

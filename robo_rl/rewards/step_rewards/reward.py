@@ -1,4 +1,4 @@
-"""Rewards of steps: one class for its author, which labels recorded episodes and pays a policy while it acts."""
+"""Rewards of steps: one class that labels recorded episodes and rewards a policy while it acts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from robo_rl.types import Episode, Labels, RewardLabels
 
 
 class StepReward(StepScorer, RewardModel):
-    """A reward of steps. Its settings are its fields; `name` and `score_steps` are all that it must have."""
+    """A reward of steps. Its settings are its fields; only `name` and `score_steps` are required."""
 
     def score_episode(self, episode: Episode) -> StepScores:
         """Return the reward of every step of a recorded episode, and every value on the way to it."""

@@ -1,4 +1,4 @@
-"""Scores of steps, and all that a reward of steps may say of itself.
+"""Base of rewards of steps: their scores and their optional properties.
 
 Batching over environments, delays, missing answers, metrics and resuming are `robo_rl.rewards.step_rewards.online_scoring`'s.
 """
@@ -19,8 +19,8 @@ from robo_rl.types import Array, Metrics
 class StepScorer(NamedSettings, ABC):
     """Scorer of steps. Its settings are its fields; `name` and `score_steps` are all that it must have."""
 
-    remedy: ClassVar[str] = "look at what the model answers (robo-rl label shows it on recorded episodes), then resume the run"
-    """Advice of the error if it has no answer for long."""
+    remedy: ClassVar[str] = "look at the model's answers (robo-rl label shows them on recorded episodes), then resume the run"
+    """Fix in the error after many steps without a reward."""
     is_weighted: ClassVar[bool] = False
     """True if `score_steps` has applied the weight."""
 
@@ -32,7 +32,7 @@ class StepScorer(NamedSettings, ABC):
 
     @property
     def every(self) -> int:
-        """Steps that are scored in one call while a policy acts."""
+        """Steps per call while a policy acts."""
         return 256
 
     @property
@@ -44,32 +44,32 @@ class StepScorer(NamedSettings, ABC):
         """Raise InvalidSetting if the steps of an environment cannot be rewarded."""
 
     def require_demonstrations(self) -> None:
-        """Raise InvalidSetting if demonstrations cannot be rewarded as steps of the policy are."""
+        """Raise InvalidSetting if demonstrations cannot be rewarded like steps of the policy."""
 
     def start(self, place: Place) -> None:
-        """Make what is needed before the first step of a run."""
+        """Prepare for the first step of a run."""
 
     def entries(self, place: Place) -> Sequence[str]:
-        """Return the entries of an observation that it looks at: all but pictures, unless told otherwise."""
+        """Return the entries of an observation that it reads; all but pictures by default."""
         return [array.name for array in place.spec.observation.arrays if array.role != "image"]
 
     def keep(self, observations: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Return what is stored of N observations, name -> (N, ...), until their steps are scored: copies of all entries.
+        """Return the part of N observations, name -> (N, ...), to store until their steps are scored: copies by default.
 
-        A reward that needs less may return less, under names that `score_steps` then finds in `Steps.before` and `after`.
+        A reward may store less, under the names that `score_steps` then finds in `Steps.before` and `after`.
         """
         return copies(observations)
 
     def is_due(self, waiting: StepQueue) -> bool:
-        """Return True once enough steps wait for one call."""
+        """Return True once the queue has enough steps for one call."""
         return len(waiting) >= self.every
 
     def hidden(self) -> Sequence[str]:
-        """Return the entries of an observation that are there for the reward alone."""
+        """Return the entries of an observation for the reward alone."""
         return ()
 
     def facts(self, place: Place) -> Mapping[str, str | float]:
-        """Return what else the rewards follow from than `identity` says; a run goes on with no other."""
+        """Return further facts that the rewards follow from, beyond `identity`; a run resumes with the same only."""
         return {}
 
     def metrics(self, place: Place) -> Metrics:
@@ -77,5 +77,5 @@ class StepScorer(NamedSettings, ABC):
         return {}
 
     def relabelling(self, place: Place) -> Relabelling | None:
-        """Return what gives batches the rewards of the moment, None if a reward stays as it is."""
+        """Return the relabelling of batches, or None if rewards do not change."""
         return None

@@ -1,4 +1,4 @@
-"""Steps of environments under way, kept until a reward is computed for many of them in one call."""
+"""Steps of running environments, collected until a reward scores many of them in one call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Steps:
     after: Mapping[str, Array]
     """name -> (K, ...): at the end of an episode its last observation, never the first one of the next"""
     instructions: Sequence[str | None]
-    """(K,) the task of each one's episode in words, None if there are none"""
+    """(K,) the task of each one's episode in words, or None"""
 
     def __len__(self) -> int:
         return len(self.index)
@@ -76,8 +76,8 @@ class Steps:
             {name: np.concatenate([getattr(part, side)[name] for part in parts]) for name in parts[0].before}
             for side in ("before", "after")
         )
-        told = [instruction for part in parts for instruction in part.instructions]
-        return cls(**arrays, before=before, after=after, instructions=told)
+        instructions = [instruction for part in parts for instruction in part.instructions]
+        return cls(**arrays, before=before, after=after, instructions=instructions)
 
 
 _ARRAYS = ("index", "number", "terminated", "truncated", "rewards", "actions")
@@ -85,14 +85,14 @@ _ARRAYS = ("index", "number", "terminated", "truncated", "rewards", "actions")
 
 @dataclass(frozen=True)
 class StepScores:
-    """Judgement of K steps by a reward."""
+    """Scores of K steps by a reward."""
 
     labels: Labels
-    """Before the weight; float64 if a sum is still to be made of them."""
+    """Before the weight; float64 if they are summed later."""
     terms: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
-    """name -> (K,): values on the way to the rewards, which are logged; NaN if missing"""
+    """name -> (K,): logged values on the way to the rewards; NaN if missing"""
     ends: npt.NDArray[np.bool_] | None = None
-    """(K,) True if the reward sees the task completed with a step; None for nowhere"""
+    """(K,) True if the reward sees the task completed with a step; None if never"""
 
     @property
     def total(self) -> npt.NDArray[np.float64]:
@@ -111,41 +111,41 @@ def copies(observations: Mapping[str, Array]) -> dict[str, Array]:
 
 
 class StepQueue:
-    """Steps that wait, of one environment after the other or of all at once."""
+    """Steps to be scored, added by single environments or by all at once."""
 
     def __init__(self, entries: Collection[str], keep: Callable[[Mapping[str, Array]], Mapping[str, Array]] = copies) -> None:
-        """entries: names that are read of each observation; keep: what is stored of N of them (`StepReward.keep`)."""
+        """entries: names to read of each observation; keep: maps N of them to the stored part (`StepReward.keep`)."""
         self._entries, self._keep = tuple(entries), keep
         self._newest: Mapping[str, Array] = {}
         """name -> (N, ...) after the last step of all at once; never written to"""
         self._last: dict[int, Mapping[str, Array]] = {}
-        """name -> (1, ...) of the environments that went on by themselves since; never written to"""
+        """name -> (1, ...) of the environments that took single steps since; never written to"""
         self._instructions: dict[int, str | None] = {}
         self._numbers: dict[int, int] = {}
         """Steps that the running episode of each environment has taken"""
         self._waiting: list[Steps] = []
         self._length = 0
-        self.begun = 0
-        """Episodes that began since steps were last taken."""
+        self.started = 0
+        """Episodes that started since the last `take`."""
 
     def __len__(self) -> int:
         return self._length
 
     def clear(self) -> None:
-        """Forget what waits."""
-        self._waiting, self._length, self.begun = [], 0, 0
+        """Forget the steps in the queue."""
+        self._waiting, self._length, self.started = [], 0, 0
 
     def begin(self, index: int, observation: Observation, instruction: str | None = None) -> None:
-        """Environment `index` begins an episode."""
+        """Start an episode of environment `index`."""
         self._last[index] = self._kept(observation)
         self._instructions[index] = instruction
         self._numbers[index] = 0
-        self.begun += 1
+        self.started += 1
 
     def add(
         self, index: int, observation: Observation, *, action: Array, reward: float, terminated: bool, truncated: bool
     ) -> None:
-        """Environment `index` took a step that led to `observation`."""
+        """Add a step of environment `index` that led to `observation`."""
         after = self._kept(observation)
         self._put(np.array([index]), self._of(index), after, np.array(action)[None], [reward], [terminated], [truncated])
         self._last[index] = after
@@ -153,19 +153,19 @@ class StepQueue:
     def add_all(
         self, observations: Mapping[str, Array], *, actions: Array, rewards: Array, terminated: Array, truncated: Array
     ) -> None:
-        """Every environment took a step; arrays (N, ...)."""
+        """Add a step of every environment; arrays (N, ...)."""
         after = self._keep({name: observations[name] for name in self._entries})
         self._put(np.arange(len(rewards)), self._before(len(rewards)), after, np.array(actions), rewards, terminated, truncated)
         self._newest, self._last = after, {}
 
     def take(self) -> Steps:
-        """Return the steps that wait, in their order, and forget them; K may be 0."""
+        """Remove and return the steps in the queue, in their order; K may be 0."""
         steps = self._joined()
         self.clear()
         return steps
 
     def count(self, counts: Callable[[Steps], npt.NDArray[np.bool_]]) -> int:
-        """Return how many of the steps that wait count."""
+        """Return the number of steps in the queue that `counts` selects."""
         return sum(int(counts(steps).sum()) for steps in self._waiting)
 
     def _put(
@@ -179,10 +179,10 @@ class StepQueue:
         truncated: npt.ArrayLike,
     ) -> None:
         rows = index.tolist()
-        numbers, told = [self._numbers[row] + 1 for row in rows], [self._instructions[row] for row in rows]
+        numbers, instructions = [self._numbers[row] + 1 for row in rows], [self._instructions[row] for row in rows]
         self._numbers.update(zip(rows, numbers, strict=True))
         ends, own = (np.array(terminated), np.array(truncated)), np.array(rewards, np.float64)
-        self._waiting.append(Steps(index, np.array(numbers), *ends, own, before, actions, after, told))
+        self._waiting.append(Steps(index, np.array(numbers), *ends, own, before, actions, after, instructions))
         self._length += len(numbers)
 
     def _joined(self) -> Steps:
@@ -212,13 +212,13 @@ class StepQueue:
         return self._keep({name: np.asarray(observation[name])[None] for name in self._entries})
 
     def state_dict(self) -> StateDict:
-        """Return what waits and the newest observations."""
+        """Return the steps in the queue and the newest observations."""
         return {
             "waiting": vars(self._joined()),
             "last": {str(index): dict(self._of(index)) for index in sorted(self._instructions)},
-            "instructions": {str(index): told for index, told in self._instructions.items()},
+            "instructions": {str(index): words for index, words in self._instructions.items()},
             "numbers": {str(index): number for index, number in self._numbers.items()},
-            "begun": self.begun,
+            "begun": self.started,
         }
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -226,6 +226,6 @@ class StepQueue:
         waiting = Steps(**state["waiting"])
         self._waiting, self._length = [waiting] if len(waiting) else [], len(waiting)
         self._newest, self._last = {}, {int(index): dict(observation) for index, observation in state["last"].items()}
-        self._instructions = {int(index): told for index, told in state["instructions"].items()}
+        self._instructions = {int(index): words for index, words in state["instructions"].items()}
         self._numbers = {int(index): number for index, number in state["numbers"].items()}
-        self.begun = state["begun"]
+        self.started = state["begun"]

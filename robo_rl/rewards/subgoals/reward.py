@@ -1,8 +1,8 @@
-"""The bonus for subgoals beside the environment's own reward, in training alone.
+"""The bonus for subgoals in addition to the environment's own reward, in training alone.
 
     r = weight * (r_environment + bonus * sum over completed subgoals of (1 - steps since the one before / max_steps))
 
-The environment says in `subgoal_bonus`, which no policy sees, what the sum is. Ruiz-Gonzalez et al. 2024, eq. of the reward.
+The environment gives the sum in `subgoal_bonus`, which no policy sees. Ruiz-Gonzalez et al. 2024, eq. of the reward.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ class SubgoalReward(StepReward):
         return {"bonus": self.bonus}
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return the environment's rewards and what subgoals earned; the bonus is paid as it is earned."""
+        """Return the environment's rewards plus the bonus of subgoals."""
         earned = self.bonus * steps.after[BONUS][:, 0].astype(np.float64)
         terms = {"subgoals_completed": (earned != 0.0).astype(np.float64), "bonus_return": earned}
         return StepScores(Labels.finite(steps.rewards + earned, dtype=np.float64), terms)
 
 
-def _require(names: Mapping[str, object], what: str) -> None:
+def _require(names: Mapping[str, object], source: str) -> None:
     if BONUS not in names:
         raise InvalidSetting(
-            f"Nobody sets subgoals in {what}.",
+            f"There are no subgoals in {source}.",
             got=sorted(names),
             allowed=f"an observation {BONUS!r}",
             fix="set reward.arguments to {teaching: {teacher: perfect}}, and environment.arguments.subgoals to position",

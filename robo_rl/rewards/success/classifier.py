@@ -1,7 +1,7 @@
-"""Learn to see success: a network that looks at one picture, or at the float observations of one moment.
+"""Success classifier: a network of one picture, or of the float observations of one moment.
 
-Moments are rarely successes, so that half of each batch is drawn from successes; the logit is then corrected by the share that
-they really have (King & Zeng 2001, "Logistic regression in rare events data"), so that it stays a probability.
+Successes are rare, so that half of each batch is drawn from them; the logit is then corrected by their true share (King &
+Zeng 2001, "Logistic regression in rare events data"), so that it stays a probability.
 
 N moments, D numbers of one.
 """
@@ -23,8 +23,8 @@ from robo_rl.errors import require_allowed
 from robo_rl.types import Array
 
 Watch = Callable[[Sequence[int]], Iterable[int]]
-"""Passes updates on one by one, and may show how far that got."""
-BATCH = 256  # pictures that are looked at together where nothing is learned
+"""Passes updates on one by one, and may show progress."""
+BATCH = 256  # pictures of one batch at inference
 
 
 @dataclass(frozen=True)
@@ -34,23 +34,23 @@ class ClassifierConfig:
     last: int = 1
     """Observations at the end of a successful episode that show success."""
     margin: int = 0
-    """Observations before these that are neither: nothing is learned from them, and nothing measured on them."""
+    """Observations before these that count neither as success nor as failure, in the fit and its measures."""
     camera: str = ""
-    """Whose pictures it looks at, "none" for the float observations; empty for the first camera there is, or none."""
+    """Camera of the pictures, "none" for the float observations; empty for the first camera if there is one."""
     guard: str = ""
-    """What must hold besides, NAME=LOW:HIGH or NAME[INDEX]=LOW:HIGH, such as gripper_opening=0.02:0.06 [m]."""
+    """Further condition, NAME=LOW:HIGH or NAME[INDEX]=LOW:HIGH, such as gripper_opening=0.02:0.06 [m]."""
     false_positives: float = 0.01
     """Share of failed episodes that may be taken for a success, at any moment of them; it sets the threshold."""
     least_probability: float = 0.5
-    """Nothing below it counts as success, however low the failures stay."""
+    """Least threshold, even if the probabilities of failures stay lower."""
     held_out: float = 0.3
     """Share of the successful and of the failed episodes that set the threshold, and measure."""
     least: int = 10
-    """Successful episodes, and failed ones, without which nothing is learned."""
+    """Least number of successful and of failed episodes."""
     image_size: int = 64
     """[pixel] to which pictures are brought."""
     frames: int = 40
-    """Moments of an episode without success that are learned from at most, evenly chosen."""
+    """Largest number of moments without success per episode, evenly chosen."""
     hidden: int = 64
     """Units of the hidden layers."""
     updates: int = 500
@@ -62,7 +62,7 @@ class ClassifierConfig:
     weight_decay: float = 1e-2
     """Of AdamW."""
     shift: int = 3
-    """[pixel] by which pictures are moved by chance, so that places are not learned by heart."""
+    """[pixel] random shift of pictures, against learning places by heart."""
     seed: int = 0
     """Of initial weights, batches, and which episodes are held out."""
 
@@ -102,13 +102,13 @@ class SuccessNetwork(nn.Module):
             self.layers = nn.Sequential(*units)
 
     def forward(self, moments: Tensor) -> Tensor:
-        """Returns logits (N,) as of a batch with as many successes as others; `prepared` makes `moments`."""
+        """Return logits (N,) as of a batch with as many successes as others; `prepared` makes `moments`."""
         layer = (moments.float() - self.mean) / self.deviation
         logits: Tensor = self.layers(layer.permute(0, 3, 1, 2) if self.image_size else layer)
         return logits[:, 0]
 
     def prepared(self, moments: Array) -> Array:
-        """Returns pictures at the size that the network looks at, and numbers as they are."""
+        """Return pictures at the size that the network looks at, and numbers as they are."""
         if not self.image_size or moments.shape[1:3] == (self.image_size, self.image_size):
             return moments
         wanted = (self.image_size, self.image_size)
@@ -116,7 +116,7 @@ class SuccessNetwork(nn.Module):
 
     @torch.no_grad()
     def probabilities(self, moments: Array) -> npt.NDArray[np.float32]:
-        """Returns (N,) probabilities of success; a recording may be read-only, of which PyTorch takes copies only."""
+        """Return (N,) probabilities of success; a recording may be read-only, of which PyTorch takes copies only."""
         if not len(moments):
             return np.zeros(0, np.float32)
         parts = [self.prepared(moments[start : start + BATCH]) for start in range(0, len(moments), BATCH)]
@@ -128,7 +128,7 @@ class SuccessNetwork(nn.Module):
 def fit(
     moments: Array, successes: npt.NDArray[np.bool_], share: float, config: ClassifierConfig, watch: Watch = iter
 ) -> SuccessNetwork:
-    """Fits a network to moments (N, H, W, 3) or (N, D), of which some are successes (N,).
+    """Fit a network to moments (N, H, W, 3) or (N, D), of which some are successes (N,).
 
     share: of successes among all moments there were, of which (N,) may be a choice.
     """
@@ -168,7 +168,7 @@ def _eye(hidden: int, size: int) -> nn.Sequential:
 
 
 def _shifted(pictures: Tensor, down: int, right: int) -> Tensor:
-    """Returns pictures (N, H, W, 3) moved; what comes in repeats the border."""
+    """Return pictures (N, H, W, 3) moved; the border is repeated."""
     height, width = pictures.shape[1:3]
     rows = (torch.arange(height) - down).clamp(0, height - 1)
     columns = (torch.arange(width) - right).clamp(0, width - 1)

@@ -1,4 +1,4 @@
-"""Write how far to believe a success classifier as one HTML page."""
+"""Page on the reliability of a success classifier."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from robo_rl.runs.run import write_text
 
 
 def write_classifier(found: Measured, config: ClassifierConfig, facts: Mapping[str, Any], out: Path) -> Path:
-    """Writes the page to `out` and returns it."""
+    """Write the page to `out` and return it."""
     points = [(each.score, each.rate.estimate) for each in found.bins]
     band = [(each.score, each.rate.low, each.rate.high) for each in found.bins]
     series = [Series("calibrated", 5, [(0.0, 0.0), (1.0, 1.0)], faint=True), Series("moments", 0, points, band)]

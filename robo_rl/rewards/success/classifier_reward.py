@@ -1,4 +1,4 @@
-"""The success classifier as a reward: what `robo-rl reward fit classifier` leaves in a folder."""
+"""The success classifier as a reward, from a folder of `robo-rl reward fit classifier`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def save(
     measured: Measured,
     facts: Mapping[str, Any],
 ) -> None:
-    """Writes a fitted classifier durably into a new folder; the camera of `config` is the one that it looks at."""
+    """Write a fitted classifier durably into a new folder; `config` names its camera."""
     shape = [*(spec.observation[config.camera].shape if config.camera else network.mean.shape)]
     state = {"arrays": dict(network.state_dict()), "shape": shape, "config": asdict(config), "spec": spec.to_json()}
     save_fitted(folder, "classifier", state | {"measured": measured.to_json(), "facts": dict(facts)})
@@ -41,14 +41,13 @@ class ClassifierReward(PictureReward):
 
     reads_words: ClassVar[bool] = False
     folder: str = ""
-    """What `robo-rl reward fit` wrote."""
+    """Folder that `robo-rl reward fit` wrote."""
     camera: str = ""
-    """Whose pictures it looks at; empty for those that it learned from."""
+    """Camera of the pictures; empty for the camera of the fit."""
     answer: Literal["probability", "success"] = "probability"
     """probability: of success; success: 1 if that reaches the threshold of the fit, else 0."""
     guarded: bool = True
-    """Count a success only where the guard of the fit holds. Where single pictures are all there is, there is nothing to guard
-    by: false says that this is known."""
+    """Count a success only if the guard of the fit holds. False allows a reward of single pictures, which cannot be guarded."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,15 +56,15 @@ class ClassifierReward(PictureReward):
     @property
     def identity(self) -> tuple[str, str]:
         """Name, and hash of parameters, threshold, guard and settings; not of the folder's name."""
-        told = [
+        settings = [
             {name: value for name, value in self.settings().items() if name != "folder"},
             self._threshold,
             self._config.guard,
         ]
-        return "classifier", hash_of(json.dumps(told, sort_keys=True).encode(), *bytes_of(self._saved["arrays"]))
+        return "classifier", hash_of(json.dumps(settings, sort_keys=True).encode(), *bytes_of(self._saved["arrays"]))
 
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
-        """Returns answers about pictures alone; raises InvalidSetting if it looks at numbers or has a guard."""
+        """Return answers about pictures alone; raise InvalidSetting if it looks at numbers or has a guard."""
         if not self._config.camera:
             raise InvalidSetting("This classifier looks at float observations, not at pictures.", fix="fit one with a camera")
         self._require_no_guard()
@@ -73,7 +72,7 @@ class ClassifierReward(PictureReward):
 
     @property
     def eye(self) -> str:
-        """That which it learned from, unless another is named; empty if it looks at states."""
+        """Camera of the fit, unless another is named; empty if it looks at states."""
         return (self.camera or self._config.camera) if self._config.camera else ""
 
     @property
@@ -83,11 +82,11 @@ class ClassifierReward(PictureReward):
 
     @property
     def looks_at_pictures(self) -> bool:
-        """Camera that it learned from."""
+        """True if the fit had a camera."""
         return bool(self._config.camera)
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Returns rewards; a step is valid if all that it needs was told. Raises SpecMismatch for another environment."""
+        """Return rewards; a step is valid if all its inputs are known. Raises SpecMismatch for another environment."""
         self._require_known(episode)
         moments, valid = moments_of(self._spec, episode, self.eye)
         found = guarded(Labels.finite(self._network.probabilities(moments), valid), self._guard, episode.observations)
@@ -96,9 +95,9 @@ class ClassifierReward(PictureReward):
         return self.rewards(scores, terminated=episode.terminated).by(self.identity, self.prompt_hash)
 
     def _require_known(self, episode: Episode) -> None:
-        """Raises SpecMismatch for an episode of another environment.
+        """Raise SpecMismatch for an episode of another environment.
 
-        Pictures alone, which name no environment, are judged where they are all that is looked at, and have the size known.
+        Pictures alone, which name no environment, are accepted if the classifier looks at nothing else and their size fits.
         """
         found = [f"fingerprint: {episode.spec_fingerprint!r} of the episode, {self._spec.fingerprint!r} of {self._spec.name}"]
         if episode.spec_fingerprint == self._spec.fingerprint:

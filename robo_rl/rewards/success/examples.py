@@ -1,4 +1,4 @@
-"""From recorded episodes to moments of success and others, and what a classifier makes of episodes that were held out."""
+"""Moments of success and others from recorded episodes, and measures of a classifier on held-out episodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORM = re.compile(r"(?P<name>\w+)(\[(?P<index>\d+)\])?=(?P<low>[^:]*):(?P<high>[
 
 @dataclass(frozen=True)
 class Guard:
-    """An element of an observation, and where it must lie."""
+    """An element of an observation with its allowed range."""
 
     observation: str
     index: int
@@ -34,7 +34,7 @@ class Guard:
 
     @classmethod
     def parse(cls, text: str) -> Guard:
-        """Returns what NAME=LOW:HIGH or NAME[INDEX]=LOW:HIGH says, an empty bound for none; raises InvalidSetting."""
+        """Return the guard NAME=LOW:HIGH or NAME[INDEX]=LOW:HIGH, an empty bound for none; raise InvalidSetting."""
         found = FORM.fullmatch(text.replace(" ", ""))
         allowed = "NAME=LOW:HIGH or NAME[INDEX]=LOW:HIGH, such as gripper_opening=0.02:0.06 or object_position[2]=0.1:"
         try:
@@ -48,7 +48,7 @@ class Guard:
         return cls(found["name"], int(found["index"] or 0), low, high)
 
     def holds(self, observations: Mapping[str, Array]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Returns where it holds (N,), and where the observation is known (N,).
+        """Return flags (N,) if it holds, and (N,) if the observation is known.
 
         Raises UnknownName if there is none of that name, InvalidSetting if it has no such element.
         """
@@ -67,10 +67,10 @@ class Guard:
 Floats = npt.NDArray[np.float64]
 
 
-def eye_of(spec: EnvironmentSpec, camera: str) -> str:
-    """Returns the observation with the pictures that are looked at; empty for the float observations.
+def observation_of(spec: EnvironmentSpec, camera: str) -> str:
+    """Return the name of the camera's observation; empty for the float observations.
 
-    Raises UnknownName for a camera that there is not.
+    Raises UnknownName for an unknown camera.
     """
     cameras = [array.name for array in spec.observation.values() if array.role == "image"]
     if camera in ("", "none"):
@@ -84,7 +84,7 @@ def eye_of(spec: EnvironmentSpec, camera: str) -> str:
 
 
 def moments_of(spec: EnvironmentSpec, episode: Episode, camera: str) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Return what is looked at, (T+1, H, W, 3) or (T+1, D), and validity (T+1,): False if a number is not finite."""
+    """Return moments (T+1, H, W, 3) or (T+1, D), and validity (T+1,): False if a number is not finite."""
     if camera:
         pictures = pictures_of(episode.observations, camera)
         return pictures, np.ones(len(pictures), np.bool_)
@@ -95,7 +95,7 @@ def moments_of(spec: EnvironmentSpec, episode: Episode, camera: str) -> tuple[Ar
 
 
 def shows_success(episode: Episode, config: ClassifierConfig) -> Floats:
-    """Returns for each of the T + 1 moments 1 for success, 0 for none, NaN for neither."""
+    """Return for each of the T + 1 moments 1 for success, 0 for none, NaN for neither."""
     shown = np.zeros(len(episode) + 1)
     if episode.success:
         shown[max(1, len(shown) - config.last - config.margin) :] = np.nan
@@ -111,11 +111,11 @@ class Examples(NamedTuple):
     successes: npt.NDArray[np.bool_]
     """(N,)"""
     share: float
-    """of successes among all moments, those included that were left out"""
+    """of successes among all moments, including those left out"""
 
 
 def examples_of(spec: EnvironmentSpec, episodes: Iterable[Episode], camera: str, config: ClassifierConfig) -> Examples:
-    """Returns all moments of success, and at most `frames` others of each episode."""
+    """Return all moments of success, and at most `frames` others of each episode."""
     kept, labels, won, total = [], [], 0, 0
     for episode in episodes:
         moments, valid = moments_of(spec, episode, camera)
@@ -130,7 +130,7 @@ def examples_of(spec: EnvironmentSpec, episodes: Iterable[Episode], camera: str,
 
 
 def split(successes: Sequence[bool | None], config: ClassifierConfig) -> tuple[list[int], list[int]]:
-    """Returns which episodes are learned from and which are held out, successes and failures in the same share.
+    """Return the numbers of training and held-out episodes, with the same share of successes and of failures.
 
     Raises InvalidSetting if there are too few of either.
     """
@@ -141,7 +141,7 @@ def split(successes: Sequence[bool | None], config: ClassifierConfig) -> tuple[l
     if min(map(len, sides.values())) < config.least:
         got = ", ".join(f"{len(side)} {name}" for name, side in sides.items())
         raise InvalidSetting(
-            "There are too few episodes to learn from what success looks like.",
+            "There are too few episodes to learn success from.",
             got=got,
             allowed=f"{config.least} or more of each",
             fix="record more, for example with --policy mix:scripted=0.5,random=0.5",
@@ -174,7 +174,7 @@ class Measured:
     """under the ROC curve of episodes by their highest probability"""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain JSON values."""
+        """Return plain JSON values."""
         rates = {name: getattr(self, name) for name in ("false_positives", "detected", "early", "area")}
         numbers: dict[str, Any] = {name: getattr(self, name) for name in ("threshold", "failures", "successes", "error")}
         numbers |= {name: [rate.estimate, rate.low, rate.high] for name, rate in rates.items()}
@@ -189,7 +189,7 @@ def measured(
     guard: Guard | None,
     config: ClassifierConfig,
 ) -> Measured:
-    """Returns the threshold and how good the classifier is with it, the guard included."""
+    """Return the threshold and the measures of the classifier with it, the guard included."""
     found = []
     for episode in episodes:
         moments, valid = moments_of(spec, episode, camera)
@@ -217,32 +217,32 @@ def measured(
 
 
 def threshold_for(highest: Floats, rate: float) -> float:
-    """Returns the least threshold that at most this share of failed episodes reach, by their highest probabilities (n,)."""
+    """Return the least threshold that at most this share of failed episodes reach, by their highest probabilities (n,)."""
     allowed = math.floor(rate * len(highest))
     return float(np.nextafter(np.float32(np.sort(highest)[::-1][allowed]), np.float32(2)))
 
 
 class _Scored(NamedTuple):
     probabilities: Floats
-    """(T+1,) with the guard; NaN if nothing was known"""
+    """(T+1,) with the guard; NaN if unknown"""
     shown: Floats
     success: bool | None
 
     @property
     def highest(self) -> float:
-        """Over the moments after an action, as rewards are; 0 if nothing was known."""
+        """Over the moments after an action, as rewards are; 0 if none is known."""
         known = self.probabilities[1:][np.isfinite(self.probabilities[1:])]
         return float(known.max()) if len(known) else 0.0
 
     def peak(self, shown: int) -> float:
-        """Returns the highest over the moments that show success (1) or do not (0)."""
+        """Return the highest over the moments that show success (1) or do not (0)."""
         values = self.probabilities[1:][(self.shown[1:] == shown) & np.isfinite(self.probabilities[1:])]
         return float(values.max()) if len(values) else 0.0
 
 
 def guarded(probabilities: Labels, guard: Guard | None, observations: Mapping[str, Array]) -> Labels:
-    """Return probabilities of N moments, 0 if the guard does not hold, missing if that cannot be told."""
+    """Return probabilities of N moments, 0 if the guard does not hold, missing if that is unknown."""
     if guard is None:
         return probabilities
-    holds, is_told = guard.holds(observations)
-    return Labels(np.where(holds, probabilities.values, np.float32(0)), probabilities.valid & is_told)
+    holds, known = guard.holds(observations)
+    return Labels(np.where(holds, probabilities.values, np.float32(0)), probabilities.valid & known)

@@ -19,8 +19,8 @@ import numpy as np
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.rewards.judges.judge import Form
 from robo_rl.rewards.language.conversation import Prompt, Reply, prompt
+from robo_rl.rewards.language.factory import language_model, require_task
 from robo_rl.rewards.language.model import LanguageModel
-from robo_rl.rewards.language.opening import language_model, require_task
 from robo_rl.settings import settings_as
 from robo_sims.grids.subgoals.level import Level, Place, Subgoal, Thing
 

@@ -9,7 +9,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
-from robo_rl.rewards.programs.validation import Clips, probation
+from robo_rl.rewards.programs.validation import Clips, validate
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="system calls are filtered on Linux only")
 ROWS = 200
@@ -20,7 +20,7 @@ CLIPS = Clips(np.repeat(np.arange(20), 10), np.arange(20) % 2 == 0)
 
 def tried(expression: str, terms: str = "{}", **kwargs):
     text = f'def reward(batch):\n    x, action = batch["x"], batch["action"]\n    return {expression}, {terms}'
-    return probation(RewardProgram.parse(text), kwargs.pop("columns", COLUMNS), **kwargs)
+    return validate(RewardProgram.parse(text), kwargs.pop("columns", COLUMNS), **kwargs)
 
 
 def failed(verdict) -> set[str]:
@@ -85,7 +85,7 @@ def test_a_program_that_remembers_is_found_out(monkeypatch):
     code = "seen = []\ndef reward(batch):\n    seen.append(0)\n    return batch['x'] + len(seen), ()"
     settings = Sandbox._settings
     monkeypatch.setattr(Sandbox, "_settings", lambda self, layout: settings(self, layout) | {"is_free": True})
-    verdict = probation(RewardProgram(source=code, code=code, terms=(), columns=("x",)), COLUMNS)
+    verdict = validate(RewardProgram(source=code, code=code, terms=(), columns=("x",)), COLUMNS)
     assert failed(verdict) == {"order", "batch", "determinism"}
 
 

@@ -147,7 +147,7 @@ class JudgeSource:
         return ""
 
     def _require_an_answer(self, answers: Sequence[Answer]) -> None:
-        """Raises JudgeUnavailable if nothing was ever answered: the settings are wrong, or the server is not there."""
+        """Raise JudgeUnavailable if nothing was ever answered: the settings are wrong, or the server is not there."""
         if not self._has_answered and all(answer.status in SILENT for answer in answers):
             raise JudgeUnavailable(
                 f"{self.identity[0]} has not answered even once.",
@@ -158,7 +158,7 @@ class JudgeSource:
 
 
 def _without_limits(judge: Any) -> Judge:
-    """Return the judge without a budget of its own, which would count the costs of other runs."""
+    """Return the judge without its budget, which would count the costs of other runs."""
     unlimited: Judge = replace(judge, terms=replace(judge.terms, most_tokens=0, most_cost=0.0))
     return unlimited
 
@@ -204,7 +204,7 @@ def language_model(
 
 
 def require_task(llm: str, task: str) -> None:
-    """Raises InvalidSetting if `llm` is a pack of replies for another environment than `task`, UnknownName for no pack."""
+    """Raise InvalidSetting if `llm` is a pack of replies for another environment than `task`, UnknownName for no pack."""
     if llm.startswith(PACK):
         read_pack(llm.removeprefix(PACK)).require(task)
 

@@ -28,7 +28,7 @@ robo-rl reward fit preference --dataset data/pick --preferences mine --out rewar
 robo-rl reward calibrate safe.yaml --dataset data/drive --out safe-calibrated.yaml
 robo-rl reward fit embedded --environment robo/ArmPick-v0 --out rewards/pick
 robo-rl reward fit classifier --dataset data/pick --out rewards/success --settings.guard gripper_opening=0.02:0.06
-robo-rl reward bench embedded-progress --settings folder=rewards/pick --environment robo/ArmPick-v0
+robo-rl reward bench embedded-progress --reward.settings.folder rewards/pick --environment robo/ArmPick-v0
 robo-rl reward latent gymnasium/Reacher-v5 --llm pack:lare-reacher --out rewards/reacher.py
 robo-rl reward show program:arm_push
 robo-rl reward check mine.py
@@ -38,11 +38,11 @@ robo-rl reward explain mine.py --dataset data/push --episode 3
 robo-rl reward references program:mine.py --dataset data/random --out references.json
 robo-rl reward write arm-push-sac --llm pack:text2reward-push --out rewards/push
 robo-rl reward write arm-push-sac --llm pack:text2reward-push --out rewards/push --feedback "it waits beside the mark"
-robo-rl reward write robo/ArmPush-v0 --llm endpoint --llm-settings model=qwen3 --examples 2 --out rewards/mine
+robo-rl reward write robo/ArmPush-v0 --llm endpoint --llm.settings.model qwen3 --examples 2 --out rewards/mine
 robo-rl reward search arm-reach-short --method icpl --llm rule:reach --out searches/reach
-robo-rl reward search arm-push-sac --llm endpoint --llm-settings model=qwen3 --eureka.budget 20 --out searches/push
+robo-rl reward search arm-push-sac --llm endpoint --llm.settings.model qwen3 --eureka.budget 20 --out searches/push
 robo-rl reward search arm-push-sac --replay searches/push/calls.jsonl --eureka.budget 20 --out searches/again
-robo-rl reward compare arm-push-sac --programs mine=push.py --beside sparse=arm-push-sac-sparse --out studies/push
+robo-rl reward compare arm-push-sac --programs.mine push.py --beside.sparse arm-push-sac-sparse --out studies/push
 robo-rl reward calls runs/search --show 2
 robo-rl reward packs point-example"""
 
@@ -77,9 +77,10 @@ def show(arguments: Show) -> int:
         return show_program(arguments.name.removeprefix(PROGRAM))
     kind = load("rewards", arguments.name)
     with suppress(SystemExit):  # tyro ends the program after its help
-        tyro.cli(kind, args=["--help"], prog=f"--reward {arguments.name} --settings")
+        tyro.cli(kind, args=["--help"], prog=f"--reward {arguments.name} --reward.settings")
     mappings = [item.name for item in fields(kind) if "Mapping" in str(item.type)]  # which tyro leaves out
-    print("".join(f"also {name}, a mapping: {name}='{{NAME: VALUE, ...}}'\n" for name in mappings) + "typed as NAME=VALUE")
+    print("".join(f"also {name}, a mapping: {{NAME: VALUE, ...}}\n" for name in mappings), end="")
+    print("typed as --reward.settings.NAME VALUE")
     return 0
 
 

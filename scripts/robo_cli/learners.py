@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from robo_cli import listing
 from robo_rl.environments.discovery import load
 from robo_rl.protocols.contract import Feature
-from robo_rl.training.compatibility import Capabilities, learners
+
+if TYPE_CHECKING:
+    from robo_rl.training.compatibility import Capabilities
 
 EXAMPLES = """robo-rl learners
 robo-rl learners hil-serl     (one of them, with the settings that each feature is asked for with)"""
@@ -29,11 +32,15 @@ class Learners:
 
 def run(arguments: Learners) -> int:
     """Print the table, or what one learner can do."""
+    found = [*listing.learners()]
     if arguments.name:
-        print("\n".join(description(arguments.name, Capabilities.of(load("learners", arguments.name)()))))
+        lines = next((lines for name, _, lines in found if name == arguments.name), None)
+        if lines is None:
+            load("learners", arguments.name)()  # raises the reason
+        print("\n".join(lines or ()))
         return 0
     rows = [["learner", *map(str, COLUMNS), "device", "resume"]]
-    rows += [[name, *_cells(able)] for name, able in learners()]
+    rows += [[name, *cells] for name, cells, _ in found]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -51,7 +58,8 @@ def description(name: str, able: Capabilities) -> list[str]:
     return [*lines, f"{_device(able):12} another device than the CPU (learner.device)"]
 
 
-def _cells(able: Capabilities) -> list[str]:
+def cells(able: Capabilities) -> list[str]:
+    """Return the cells of a learner's row."""
     return [*map(able.cell, COLUMNS), _device(able), able.resume]
 
 

@@ -10,18 +10,9 @@ import tyro
 
 from robo_cli.actions import Actions, Later, run_action
 from robo_cli.purposes import purpose
-from robo_cli.reward_calibrate import Calibrate, calibrate
-from robo_cli.reward_check import Check, check_program, show_program
-from robo_cli.reward_compare import CompareRewards, compare_rewards
-from robo_cli.reward_explain import Explain, explain
-from robo_cli.reward_file import PROGRAM, read_reward
-from robo_cli.reward_language import Calls, Packs, list_packs, show_calls
-from robo_cli.reward_latent import Latent, write_latent
-from robo_cli.reward_references import References, write_references
-from robo_cli.reward_search import SearchReward, search_reward
-from robo_cli.reward_write import WriteReward, write_reward
 from robo_rl.environments.discovery import known, load
 
+PROGRAM = "program:"
 EXAMPLES = """robo-rl reward list
 robo-rl reward show noisy-oracle
 robo-rl reward fit preference --dataset data/pick --preferences mine --out rewards/pick
@@ -74,6 +65,8 @@ def list_rewards(_: List) -> int:
 def show(arguments: Show) -> int:
     """Prints the settings of one, or the program and where it comes from."""
     if arguments.name.startswith(PROGRAM):
+        from robo_cli.reward_check import show_program
+
         return show_program(arguments.name.removeprefix(PROGRAM))
     kind = load("rewards", arguments.name)
     with suppress(SystemExit):  # tyro ends the program after its help
@@ -84,21 +77,19 @@ def show(arguments: Show) -> int:
     return 0
 
 
-FIT = "Fit a reward, keep it in a folder, and say how well it does on what was held out."
-BENCH = "Score clips of drawn scenes, right and wrong sentences, done and half done: error, and what wrong sentences get."
 ACTIONS: Actions = {
     "list": (List, list_rewards),
     "show": (Show, show),
-    "fit": Later(FIT, "robo_cli.reward_fit", "Fit", "fit_reward"),
-    "calibrate": (Calibrate, lambda arguments: calibrate(read_reward(arguments.reward, {}), arguments)),
-    "bench": Later(BENCH, "robo_bench.scored_clips", "BenchReward", "bench_reward"),
-    "check": (Check, check_program),
-    "explain": (Explain, explain),
-    "references": (References, write_references),
-    "write": (WriteReward, write_reward),
-    "search": (SearchReward, search_reward),
-    "compare": (CompareRewards, compare_rewards),
-    "latent": (Latent, write_latent),
-    "calls": (Calls, show_calls),
-    "packs": (Packs, list_packs),
+    "fit": Later("robo_cli.reward_fit", "Fit", "fit_reward"),
+    "calibrate": Later("robo_cli.reward_calibrate", "Calibrate", "calibrate"),
+    "bench": Later("robo_bench.scored_clips", "BenchReward", "bench_reward"),
+    "check": Later("robo_cli.reward_check", "Check", "check_program"),
+    "explain": Later("robo_cli.reward_explain", "Explain", "explain"),
+    "references": Later("robo_cli.reward_references", "References", "write_references"),
+    "write": Later("robo_cli.reward_write", "WriteReward", "write_reward"),
+    "search": Later("robo_cli.reward_search", "SearchReward", "search_reward"),
+    "compare": Later("robo_cli.reward_compare", "CompareRewards", "compare_rewards"),
+    "latent": Later("robo_cli.reward_latent", "Latent", "write_latent"),
+    "calls": Later("robo_cli.reward_language", "Calls", "show_calls"),
+    "packs": Later("robo_cli.reward_language", "Packs", "list_packs"),
 }

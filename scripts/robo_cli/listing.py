@@ -11,10 +11,14 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from robo_rl.environments.discovery import known, package_of, tasks_of
+from robo_rl.environments.discovery import known, load, package_of, tasks_of
 from robo_rl.errors import RoboRLError
+from robo_rl.protocols.contract import Feature
+
+if TYPE_CHECKING:
+    from robo_rl.training.compatibility import Capabilities
 
 FILE = Path(__file__).with_name("listing.json")
 OWN = "robo-rl"
@@ -27,6 +31,8 @@ SIMULATORS = {
     "residual": "",
 }
 """Family whose import takes long -> package of its tasks, "" if they are of no other package."""
+COLUMNS = [feature for feature in Feature if feature is not Feature.SHARED]
+"""Features in the table of learners."""
 
 
 def environments() -> dict[str, str | None]:
@@ -67,12 +73,29 @@ def _tasks(family: str) -> list[str]:
 
 
 def _features(name: str) -> tuple[list[str], list[str]]:
-    from robo_cli.learners import cells, description  # imports nothing heavy, but the learners do
-    from robo_rl.environments.discovery import load
-    from robo_rl.training.compatibility import Capabilities
+    from robo_rl.training.compatibility import Capabilities  # imports gymnasium, which the file makes needless
 
     able = Capabilities.of(load("learners", name)())
-    return cells(able), description(name, able)
+    return _cells(able), _lines(name, able)
+
+
+def _lines(name: str, able: Capabilities) -> list[str]:
+    """Return the lines about one learner."""
+    lines = [f"{name}: trained by {', '.join(loop.name for loop in able.loops)}; resumes {able.resume}", ""]
+    for feature in Feature:
+        cell = able.cell(feature)
+        hint = able.excludes[feature] if cell == "set" else feature.setting
+        lines.append(f"{cell:12} {feature.noun} ({hint})")
+    return [*lines, f"{_device(able):12} another device than the CPU (learner.device)"]
+
+
+def _cells(able: Capabilities) -> list[str]:
+    """Return the cells of a learner's row."""
+    return [*map(able.cell, COLUMNS), _device(able), able.resume]
+
+
+def _device(able: Capabilities) -> str:
+    return "yes" if able.has_device else "no"
 
 
 def _version(package: str) -> str:

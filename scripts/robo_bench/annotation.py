@@ -22,7 +22,7 @@ from robo_policies.learners.ppo import PPOConfig
 from robo_rl.rewards.annotation.annotator import Annotator
 from robo_rl.rewards.annotation.captioning import RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONI, ONIClassification, ONIRanking, ONIRetrieval
-from robo_rl.rewards.annotation.questions import Rule
+from robo_rl.rewards.annotation.questions import AnnotationRule
 from robo_rl.rewards.step_rewards.online_scoring import OnlineReward
 from robo_rl.spec.environment import specification
 from robo_rl.training.on_policy import OnPolicyTraining, UnrewardedRollout
@@ -62,7 +62,7 @@ class Off(ONIRetrieval):
 
 def _contestants(reward: ONI, work: Callable[[ONI | None, float], float], effort: Effort, _: ExitStack) -> Contestants:
     torch.set_num_threads(effort.cores)
-    slow, quick = (replace(reward, rule=Rule(latency_s=seconds)) for seconds in (SLOW_S, 0.0))
+    slow, quick = (replace(reward, rule=AnnotationRule(latency_s=seconds)) for seconds in (SLOW_S, 0.0))
     return {
         "ours": partial(work, slow),
         "a model of 0 s": partial(work, quick),

@@ -21,7 +21,7 @@ from robo_rl.protocols.components import Policy
 from robo_rl.protocols.rewards import OnlineRewards
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.runner import UsedProgram, UsesPrograms
-from robo_rl.rewards.programs.validation import Clips, Finding, validate
+from robo_rl.rewards.programs.validation import CheckResult, Clips, validate
 from robo_rl.rewards.search.writing import Try
 from robo_rl.rewards.step_rewards.abstraction import Columns, EnvAbstraction
 from robo_rl.rewards.step_rewards.online_scoring import OnlineReward
@@ -157,7 +157,7 @@ def require_sound_programs(recipe: Recipe[Any], reward: OnlineRewards | None) ->
             )
 
 
-def _failures(used: UsedProgram, episodes: list[Episode], sizes: Sequence[int]) -> Iterator[Finding]:
+def _failures(used: UsedProgram, episodes: list[Episode], sizes: Sequence[int]) -> Iterator[CheckResult]:
     clips = clips_of(episodes) if used.is_reward else None
     runner = used.runner
     verdict = validate(runner.program, stacked(used.view, episodes), clips=clips, limits=runner.limits, sizes=sizes)

@@ -14,7 +14,7 @@ from robo_rl.evaluation.statistics import Interval
 from robo_rl.rewards.annotation.annotator import Label
 from robo_rl.rewards.annotation.captioning import Arrival, RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONIClassification, ONIRanking, ONIRetrieval
-from robo_rl.rewards.annotation.questions import Rule
+from robo_rl.rewards.annotation.questions import AnnotationRule
 from robo_rl.rewards.conformance.online import ONLINE_CHECKS, check_online_reward, environments_are_apart
 from robo_rl.rewards.conformance.rewards import REWARD_CHECKS, check_reward
 from robo_rl.rewards.decomposition.rewards import (
@@ -122,7 +122,7 @@ def annotated(kind):
     class Sided(kind):
         captions_of = Sides()
 
-    return lambda _: Sided(rule=Rule(progress=("left",), garbage=0.3))
+    return lambda _: Sided(rule=AnnotationRule(progress=("left",), garbage=0.3))
 
 
 REWARDS = {

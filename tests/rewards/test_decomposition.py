@@ -12,7 +12,7 @@ from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3 import algorithms as sb3
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RewardUnavailable
-from robo_rl.rewards.decomposition.decoder import Decoder, DecoderConfig, Scale
+from robo_rl.rewards.decomposition.decoder import Decoder, DecoderConfig, RunningScale
 from robo_rl.rewards.decomposition.draws import Draw, EveryStep, RepeatedSteps, SomeSteps, decomposition_loss
 from robo_rl.rewards.decomposition.learned import Decomposition, EpisodeMemory, StatesAndActions
 from robo_rl.rewards.decomposition.rewards import EpisodicReward, RandomizedReturnDecomposition, ReturnDecomposition
@@ -167,7 +167,7 @@ def test_an_episode_keeps_its_places_until_it_is_overwritten():
 
 
 def test_moments_are_those_of_all_rows():
-    random, moments = np.random.default_rng(0), Scale(2)
+    random, moments = np.random.default_rng(0), RunningScale(2)
     rows = [random.normal((5, 1e-3), (3, 0), (count, 2)) for count in (1, 7, 30)]
     for part in rows:
         moments.merge(part)

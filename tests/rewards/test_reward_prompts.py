@@ -12,7 +12,7 @@ from robo_rl.rewards.programs.grammar import MOST_ROUNDS
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.vocabulary import FUNCTIONS
 from robo_rl.rewards.search.prompts import Example, Feedback, RewardTask, after_feedback, initial_prompt, means, nearest, repair
-from robo_rl.rewards.search.rule_writer import Rule, read_rule, rule_files
+from robo_rl.rewards.search.rule_writer import ProgramRule, read_rule, rule_files
 from robo_rl.rewards.search.writing import Text2RewardConfig, Writer, write
 
 TASK = RewardTask("push the cube onto the mark", "class Batch:\n    near: (N,)", means(), 50)
@@ -162,7 +162,7 @@ def test_rules_that_come_with_the_package_say_so_and_read_their_own_programs(nam
 
 def test_a_rule_that_does_not_fit_its_program_is_refused():
     with pytest.raises(InvalidSetting, match="does not fit its program at the weight 'a'"):
-        Rule("", "", "def reward(batch):\n    b = {b}", {"a": (0.0, 1.0)})
+        ProgramRule("", "", "def reward(batch):\n    b = {b}", {"a": (0.0, 1.0)})
     with pytest.raises(UnknownName, match="Unknown rule 'raech'") as told:
         read_rule("raech")
     assert "reach" in str(told.value)

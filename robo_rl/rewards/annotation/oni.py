@@ -32,7 +32,7 @@ from robo_rl.rewards.annotation.captioning import (
     record_of,
 )
 from robo_rl.rewards.annotation.network import Fit
-from robo_rl.rewards.annotation.questions import LabelQuestions, PairQuestions, Questions, Rule, RuleSource
+from robo_rl.rewards.annotation.questions import AnnotationRule, LabelQuestions, PairQuestions, Questions, RuleSource
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.language.call_log import CallLog
 from robo_rl.rewards.language.factory import language_model, require_task
@@ -57,7 +57,7 @@ class ONI(StepReward):
     """The model: a judge such as `endpoint`, a YAML file that names one, `pack:NAME`, or "rule", which is no model."""
     llm_settings: dict[str, Any] = field(default_factory=dict)
     """Of a judge."""
-    rule: Rule = field(default_factory=Rule)
+    rule: AnnotationRule = field(default_factory=AnnotationRule)
     """Of `llm: rule`."""
     log: str = ""
     """File of all calls of the model, which answers repeated requests; empty for none. Each run needs its own."""

@@ -139,7 +139,7 @@ PROGRESS = (
 
 
 @dataclass(frozen=True)
-class Rule:
+class AnnotationRule:
     """Settings of `llm: rule`: good captions, latency and error rate."""
 
     progress: tuple[str, ...] = PROGRESS
@@ -169,7 +169,7 @@ class Rule:
 class RuleSource:
     """Answers questions about captions by a rule; implements `robo_rl.rewards.language.conversation.Source`."""
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: AnnotationRule) -> None:
         self._rule = rule
         self._patterns = [re.compile(pattern) for pattern in rule.progress]
 

@@ -12,7 +12,7 @@ from robo_rl.rewards.audit.evidence import BLANK_PICTURES, HIDDEN_REWARDS, REVER
 from robo_rl.rewards.audit.figures import Figure
 from robo_rl.rewards.audit.measures import ControlFigures, originals
 
-Outcome = Literal["good", "middling", "bad", "not known", "note"]
+Grade = Literal["good", "middling", "bad", "not known", "note"]
 ENOUGH = 10
 """Episodes below which there is no verdict."""
 AGREES, USELESS, COINS = 0.9, 0.55, 0.5
@@ -37,7 +37,7 @@ class Finding:
 
     rule: str
     """the rule, with its thresholds"""
-    outcome: Outcome
+    outcome: Grade
     text: str
 
 
@@ -123,7 +123,7 @@ def _varies(deviation: Figure) -> Finding | None:
     return Finding(rule, "good", f"The labels have a standard deviation of {deviation.interval.estimate:.3g}.")
 
 
-def graded(figure: Figure, good: float, useless: float) -> Outcome:
+def graded(figure: Figure, good: float, useless: float) -> Grade:
     """Return the grade of a figure between a useless and a good value, its interval considered.
 
     "good" at or above `good` and above `useless`; "bad" if it may be useless and is clearly below `good`; "not known"
@@ -178,7 +178,7 @@ def _answers(scale: Mapping[str, Figure]) -> Finding:
     if won.is_measured and lost.is_measured and (won.low > lost.high + FEW_GAPS or lost.low > won.high + FEW_GAPS):
         text += f" Not by chance: {won.interval.estimate:.0%} in successes, {lost.interval.estimate:.0%} in failures."
         return Finding(rule, "bad" if share.interval.estimate > MANY_GAPS else "middling", text)
-    grade: Outcome = (
+    grade: Grade = (
         "good" if share.interval.estimate < FEW_GAPS else "bad" if share.interval.estimate > MANY_GAPS else "middling"
     )
     return Finding(rule, grade, text)

@@ -43,7 +43,7 @@ class DecoderConfig:
         require_allowed(self, allowed | {"rows": (self.rows >= 1, "1 or more")})
 
 
-class Scale(RunningMoments):
+class RunningScale(RunningMoments):
     """Mean and deviation of all vectors so far."""
 
     @property
@@ -62,7 +62,7 @@ class Decoder:
 
     def __init__(self, size: int, config: DecoderConfig, seed: int) -> None:
         self._lr, self._updates = config.lr, 0
-        self.inputs, self.returns = Scale(size), Scale(1)
+        self.inputs, self.returns = RunningScale(size), RunningScale(1)
         self._shapes = [*pairwise((size, *config.hidden, 1))]
         count = sum((inputs + 1) * outputs for inputs, outputs in self._shapes)
         self._parameters, self._gradient, self._means, self._squares = np.zeros((4, count), np.float32)

@@ -234,6 +234,5 @@ class LatentCode:
 
 
 def _origin(reply: Reply, prompt: Prompt, config: LatentCodeConfig) -> dict[str, str | int]:
-    """Return the provenance of a program."""
     asked: dict[str, str | int] = {"purpose": prompt.purpose, "prompt": prompt.hash, "sample": reply.sample}
     return asked | {"model": reply.model, "candidates": config.candidates, "rounds": config.rounds}

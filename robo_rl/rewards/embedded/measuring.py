@@ -125,10 +125,8 @@ def _order(said: Array, truth: Array) -> float:
 
 
 def _median(values: Array) -> float:
-    """Return the median, NaN of nothing."""
     return float(np.median(values)) if len(values) else float("nan")
 
 
 def _mean(values: Array) -> float:
-    """Return the mean, NaN of nothing."""
     return float(values.mean()) if len(values) else float("nan")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from robo_rl.rewards.embedded.model import EmbeddedModel
 from robo_rl.rewards.fitted_folder import require_named
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.images.picture_reward import PictureReward, Pictures, pictures_of
-from robo_rl.rewards.preferences.raters import Answer, Segment
+from robo_rl.rewards.preferences.raters import Preference, Segment
 from robo_rl.system.prefetch import prefetched
 from robo_rl.types import Episode, Labels, RewardLabels
 
@@ -46,14 +46,12 @@ class FromFolder:
 class EmbeddedReward(FromFolder, PictureReward):
     """A reward of the embedded model."""
 
+    name: ClassVar[str]
+    """Name of the entry point."""
+
     def __post_init__(self) -> None:
         FromFolder.__post_init__(self)
         PictureReward.__post_init__(self)
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Name of the entry point."""
 
     @abstractmethod
     def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
@@ -162,6 +160,7 @@ class EmbeddedImageText(FromFolder):
 class EmbeddedRater(FromFolder):
     """Prefers the segment with more progress of the instruction, by the embedded model."""
 
+    kind: ClassVar[Literal["model"]] = "model"
     camera: str = "front"
     """Camera of the pictures."""
     instruction: str = ""
@@ -177,16 +176,11 @@ class EmbeddedRater(FromFolder):
         require_allowed(self, {"margin": (0 <= self.margin < 1, "0 to 1")})
 
     @property
-    def kind(self) -> Literal["model"]:
-        """It looks at pictures only."""
-        return "model"
-
-    @property
     def identity(self) -> tuple[str, str]:
         """Name, and hash of weights and settings."""
         return "embedded", hash_of(self._progress.identity[1].encode(), f"{self.compares} {self.margin}".encode())
 
-    def compare(self, first: Segment, second: Segment) -> Answer:
+    def compare(self, first: Segment, second: Segment) -> Preference:
         """Return 0, 0.5 or 1; "skip" if a picture got no score."""
         worth = self._gain if self.compares == "gain" else self._mean
         difference = worth(second) - worth(first)

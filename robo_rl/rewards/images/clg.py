@@ -11,11 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.identity import hash_of
@@ -36,6 +35,7 @@ ERRORS = 3
 class ContrastingLanguageGoals(SimilarityReward):
     """Safety in [0, 1]: 0 if a picture is like the undesired sentence, 1 if it is like the desired one (CLG)."""
 
+    method: ClassVar[str] = "clg"
     undesired: str
     """The undesired state, such as "two cars have collided with each other on the road"."""
     desired: str
@@ -53,11 +53,6 @@ class ContrastingLanguageGoals(SimilarityReward):
             raise InvalidSetting(
                 "The interval is none.", got=f"low {self.low}, high {self.high}", allowed="low below high, or neither"
             )
-
-    @property
-    @override
-    def method(self) -> str:
-        return "clg"
 
     @property
     def hears_instruction(self) -> bool:
@@ -174,6 +169,7 @@ class DrivingGoals(ContrastingLanguageGoals):
     interval of c is measured, not given.
     """
 
+    method: ClassVar[str] = "driving-clg"
     top_speed: float = 8.0
     """[m/s] if all is safe."""
 
@@ -183,11 +179,6 @@ class DrivingGoals(ContrastingLanguageGoals):
             self,
             {"top_speed": (self.top_speed > 0, "above 0 [m/s]"), "mode": (self.mode == "level", "level, a reward by itself")},
         )
-
-    @property
-    @override
-    def method(self) -> str:
-        return "driving-clg"
 
     def states(self, observations: Mapping[str, Array]) -> Numbers:
         """Return speed [m/s], offset [m] and angle [rad] (N, 3) of observations; raise InvalidSetting."""

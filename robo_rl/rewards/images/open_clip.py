@@ -70,7 +70,6 @@ class OpenCLIP(TorchImageText):
 
     @cached_property
     def _parts(self) -> tuple[Any, Any, Any]:
-        """The model, its preparation of pictures, and its tokenizer."""
         library = _library()
         try:
             model, _, prepare = library.create_model_and_transforms(self.model, pretrained=self.pretrained)

@@ -161,7 +161,7 @@ class PictureScoring(StepReward):
         values, valid, values_before, valid_before = (np.array(part) for part in zip(*both, strict=True))
         return Labels(values, valid), Labels(values_before, valid_before)
 
-    def _called(self, model: PictureReward, shown: Sequence[Shown]) -> Labels:
+    def _called(self, model: PictureReward, shown: Sequence[ModelInput]) -> Labels:
         """Return the scores of pictures, `every` of them in a call; those of another instruction are another call."""
         values, valid = np.zeros(len(shown), np.float32), np.zeros(len(shown), np.bool_)
         for start in range(0, len(shown), self.every):
@@ -174,7 +174,7 @@ class PictureScoring(StepReward):
         return Labels(values, valid)
 
 
-class Shown(NamedTuple):
+class ModelInput(NamedTuple):
     """Input of a model."""
 
     picture: Pictures
@@ -184,14 +184,14 @@ class Shown(NamedTuple):
     instruction: str | None
 
 
-def _shown(steps: Steps, model: PictureReward, memory: Memory, key: str) -> list[Shown]:
+def _shown(steps: Steps, model: PictureReward, memory: Memory, key: str) -> list[ModelInput]:
     """Return a model's input after each step; the first pictures of running episodes are kept by a key."""
     pictures, began = (pictures_of(side, model.eye) for side in (steps.after, steps.before))
     firsts, shown = memory.setdefault(key, {}), []
     for row, index in enumerate(map(str, steps.index.tolist())):
         if steps.begins[row]:
             firsts[index] = np.array(began[row])
-        shown.append(Shown(pictures[row], firsts[index], model.instruction or steps.instructions[row]))
+        shown.append(ModelInput(pictures[row], firsts[index], model.instruction or steps.instructions[row]))
     return shown
 
 

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,15 +29,12 @@ SHORTEST = 1e-4
 class SimilarityReward(PictureReward):
     """A reward of an image-text model's embeddings of a picture and some sentences."""
 
+    method: ClassVar[str]
+    """Name of the method."""
     model: str
     """The image-text model: embedded, transformers, open-clip, or one of yours."""
     model_settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the image-text model, such as {model: FOLDER}."""
-
-    @property
-    @abstractmethod
-    def method(self) -> str:
-        """Name of the method."""
 
     @property
     @abstractmethod

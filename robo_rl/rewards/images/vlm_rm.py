@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from robo_rl.rewards.images.similarity import SHORTEST, Direction, SimilarityRew
 class VLMRM(SimilarityReward):
     """Likeness of a picture to a sentence, along its difference from a baseline (VLM-RM)."""
 
+    method: ClassVar[str] = "vlm-rm"
     goal: tuple[str, ...] = ()
     """The goal in one or more wordings; empty for the instruction."""
     baseline: tuple[str, ...] = ()
@@ -36,11 +38,6 @@ class VLMRM(SimilarityReward):
         words = "one or more sentences that say what any picture shows, or alpha=0"
         allowed = {"alpha": (0 <= self.alpha <= 1, "0 to 1"), "baseline": (bool(self.baseline) or self.alpha == 0, words)}
         require_allowed(self, allowed)
-
-    @property
-    @override
-    def method(self) -> str:
-        return "vlm-rm"
 
     @property
     @override

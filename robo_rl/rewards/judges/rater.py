@@ -14,10 +14,9 @@ from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.images.picture_reward import pictures_of
 from robo_rl.rewards.judges.cached_judge import SILENT, WithJudge
-from robo_rl.rewards.judges.judge import Answer as Reply
-from robo_rl.rewards.judges.judge import Form, Picture, Question
+from robo_rl.rewards.judges.judge import Answer, Form, Picture, Question
 from robo_rl.rewards.judges.rewards import SYSTEM, required
-from robo_rl.rewards.preferences.raters import Answer, Segment
+from robo_rl.rewards.preferences.raters import Preference, Segment
 from robo_rl.settings import plain
 
 
@@ -37,7 +36,7 @@ CHOOSE = (
 )
 
 
-class Shown(NamedTuple):
+class ShownPair(NamedTuple):
     """Two pictures in the order in which they are shown."""
 
     pair: int
@@ -54,6 +53,7 @@ class JudgeRater(WithJudge):
 
     name: ClassVar[str] = "judge"
     words: ClassVar[str] = LOOK + CHOOSE
+    kind: ClassVar[Literal["model"]] = "model"
 
     camera: str = "front"
     """Camera of the pictures: the observation camera_<name>, or an observation's full name."""
@@ -70,21 +70,16 @@ class JudgeRater(WithJudge):
         self.asking  # noqa: B018 - wrong settings of the judge are found before anything is read
 
     @property
-    def kind(self) -> Literal["model"]:
-        """Always "model"."""
-        return "model"
-
-    @property
     def identity(self) -> tuple[str, str]:
         """Name, and a hash of judge, words and settings."""
         return self.identity_with({name: value for name, value in plain(self).items() if name != "together"})
 
-    def compare(self, first: Segment, second: Segment) -> Answer:
+    def compare(self, first: Segment, second: Segment) -> Preference:
         """Return the better segment; "skip" if the judge sees no difference, or does not answer."""
         found = self.compare_all([(first, second)])[0]
         return "skip" if found is None else found
 
-    def compare_all(self, pairs: Sequence[tuple[Segment, Segment]]) -> list[Answer | None]:
+    def compare_all(self, pairs: Sequence[tuple[Segment, Segment]]) -> list[Preference | None]:
         """Return an answer for each pair, None if the judge could not be reached.
 
         Raises InvalidSetting if the two episodes have different instructions.
@@ -107,7 +102,7 @@ class JudgeRater(WithJudge):
         same = f"; {self._tally['agree'] / twice:.1%} of {twice} pairs had one answer in both orders" if twice else ""
         return f"{self.asking.report()}\norder of the pictures: {first} (without bias 50%){same}"
 
-    def _shown(self, number: int, first: Segment, second: Segment) -> list[Shown]:
+    def _shown(self, number: int, first: Segment, second: Segment) -> list[ShownPair]:
         """Return the orders in which a pair is shown; none if the pictures are the same."""
         one, other = (pictures_of(part.episode.observations, self.camera)[part.stop] for part in (first, second))
         if np.array_equal(one, other):
@@ -122,9 +117,9 @@ class JudgeRater(WithJudge):
         instruction = required(instructions.pop())
         swapped = int(hash_of(one.tobytes(), other.tobytes()), 16) % 2 == 1
         orders = (False, True) if self.both_orders else (swapped,)
-        return [Shown(number, turn, *((other, one) if turn else (one, other)), instruction) for turn in orders]
+        return [ShownPair(number, turn, *((other, one) if turn else (one, other)), instruction) for turn in orders]
 
-    def _choices(self, shown: Sequence[Shown]) -> list[str | None]:
+    def _choices(self, shown: Sequence[ShownPair]) -> list[str | None]:
         """Return the choice of each, "" for no answer, None if the judge could not be reached."""
         looks = [
             Question((LOOK.format(instruction=each.instruction), "Image 1:", each.one, "Image 2:", each.other), None, SYSTEM)
@@ -136,11 +131,11 @@ class JudgeRater(WithJudge):
             Question((CHOOSE.format(instruction=shown[number].instruction, analysis=seen[number].raw),), Choice, SYSTEM)
             for number in described
         ]
-        replies: dict[int, Reply] = dict(zip(described, self.asking.ask(choosing), strict=True))
+        replies: dict[int, Answer] = dict(zip(described, self.asking.ask(choosing), strict=True))
         last = [replies.get(number, reply) for number, reply in enumerate(seen)]
         return [None if reply.status in SILENT else reply.content.get("better", "") for reply in last]
 
-    def _decided(self, choices: Sequence[str | None]) -> Answer | None:
+    def _decided(self, choices: Sequence[str | None]) -> Preference | None:
         """Return the preference that the answers in one or both orders amount to."""
         if None in choices:
             return None

@@ -111,7 +111,6 @@ class TransformersChat:
 
     @cached_property
     def _parts(self) -> tuple[Any, Any]:
-        """The model and its processor."""
         processor = loaded("AutoProcessor", self._folder, KIND, FIX)
         kind = getattr(torch, self.dtype)
         model = loaded_model("AutoModelForImageTextToText", self._folder, KIND, FIX, dtype=kind)

@@ -126,7 +126,7 @@ Heard = Callable[[Request, Answer, Origin, float], None]
 """Takes an answer with its cost as soon as it is there, and returns when it is logged."""
 
 
-class Source(Protocol):
+class ReplySource(Protocol):
     """Answers requests."""
 
     @property

@@ -13,7 +13,7 @@ from robo_rl.errors import BudgetReached, InvalidSetting
 from robo_rl.rewards.judges.cached_judge import SILENT
 from robo_rl.rewards.judges.judge import REFUSAL, Answer, broken_by, read
 from robo_rl.rewards.language.call_log import ENDED, CallLog, Record, account, answer_in, spent
-from robo_rl.rewards.language.conversation import REPAIR, Origin, Prompt, Reply, Request, Source
+from robo_rl.rewards.language.conversation import REPAIR, Origin, Prompt, Reply, ReplySource, Request
 from robo_rl.types import Metrics
 
 NOT_KEPT = (*SILENT, "out of replies", ENDED)
@@ -27,7 +27,7 @@ THINKING = re.compile(r".*?</think>\s*", re.DOTALL)
 class LanguageModel:
     """Answers prompts from the run's log, else from its source; threads may share it, one call at a time."""
 
-    def __init__(self, source: Source, log: CallLog, secret: str = "") -> None:
+    def __init__(self, source: ReplySource, log: CallLog, secret: str = "") -> None:
         """secret: text that no line of the log may show."""
         self.identity = source.identity
         self._source, self._log, self._secret = source, log, secret

@@ -12,7 +12,7 @@ from robo_rl.errors import require_allowed
 from robo_rl.rewards.identity import NamedSettings
 from robo_rl.types import Episode
 
-Answer = float | Literal["skip"]
+Preference = float | Literal["skip"]
 """0 first is better, 1 second is better, 0.5 equal, "skip" cannot tell"""
 
 
@@ -36,7 +36,7 @@ class Rater(Protocol):
     def identity(self) -> tuple[str, str]:
         """Its name and a hash of all that its answers follow from."""
 
-    def compare(self, first: Segment, second: Segment) -> Answer:
+    def compare(self, first: Segment, second: Segment) -> Preference:
         """Return which is better."""
 
 
@@ -45,6 +45,7 @@ class OracleRater(NamedSettings):
     """Prefers the segment with the larger recorded reward, with a set error rate."""
 
     name: ClassVar[str] = "oracle"
+    kind: ClassVar[Literal["oracle"]] = "oracle"
 
     mistakes: float = 0.0
     """Share of decided answers that are turned round."""
@@ -57,12 +58,7 @@ class OracleRater(NamedSettings):
         allowed = {"mistakes": (0 <= self.mistakes <= 1, "0 to 1"), "margin": (self.margin >= 0, "0 or more")}
         require_allowed(self, allowed | {"seed": (self.seed >= 0, "0 or more")})
 
-    @property
-    def kind(self) -> Literal["oracle"]:
-        """It knows the recorded rewards."""
-        return "oracle"
-
-    def compare(self, first: Segment, second: Segment) -> Answer:
+    def compare(self, first: Segment, second: Segment) -> Preference:
         """Return 0, 0.5 or 1; "skip" if a recorded reward is not finite."""
         sums = [float(part.episode.rewards[part.start : part.stop].sum(dtype=np.float64)) for part in (first, second)]
         difference = sums[1] - sums[0]

@@ -65,7 +65,6 @@ def parsed(text: str) -> ast.Module:
 
 
 def _size(tree: ast.Module) -> tuple[int, int]:
-    """Return the number of nodes, and of levels."""
     nodes, depth, level = 0, 0, list[ast.AST]([tree])
     while level:
         nodes, depth = nodes + len(level), depth + 1
@@ -136,13 +135,10 @@ def _check_annotation(annotation: ast.expr | None) -> None:
 
 
 def _assigned(function: ast.FunctionDef) -> frozenset[str]:
-    """Return every name that the function assigns anywhere."""
     return frozenset(node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
 
 
 class _Lines:
-    """Translates the lines of one function."""
-
     def __init__(self, expressions: Expressions) -> None:
         self.expressions = expressions
         self.terms: tuple[str, ...] | None = None

@@ -136,7 +136,6 @@ class Sandbox:
         return settings | {"system_calls": system_calls, "is_free": False}
 
     def _piece(self, columns: Mapping[str, Array], rows: int) -> npt.NDArray[np.float64]:
-        """Return (1 + terms, rows) of a piece of the batch."""
         process = self._process or self._ready(columns)
         try:
             answer, values = process.computed(columns, rows)

@@ -54,7 +54,7 @@ class Clips:
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """Finding of one check, in words for a person and for a language model."""
 
     check: str
@@ -66,7 +66,7 @@ class Finding:
 class ValidationReport:
     """Findings of all checks."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckResult, ...]
     rewards: StepScores | None = field(default=None, repr=False)
     """Of all rows; None if the program failed on them."""
 
@@ -108,7 +108,7 @@ def validate(
             sandbox.run({name: column[:LEAST_ROWS] for name, column in used.items()} or columns)  # start the process
             return _Trial(sandbox, used or columns, sizes, np.random.default_rng(seed)).report(clips)
         except (ProgramFailed, InvalidProgram) as error:
-            return ValidationReport((Finding(error.status, "failure", " ".join(str(error).split())),))
+            return ValidationReport((CheckResult(error.status, "failure", " ".join(str(error).split())),))
 
 
 class _Trial:
@@ -130,15 +130,15 @@ class _Trial:
         findings += [self.ranking(clips)] if clips is not None else []
         return ValidationReport(tuple(findings), self.rewards)
 
-    def order(self) -> Finding:
+    def order(self) -> CheckResult:
         order = self.generator.permutation(self.rows)
         moved = self.sandbox.run({name: np.asarray(column)[order] for name, column in self.columns.items()})
         if _close(_values(moved), _values(self.rewards)[:, order]):
-            return Finding("order", "ok", "rows in another order give the same rewards in that order")
+            return CheckResult("order", "ok", "rows in another order give the same rewards in that order")
         text = "The reward of a row depends on where it stands among the others: take sums, means, extremes over axis=1 only."
-        return Finding("order", "failure", text)
+        return CheckResult("order", "failure", text)
 
-    def single_rows(self) -> Finding:
+    def single_rows(self) -> CheckResult:
         rows = np.unique(np.linspace(0, self.rows - 1, SINGLE_ROWS).astype(np.int64))
         alone = np.concatenate([_values(self.sandbox.run(self._row(row))) for row in rows], axis=1)
         sizes = self._other_sizes()
@@ -150,9 +150,9 @@ class _Trial:
             words = (
                 f"{len(rows)} rows give the same rewards alone as among the others, and in batches of {len(sizes)} other sizes"
             )
-            return Finding("batch", "ok", words)
+            return CheckResult("batch", "ok", words)
         text = "The reward of a row depends on the other rows of the batch, or on their number: "
-        return Finding("batch", "failure", f"{text}take sums, means, extremes over axis=1 only.")
+        return CheckResult("batch", "failure", f"{text}take sums, means, extremes over axis=1 only.")
 
     def _other_sizes(self) -> list[int]:
         """Return batch sizes: all small ones, powers of two, the largest, known ones, random ones."""
@@ -171,51 +171,51 @@ class _Trial:
     def _row(self, row: int) -> dict[str, Array]:
         return {name: column[row : row + 1] for name, column in self.columns.items()}
 
-    def determinism(self) -> Finding:
+    def determinism(self) -> CheckResult:
         """After all the other batches the same rows give the same bits, and in another process too."""
         again = self.sandbox.run(self.columns)
         self.sandbox.close()
         elsewhere = self.sandbox.run(self.columns)
         if _same(self.rewards, again) and _same(self.rewards, elsewhere):
-            return Finding("determinism", "ok", "the same rows give the same rewards, to the bit, also in another process")
+            return CheckResult("determinism", "ok", "the same rows give the same rewards, to the bit, also in another process")
         text = "The same rows give other rewards another time: use no memory of earlier batches and no chance."
-        return Finding("determinism", "failure", text)
+        return CheckResult("determinism", "failure", text)
 
-    def inputs(self) -> Finding:
+    def inputs(self) -> CheckResult:
         if _hash(self.columns) == self.before:
-            return Finding("inputs", "ok", "the columns are as they were")
-        return Finding("inputs", "failure", "The columns were changed.")
+            return CheckResult("inputs", "ok", "the columns are as they were")
+        return CheckResult("inputs", "failure", "The columns were changed.")
 
-    def duration(self) -> Finding:
+    def duration(self) -> CheckResult:
         text = f"{1e6 * self.seconds / self.rows:.2g} microseconds for each of {self.rows} rows"
         share = self.seconds * self.sandbox.limits.rows / max(self.rows, self.sandbox.limits.rows)
         if share <= self.sandbox.limits.seconds / 2:
-            return Finding("duration", "ok", text)
-        return Finding("duration", "failure", f"{text} is too slow: compute less, and never for every pair of rows.")
+            return CheckResult("duration", "ok", text)
+        return CheckResult("duration", "failure", f"{text} is too slow: compute less, and never for every pair of rows.")
 
-    def sensitivity(self) -> Iterator[Finding]:
+    def sensitivity(self) -> Iterator[CheckResult]:
         for name, known in self._known():
             if np.ptp(known) == 0:
                 kind: Kind = "failure" if name == TOTAL else "note"
-                yield Finding("sensitivity", kind, f"{name} is {known[0]:.4g} on all {len(known)} rows: it says nothing.")
+                yield CheckResult("sensitivity", kind, f"{name} is {known[0]:.4g} on all {len(known)} rows: it says nothing.")
 
-    def scale(self) -> Iterator[Finding]:
+    def scale(self) -> Iterator[CheckResult]:
         spreads = {}
         for name, known in self._known():
             low, high = float(known.min()), float(known.max())
             text = f"{name} is {low:.3g} to {high:.3g}, {known.mean():.3g} in the mean"
-            yield Finding("scale", "ok", text)
+            yield CheckResult("scale", "ok", text)
             margin = SATURATION * (high - low)
             at_bound = max(np.mean(known <= low + margin), np.mean(known >= high - margin))
             if high > low and at_bound > MOST_AT_BOUND:
                 text = f"{name} is at its bound on {at_bound:.0%} of the rows, where it tells nothing apart."
-                yield Finding("saturation", "note", text)
+                yield CheckResult("saturation", "note", text)
             spreads[name] = float(known.std())
         terms = {name: spread for name, spread in spreads.items() if name != TOTAL and spread > 0}
         if len(terms) > 1 and max(terms.values()) > DOMINANCE * min(terms.values()):
             large, small = max(terms, key=terms.__getitem__), min(terms, key=terms.__getitem__)
             text = f"{large} varies {terms[large] / terms[small]:.0f} times as much as {small}, which hardly counts."
-            yield Finding("scale", "note", text)
+            yield CheckResult("scale", "note", text)
 
     def _known(self) -> Iterator[tuple[str, npt.NDArray[np.float64]]]:
         terms = {f"The term {name!r}": term for name, term in self.rewards.terms.items()}
@@ -223,25 +223,25 @@ class _Trial:
             if self.rewards.valid.any():
                 yield name, values[self.rewards.valid]
 
-    def missing(self) -> Iterator[Finding]:
+    def missing(self) -> Iterator[CheckResult]:
         number = int(np.count_nonzero(~self.rewards.valid))
         if number:
-            yield Finding("finite", "note", f"{number} of {self.rows} rows have no finite reward and count as missing.")
+            yield CheckResult("finite", "note", f"{number} of {self.rows} rows have no finite reward and count as missing.")
 
-    def ranking(self, clips: Clips) -> Finding:
+    def ranking(self, clips: Clips) -> CheckResult:
         """Check that success earns more than failure, by the mean return of the clips."""
         number = len(clips.success)
         earned = np.where(self.rewards.valid, self.rewards.total, 0.0)
         returns = np.bincount(clips.clip, weights=earned, minlength=number)
         won, lost = returns[clips.success], returns[~clips.success]
         if not won.size or not lost.size:
-            return Finding("ranking", "note", "There are not both successful and failed clips to compare.")
+            return CheckResult("ranking", "note", "There are not both successful and failed clips to compare.")
         share = np.mean(won[:, None] > lost[None, :])
         text = f"success earns {won.mean():.4g} in the mean of {won.size} clips, failure {lost.mean():.4g} of {lost.size}"
         text += f"; success earns more in {share:.0%} of all pairs"
         if won.mean() > lost.mean():
-            return Finding("ranking", "ok", text)
-        return Finding("ranking", "failure", f"Failure earns as much as success or more: {text}.")
+            return CheckResult("ranking", "ok", text)
+        return CheckResult("ranking", "failure", f"Failure earns as much as success or more: {text}.")
 
 
 def _values(rewards: StepScores) -> npt.NDArray[np.float64]:

@@ -81,7 +81,6 @@ class ICPL(Search[ICPLConfig]):
         return prefer(self._opening, good, None if bad is None or _same(good, bad) else bad, self._history)
 
     def _change(self, number: int, before: Candidate | None, after: Candidate | None) -> list[str]:
-        """Return the lines of the history about a round that brought a better program."""
         if before is None or after is None or before is after or before.program is None or after.program is None:
             return []
         change = self._writer.words(difference(before.program, after.program)) or "(not known)"

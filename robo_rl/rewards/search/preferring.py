@@ -13,7 +13,7 @@ import numpy as np
 
 from robo_rl.errors import require_allowed
 from robo_rl.rewards.identity import NamedSettings
-from robo_rl.rewards.preferences.raters import Answer, Rater, Segment
+from robo_rl.rewards.preferences.raters import Preference, Rater, Segment
 from robo_rl.rewards.search.candidates import Candidate
 from robo_rl.types import Episode
 
@@ -25,7 +25,7 @@ class Comparer(Protocol):
     def identity(self) -> tuple[str, str]:
         """Its name and a hash of all that its answers follow from."""
 
-    def compare(self, first: Candidate, second: Candidate) -> Answer:
+    def compare(self, first: Candidate, second: Candidate) -> Preference:
         """Return 0 if the first is better, 1 if the second is, 0.5 if they are equal, "skip" if it cannot decide."""
 
 
@@ -43,7 +43,7 @@ class OracleComparer(NamedSettings):
     def __post_init__(self) -> None:
         require_allowed(self, {"mistakes": (0 <= self.mistakes <= 1, "0 to 1"), "seed": (self.seed >= 0, "0 or more")})
 
-    def compare(self, first: Candidate, second: Candidate) -> Answer:
+    def compare(self, first: Candidate, second: Candidate) -> Preference:
         """Return 0, 0.5 or 1."""
         if first.merit == second.merit:
             return 0.5
@@ -60,7 +60,7 @@ class ChanceComparer(NamedSettings):
     seed: int = 0
     """Of the draw."""
 
-    def compare(self, first: Candidate, second: Candidate) -> Answer:
+    def compare(self, first: Candidate, second: Candidate) -> Preference:
         """Return 0 or 1."""
         return float(_chance(self.seed, first, second) < 0.5)
 
@@ -77,7 +77,7 @@ class RaterComparer:
         """That of the rater."""
         return self._rater.identity
 
-    def compare(self, first: Candidate, second: Candidate) -> Answer:
+    def compare(self, first: Candidate, second: Candidate) -> Preference:
         """Return the majority over the pairs of episodes; "skip" if none is decided."""
         pairs = zip(self._episodes(first), self._episodes(second), strict=True)
         answers = [self._rater.compare(_whole(one), _whole(other)) for one, other in pairs]
@@ -93,12 +93,12 @@ class KeptComparer:
     def __init__(self, comparer: Comparer, path: Path) -> None:
         self._comparer, self._path = comparer, path
         self.identity = comparer.identity
-        self._known: dict[tuple[str, ...], Answer] = {}
+        self._known: dict[tuple[str, ...], Preference] = {}
         for line in path.read_text().splitlines() if path.exists() else []:
             found = json.loads(line)
             self._known[tuple(found["compared"])] = found["answer"]
 
-    def compare(self, first: Candidate, second: Candidate) -> Answer:
+    def compare(self, first: Candidate, second: Candidate) -> Preference:
         """Return the kept answer, or asks and keeps it."""
         key = (*self.identity, _name(first), _name(second))
         if key not in self._known:

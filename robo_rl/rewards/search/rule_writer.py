@@ -30,7 +30,7 @@ NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 
 @dataclass(frozen=True)
-class Rule:
+class ProgramRule:
     """A program whose weights are open; each stands alone in a line such as `near = {near}`."""
 
     about: str
@@ -68,7 +68,7 @@ class Rule:
 class RuleWriter:
     """The source of a language model that answers by a rule."""
 
-    rule: Rule
+    rule: ProgramRule
     seed: int = 0
     """Of all draws."""
     step: float = 0.2
@@ -122,7 +122,7 @@ def rule_files() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
-def read_rule(name: str) -> Rule:
+def read_rule(name: str) -> ProgramRule:
     """Return a rule by its name, or from a YAML file; raise UnknownName, or InvalidSetting with the problem."""
     is_path = name.endswith((".yaml", ".yml"))
     if not is_path and name not in rule_files():
@@ -132,5 +132,5 @@ def read_rule(name: str) -> Rule:
         found: Any = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InvalidSetting(f"{path} cannot be read.", got=error, allowed="a YAML file") from None
-    rule: Rule = settings_as(Rule, found, source=str(path))
+    rule: ProgramRule = settings_as(ProgramRule, found, source=str(path))
     return rule

@@ -74,7 +74,6 @@ class Writer:
 
 
 def _origin(reply: Reply, prompt: Prompt) -> Mapping[str, Any]:
-    """Return the provenance of a program."""
     return {"model": reply.model, "purpose": prompt.purpose, "prompt": prompt.hash, "sample": reply.sample}
 
 

@@ -35,7 +35,7 @@ OWN = "environment"
 
 
 @dataclass(frozen=True)
-class Source:
+class RewardSource:
     """A reward of the sum."""
 
     name: str
@@ -81,16 +81,16 @@ class StageSettings:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_sources(settings: Sequence[Any]) -> tuple[Source, ...]:
+def read_sources(settings: Sequence[Any]) -> tuple[RewardSource, ...]:
     """Return the sources; raise UnknownName or InvalidSetting naming the key."""
-    sources: list[Source] = []
+    sources: list[RewardSource] = []
     for number, each in enumerate(settings):
         key = f"sources[{number}]"
         source: SourceSettings = settings_as(SourceSettings, each, source=key)
         name = source.name or (OWN if source.environment else source.reward)
         if any(other.name == name for other in sources):
             raise InvalidSetting(f"Two sources are called {name!r}.", got=name, fix=f"give {key} another `name`")
-        sources.append(Source(name, _model(source, key), source.weight, read_stages(source.stages, key)))
+        sources.append(RewardSource(name, _model(source, key), source.weight, read_stages(source.stages, key)))
     return tuple(sources)
 
 
@@ -144,7 +144,7 @@ class RewardPipeline(StepReward, UsesPrograms):
         _ = self.shaping
 
     @cached_property
-    def parts(self) -> tuple[Source, ...]:
+    def parts(self) -> tuple[RewardSource, ...]:
         """The sources, made from their settings; raises InvalidSetting or UnknownName naming the key."""
         return read_sources(self.sources)
 

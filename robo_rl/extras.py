@@ -1,7 +1,7 @@
-"""Data that a learner asks for beyond plain transitions: next actions, chunks of actions, returns-to-go, costs, goals.
+"""Data of a learner beyond plain transitions: next actions, chunks of actions, returns-to-go, costs, goals.
 
-A learner lists extras in its `Sampling`; every memory then stores their columns with each step, and its batches hold what
-`sample` returns, by name:
+A learner lists extras in its `Sampling`; every memory then stores their columns with each step, and its batches hold the
+result of `sample`, by name:
 
     @dataclass(frozen=True)
     class StepNumbers(Extra):
@@ -52,14 +52,14 @@ class SampledRows:
     next_actions: Array
     """(B, ...) actions stored in `following`; they mean nothing unless a step starts there."""
     generator: np.random.Generator
-    """The memory's own generator; what is drawn from it is the same again after an exact resume."""
+    """Generator of the memory; its draws repeat after an exact resume."""
 
     def column(self, name: str, rows: RowNumbers) -> Array:
-        """Return what StoredRows.column returns."""
+        """Return the same as StoredRows.column."""
         return self.stored.column(name, rows)
 
     def observations(self, rows: RowNumbers) -> dict[str, Array]:
-        """Return what StoredRows.observations returns."""
+        """Return the same as StoredRows.observations."""
         return self.stored.observations(rows)
 
 
@@ -76,7 +76,7 @@ class Extra(ABC):
     """Value of the columns until `complete` fills them, for extras without `record`."""
 
     def columns(self, spec: EnvironmentSpec) -> Layout:
-        """Return name -> shape and type of what is stored for each step."""
+        """Return name -> shape and type of the columns stored for each step."""
         return {}
 
     def record(self, step: Transition) -> Mapping[str, Any]:
@@ -229,7 +229,7 @@ class FutureGoals(Extra):
 
 
 def recorded(spec: EnvironmentSpec, extras: Sequence[Extra], step: Transition) -> Mapping[str, Any]:
-    """Return the value of every column for a step; what another process has recorded is taken as it is."""
+    """Return the value of every column for a step; values recorded by another process are kept."""
     if step.columns:
         return step.columns
     found: dict[str, Any] = {}

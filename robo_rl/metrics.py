@@ -1,4 +1,4 @@
-"""Means of what a learner reports: a line for every update would be too many."""
+"""Means of a learner's metrics over a window of updates."""
 
 from __future__ import annotations
 

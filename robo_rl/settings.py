@@ -1,6 +1,6 @@
 """Read frozen dataclasses of settings from plain values, strictly, and write them back.
 
-An unknown key names the nearest known one, a wrong type says what it should be.
+The error of an unknown key names the nearest known one, that of a wrong type the allowed one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from robo_rl.errors import InvalidSetting, UnknownName
 def settings_as(kind: Any, settings: Any, *, source: str, types: Mapping[str, Any] | None = None) -> Any:
     """Returns a dataclass with these settings; raises UnknownName or InvalidSetting naming the key.
 
-    source: what error messages call the settings. types: of fields whose type the dataclass leaves open, by name.
+    source: name of the settings in error messages. types: of fields whose type the dataclass leaves open, by name.
     """
     hints = get_type_hints(kind, include_extras=False) | dict(types or {})
     if not isinstance(settings, Mapping):

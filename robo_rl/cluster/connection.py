@@ -1,6 +1,6 @@
-"""Begin a Ray cluster on this machine, or join one: on loopback, with a token, and never for longer than is said here.
+"""Start a Ray cluster on this machine, or join one: on loopback, with a token, and with bounded waiting times.
 
-`auto` begins one that ends with the process. An address joins one that `ray start` began: this machine must be a node of it.
+`auto` starts one that ends with the process. An address joins one started by `ray start`: this machine must be a node of it.
 Environment: the token in RAY_AUTH_TOKEN, or in the file that RAY_AUTH_TOKEN_PATH names, or in ~/.ray/auth_token; RAY_AUTH_MODE,
 which is "token" unless it is set.
 """
@@ -33,16 +33,16 @@ AGAIN = "give the same command again, once the cluster that it joined is there a
 
 @dataclass(frozen=True)
 class Cluster:
-    """A connection; to be had from `connected`."""
+    """Connection to a cluster; returned by `connected`."""
 
     ray: Any
     """The library, connected."""
     address: str
     """HOST:PORT of the head."""
     node: socket.socket
-    """A line to the node of this machine on which nothing is ever said; it ends with that process of Ray's."""
+    """Silent connection to the node of this machine; closed when that process of Ray's ends."""
     head: HeadMonitor
-    """Looked at in a thread."""
+    """Polled in a thread."""
     again: str
     """Remedy if either is gone."""
 
@@ -59,7 +59,7 @@ class Cluster:
     def require(self) -> None:
         """Raises ClusterUnavailable if the node of this machine or the head is gone.
 
-        Ray would wait for others without end, or end this process after a minute of that.
+        Ray would wait without end, or end this process after a minute.
         """
         if self._is_without_node:
             raise without_node(self.again)
@@ -68,7 +68,7 @@ class Cluster:
 
     @property
     def is_lost(self) -> bool:
-        """True if `require` raises: then no request to Ray is answered."""
+        """True if `require` raises: Ray then answers no request."""
         return self._is_without_node or self.head.gone is not None
 
     @property
@@ -95,7 +95,7 @@ class Cluster:
 
 
 def without_node(again: str) -> ClusterUnavailable:
-    """Returns the error about the node of this machine that is gone."""
+    """Returns the error for a lost node on this machine."""
     return ClusterUnavailable(
         "Ray's node on this machine has ended.",
         got="its process (raylet) was killed, perhaps for want of memory, or crashed",
@@ -105,7 +105,7 @@ def without_node(again: str) -> ClusterUnavailable:
 
 
 def without_head(address: str, why: object, again: str) -> ClusterUnavailable:
-    """Returns the error about the head that is gone."""
+    """Returns the error for a lost head."""
     return ClusterUnavailable(
         f"The head of the cluster, {address}, is gone.",
         got=why,
@@ -118,8 +118,8 @@ def without_head(address: str, why: object, again: str) -> ClusterUnavailable:
 def connected(where: str, *, cores: int = 0, again: str = AGAIN) -> Iterator[Cluster]:
     """Yields a cluster: a new one on this machine for "auto", else the one at HOST:PORT; leaves it at the end.
 
-    cores: of a new one, 0 for those of this process. again: what is to be done where it is gone before that. Inside such a
-    block another one yields the same cluster.
+    cores: of a new one, 0 for those of this process. again: remedy if the cluster is lost before the end. A nested block
+    yields the same cluster.
     Raises MissingExtra, InvalidSetting, ClusterUnavailable.
     """
     if is_connected():
@@ -133,16 +133,16 @@ def connected(where: str, *, cores: int = 0, again: str = AGAIN) -> Iterator[Clu
         ray = ray_library()
         read_again(where)
         with _begun(ray, cores) if where == AUTO else _entered(ray, where), _joined(again) as cluster:
-            told = str(without_node(again)), str(without_head(cluster.address, "nobody answers there", again))
+            messages = str(without_node(again)), str(without_head(cluster.address, "no answer from that address", again))
             node = cluster.node.fileno()
-            words = [sys.executable, "-I", "-S", exit_reporter.__file__, str(node), cluster.address, *told]
+            words = [sys.executable, "-I", "-S", exit_reporter.__file__, str(node), cluster.address, *messages]
             last.enter_context(SupervisedProcess(words, stdin=subprocess.PIPE, descriptors=[node]))
             yield cluster
 
 
 @contextmanager
 def _begun(ray: Any, cores: int) -> Iterator[None]:
-    """Begins a cluster of this machine, and ends it and its files."""
+    """Starts a cluster on this machine; at the end stops it and removes its files."""
     count = cores or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None)
     folder, lock = held_folder("ray-", Path("/tmp"))  # a short path: sockets
     with lock:
@@ -157,7 +157,7 @@ def _begun(ray: Any, cores: int) -> Iterator[None]:
 
 @contextmanager
 def _entered(ray: Any, address: str) -> Iterator[None]:
-    """Enters a cluster, and leaves it."""
+    """Joins a cluster, and leaves it at the end."""
     try:
         _init(ray, address)
         yield
@@ -174,7 +174,7 @@ def _init(ray: Any, address: str, **options: Any) -> None:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Gives back at the end what SIGTERM does: Ray has it end the process in order, and leaves it so."""
+    """Restores the handler of SIGTERM at the end: Ray installs its own and leaves it installed."""
     usual = signal.getsignal(signal.SIGTERM)
     try:
         yield

@@ -15,8 +15,8 @@ LOOK = 5.0
 CUT = 30.0
 """[s] without a way to it until it counts as gone; one that refuses is gone at once."""
 LEASE = 8.0
-"""[s] the same for a worker that holds what no other may hold: less than the 15 or more after which a cluster counts a node
-as dead (five times 3 s), and begins another worker elsewhere."""
+"""[s] the same for a worker with an exclusive resource: less than the 15 or more after which a cluster counts a node as dead
+(five times 3 s) and starts another worker elsewhere."""
 
 
 class HeadMonitor:

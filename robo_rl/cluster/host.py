@@ -1,7 +1,7 @@
-"""An object of ours in another process, which takes bytes and returns bytes: nothing of ours is pickled.
+"""Object in another process; its methods take and return bytes, so that nothing is pickled.
 
-The object is made there by `Class(setup)`. A reply is what a method returned, or ERROR, with which nothing else of ours
-begins, and the error: so replies are passed on without a copy.
+The object is made there by `Class(setup)`. A reply is the bytes that a method returned, or the prefix ERROR, which no other
+reply has, and the error: so replies are passed on without a copy.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def error_of(reply: bytes) -> tuple[str, str] | None:
 
 
 def content_of(name: str, reply: bytes) -> bytes:
-    """Return what a Host's object returned; raise what it raised, WorkerFailed with `name` if that is no error of ours."""
+    """Return the reply of a Host's object, or raise its error: WorkerFailed with `name` unless it is a RoboRLError."""
     if (refused := error_of(reply)) is None:
         return reply
     kind, words = refused

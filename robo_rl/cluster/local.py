@@ -19,7 +19,7 @@ class LocalEngine(Engine):
     """Starts a command for each worker, which gets the number of an inherited socket as its last word (host.serve)."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
-        """log: takes what workers print."""
+        """log: file for the output of workers."""
         self._command, self._log = list(command), log
         self._replies: queue.SimpleQueue[tuple[LocalLink, bytes | None]] = queue.SimpleQueue()
 

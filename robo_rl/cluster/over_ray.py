@@ -17,7 +17,7 @@ from robo_rl.system.supervised_process import SHOWN
 
 
 class RayEngine(Engine):
-    """Starts actors (robo_rl.cluster.host.Host), from the first on connected to a cluster, which chooses where."""
+    """Starts actors (robo_rl.cluster.host.Host); the first one connects to the cluster, which places them."""
 
     def __init__(self, connected: Callable[[], AbstractContextManager[Cluster]], kind: str, *, cores: float = 1.0) -> None:
         """connected: enters a cluster, at the first start. kind: "module:Class", made there by Class(setup). cores: of each."""
@@ -29,12 +29,12 @@ class RayEngine(Engine):
 
     @override
     def start(self, setup: bytes) -> RayLink:
-        """Start an actor; raises InvalidSetting if no node has so many cores, and what `connected` raises."""
+        """Start an actor; raises InvalidSetting if no node has enough cores, and the errors of `connected`."""
         cluster = self._cluster = self._cluster or self._connection.enter_context(self._connected())
         if self._cores > cluster.largest:
             got, allowed = f"{self._cores:g}", f"{cluster.largest:g} or fewer"
             raise InvalidSetting("No node has that many cores.", got=got, allowed=allowed)
-        # one that is lost is not restarted by Ray, which does not know what it was asked
+        # a lost one is not restarted by Ray, which does not know its requests
         host = cluster.ray.remote(Host).options(num_cpus=self._cores, max_restarts=0)
         link = RayLink(cluster, host.remote(*made_of(self._kind, setup)), self._share)
         self._links = [*(link for link in self._links if not link.has_ended), link]
@@ -66,7 +66,7 @@ class RayEngine(Engine):
         self._connection.close()
 
     def _share(self, content: bytes) -> Any:
-        """Return bytes as many actors get them: put into the cluster's store once, from where machines share them."""
+        """Put bytes that many actors get into the cluster's store, once for all machines."""
         assert self._cluster is not None
         if content is not self._shared[0]:
             self._shared = content, self._cluster.ray.put(content)

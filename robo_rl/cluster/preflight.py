@@ -18,11 +18,11 @@ NOBODY = 5.0
 """[s] until a port counts as one without a listener."""
 MOST_SAID = 1 << 20
 PATIENCE = 60.0
-"""[s] for a cluster to let a driver in; Ray itself would wait for minutes."""
+"""[s] for a cluster to accept a driver; Ray itself would wait for minutes."""
 
 
 def require_open(address: str) -> None:
-    """Raises InvalidSetting for what is not an address, ClusterUnavailable if no cluster lets us in."""
+    """Raises InvalidSetting for an invalid address, ClusterUnavailable if no cluster accepts the token."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         raise InvalidSetting("--ray names no cluster.", got=address, allowed=f"{AUTO}, or HOST:PORT of a head: 10.0.0.1:6379")
@@ -30,7 +30,7 @@ def require_open(address: str) -> None:
         socket.create_connection((host, int(port)), NOBODY).close()
     except OSError as error:
         raise ClusterUnavailable(
-            f"Nobody listens at {address}.", got=error, fix="on that machine: RAY_AUTH_MODE=token ray start --head"
+            f"No cluster listens at {address}.", got=error, fix="on that machine: RAY_AUTH_MODE=token ray start --head"
         ) from None
     words = [sys.executable, "-m", "robo_rl.cluster.preflight", address]
     with SupervisedProcess(words, log=tempfile.TemporaryFile()) as entering:
@@ -51,7 +51,7 @@ def _refusal(address: str, said: str) -> ClusterUnavailable:
         )
     lines = [line for line in said.splitlines() if line.strip()]
     return ClusterUnavailable(
-        f"The cluster at {address} lets nobody in.",
+        f"The cluster at {address} rejects this machine.",
         got="\n           ".join(lines[-6:]) or f"silence for {PATIENCE:g} s",
         allowed="the same Ray and the same Python there and here, and this machine as a node",
         fix=f"here: RAY_AUTH_MODE=token ray start --address {address}",
@@ -59,7 +59,7 @@ def _refusal(address: str, said: str) -> ClusterUnavailable:
 
 
 def main(address: str) -> None:
-    """Return if the cluster lets us in; otherwise end with status 1 and the reason."""
+    """Return if the cluster accepts this machine; otherwise end with status 1 and the reason."""
     ray = ray_library()
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")

@@ -15,9 +15,9 @@ LOCK = "robo-rl.lock"
 
 
 def held_folder(prefix: str, parent: Path) -> tuple[Path, TextIO]:
-    """Return a new private folder, and its lock, which is held as long as that is open: at most until this process ends.
+    """Return a new private folder and its lock, held until it is closed or this process ends.
 
-    Removes the folders of this kind that this user owns and nobody holds.
+    Removes this user's folders of the same kind that no process holds.
     """
     for path in parent.glob(f"{prefix}*/{LOCK}"):
         with suppress(OSError):

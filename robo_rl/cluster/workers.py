@@ -1,4 +1,4 @@
-"""Workers in processes here or on a cluster: asked in bytes, replaced if they die or hang."""
+"""Workers in processes here or on a cluster: requests are bytes; replaced if they die or hang."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Engine(Protocol):
         """Return the next reply of a Host, None in its place if the worker is gone; None if none comes in `timeout` [s]."""
 
     def close(self) -> None:
-        """End what the engine itself needs."""
+        """Release the engine's own resources."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,11 @@ class Reply(NamedTuple):
     place: int
     name: str
     raw: bytes | None
-    """None: it was lost with all that it was asked; another one has its place and waits for a request."""
+    """None if the worker and its requests were lost; its successor at that place waits for a request."""
 
     @property
     def content(self) -> bytes:
-        """Bytes that its object returned; raises what that raised."""
+        """Bytes that its object returned; raises the object's error."""
         assert self.raw is not None
         return content_of(self.name, self.raw)
 

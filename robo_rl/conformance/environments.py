@@ -111,7 +111,7 @@ def info_has_right_types(make: Make) -> None:
                 if name in step.info:
                     require(isinstance(step.info[name], kind), f"info[{name!r}] is no {kind.__name__}", got=step.info[name])
             for name, value in step.info.get(MEASURES, {}).items():
-                require(name in declared, f"info[{MEASURES!r}] tells what is not in the attribute `measures`", got=name)
+                require(name in declared, f"info[{MEASURES!r}] has a name that is not in the attribute `measures`", got=name)
                 require(isinstance(value, float) and np.isfinite(value), f"measure {name!r} is not a finite float", got=value)
             for name, value in step.info.get("reward_terms", {}).items():
                 require(
@@ -264,7 +264,7 @@ def _rule(make: Make, check: EnvironmentCheck) -> Iterator[tuple[Environment, En
 
 
 def _actions(spec: EnvironmentSpec, count: int) -> list[Array]:
-    """Returns at least one action: the same random ones at every call, for whoever compares two episodes."""
+    """Returns at least one action: the same random ones at every call, to compare two episodes."""
     random = np.random.default_rng(0)
     shape = (max(count, 1), *spec.action.shape)
     if spec.action.is_discrete:

@@ -30,7 +30,7 @@ from robo_rl.types import Array, Batch, Episode
 MakeLearner = Callable[[int], Learner]
 """Returns a fresh learner from a seed."""
 MakeBatch = Callable[[int], Batch]
-"""Returns random data in the shape of what the learner asks for, from a seed."""
+"""Returns random data in the shape that the learner requests, from a seed."""
 LearnerCheck = Callable[[MakeLearner, EnvironmentSpec, MakeBatch], None]
 
 EXTRAS: tuple[Extra, ...] = (NextActions(), ReturnsToGo(), Chunks(4))
@@ -45,7 +45,7 @@ def check_learner(make: MakeLearner, spec: EnvironmentSpec, rows: int, extras: S
 
 
 def batches(spec: EnvironmentSpec, rows: int, extras: Sequence[Extra] = EXTRAS) -> MakeBatch:
-    """Return what makes random batches."""
+    """Return a maker of random batches."""
     return lambda seed: random_batch(spec, rows, seed=seed, extras=extras)
 
 
@@ -228,7 +228,7 @@ def _actions(spec: EnvironmentSpec, rows: int, generator: np.random.Generator) -
 
 
 def _different_leaves(one: Any, other: Any, path: str = "state") -> list[str]:
-    """Returns the paths of two nested states whose values differ in any bit."""
+    """Returns the paths at which two nested states differ in any bit."""
     if isinstance(one, dict) and isinstance(other, dict):
         keys = sorted({*one, *other})
         return [line for key in keys for line in _different_leaves(one.get(key), other.get(key), f"{path}/{key}")]

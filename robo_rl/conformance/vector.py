@@ -1,10 +1,10 @@
-"""The promises of a vector environment, for every family: ours and third parties'.
+"""Conformance suite of vector environments, for every family: built in or third party.
 
     from robo_rl.conformance.vector import check_vector_environment
     check_vector_environment("my/Task-v0")              # raises ConformanceFailure, which names the broken rule
 
-The single environment is the measure: what `SequentialEnvironments` returns for it, the vector environment must return, to the
-bit. A batch that MuJoCo simulates shows its states as the attribute `datas`; the rule about divergence needs it.
+The single environment is the reference: the vector environment must return the same as its `SequentialEnvironments`, to the
+bit. A batch simulated by MuJoCo shows its states as the attribute `datas`; the rule about divergence needs it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.types import DIVERGED, Array
 
 Vector = Any
-"""gymnasium.vector.VectorEnv with an `environment_spec`, and where it can with `state_dict` and `datas`."""
+"""gymnasium.vector.VectorEnv with an `environment_spec`, and optionally `state_dict` and `datas`."""
 
 COUNT = 3
 """Environments side by side: the first, the last, and one between."""
@@ -36,7 +36,7 @@ _STEPS = 12
 
 @dataclass(frozen=True)
 class Subject:
-    """A task whose vector environments are checked."""
+    """Task under test and its vector environments."""
 
     name: str
     """As `make_vector_environment` takes it."""
@@ -181,7 +181,7 @@ def divergence_stays_with_its_environment(subject: Subject) -> None:
         subject.require(rule, bool(truncated[1]) and not terminated[1], "a diverged simulation is not truncated", got=truncated)
         subject.require(rule, infos["stop_reason"][1] == DIVERGED, f"the reason is not {DIVERGED!r}", got=infos)
         subject.require(rule, rewards[1] == 0.0, "the reward of the diverged step is not 0", got=rewards)
-        require_same(subject, rule, "where it diverged", _rows(observation, [1]), _rows(before, [1]))
+        require_same(subject, rule, "at the divergence", _rows(observation, [1]), _rows(before, [1]))
         for action in actions[1:]:
             require_same(subject, rule, "of a neighbour", _rows(observation, [0, 2]), _rows(expected, [0, 2]))
             observation, expected = vector.step(action)[0], undisturbed.step(action)[0]
@@ -246,7 +246,7 @@ def require_same(subject: Subject, rule: str, when: str, one: Any, other: Any) -
 
 
 def _difference(path: str, one: Any, other: Any) -> str | None:
-    """Returns the first place where two nested results differ in any bit, with both values; None if they agree."""
+    """Returns the first path at which two nested results differ in any bit, with both values; None if they agree."""
     if isinstance(one, dict) and isinstance(other, dict):
         if one.keys() != other.keys():
             return f"{path or 'keys'}: {sorted(one)} and {sorted(other)}"

@@ -38,7 +38,7 @@ class Interval:
     confidence: float = 0.95
 
     def within(self, low: float, high: float) -> Interval:
-        """Returns the interval cut to what the figure can be, such as 0 to 1 for a rate."""
+        """Returns the interval clipped to the range of the figure, such as 0 to 1 for a rate."""
         return replace(self, low=max(low, self.low), high=min(high, self.high)) if np.isfinite(self.low) else self
 
     def __format__(self, number: str) -> str:
@@ -70,9 +70,9 @@ class Comparison:
     runs: tuple[int, int]
 
     def left_out(self, shared: int) -> str:
-        """Returns what is to be said where that is not all of the shared seeds: a failure may have cut an episode."""
+        """Returns a note on shared seeds that were left out because a failure cut their episode; "" if none were."""
         missing = shared - self.episodes
-        return f"; {missing} more left out, where an episode was cut before its outcome was known" if missing else ""
+        return f"; {missing} more left out, whose episode was cut before its outcome was known" if missing else ""
 
     @property
     def is_resolved(self) -> bool:
@@ -111,9 +111,9 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
 
 
 def event_rate(events: float, extent: float, confidence: float = 0.95) -> Interval:
-    """Returns events per unit of what they were counted in, with the exact interval of a Poisson count (Garwood 1936)."""
+    """Returns events per unit of exposure, with the exact interval of a Poisson count (Garwood 1936)."""
     if not events >= 0 or not extent >= 0:
-        raise InvalidSetting("A rate needs a count of events, and what they were counted in.", got=f"{events} in {extent}")
+        raise InvalidSetting("A rate needs a count of events and a positive exposure.", got=f"{events} in {extent}")
     if not extent:
         return Interval(np.nan, np.nan, np.nan, confidence)
     tail = 0.5 - confidence / 2.0
@@ -161,8 +161,8 @@ def stratified_bootstrap(
 def student_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> Interval:
     """Returns the mean of values (n,), one for each training seed, with Student's interval.
 
-    It covers the choice of seeds, which a bootstrap over so few values covers too narrowly. Its ends may lie outside of what a
-    rate can be.
+    It covers the choice of seeds, which a bootstrap over so few values covers too narrowly. Its ends may lie outside
+    the range of a rate.
     """
     sample = np.asarray(values, np.float64).ravel()
     mean, count = float(sample.mean()), len(sample)
@@ -177,9 +177,9 @@ def pooled_intervals(
 ) -> list[Interval]:
     """Returns the mean of each group (n_i,) with an interval whose deviation is learnt from all groups (Fisher 1925).
 
-    A few training seeds tell little about how far seeds lie apart; the seeds of many settings tell it together. The deviation
+    A few training seeds say little about the spread between seeds; those of many settings estimate it together. The deviation
     of a group is never below its own, for groups may differ, nor below its entry of `errors`, the standard error with which
-    its values were measured. No bounds where no group has two values, or no deviation is known.
+    its values were measured. No bounds if no group has two values, or no deviation is known.
     """
     samples = [np.asarray(group, np.float64).ravel() for group in groups]
     freedom = sum(len(sample) - 1 for sample in samples)

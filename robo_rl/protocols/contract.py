@@ -12,7 +12,7 @@ from typing import Literal
 
 
 class Feature(Enum):
-    """Feature of a recipe: (column of the table, what it is, the setting that asks for it)."""
+    """Feature of a recipe: (column of the table, its meaning, the setting that requests it)."""
 
     PERSON = "person", "a person who corrects", "human.kind"
     REWARD = "reward", "delayed rewards of a model", "reward.name"
@@ -100,7 +100,7 @@ class Needs:
     spaces: frozenset[Feature] = CONTINUOUS_ONLY
     """CONTINUOUS and DISCRETE actions that it can choose; PICTURES if it can learn from nothing else."""
     excludes: Mapping[Feature, str] = field(default_factory=dict)
-    """Feature that its loops support and its settings rule out -> what to change."""
+    """Feature that its loops support and its settings rule out -> remedy."""
 
     @property
     def trains_itself(self) -> bool:

@@ -54,7 +54,7 @@ class ReplayBuffer:
 
     @staticmethod
     def statement(spec: EnvironmentSpec, capacity: int, storage: Storage, extras: Sequence[Extra] = ()) -> str:
-        """Returns in words what a memory would take, for people to see before it is made."""
+        """Returns the size of a memory in words, to be shown before it is made."""
         size, row = (ReplayBuffer.bytes_at_capacity(spec, rows, extras) for rows in (capacity, 1))
         return f"replay memory: up to {size / GIGABYTE:.2f} GB in {storage} ({capacity} rows of {row} bytes)"
 
@@ -79,7 +79,7 @@ class ReplayBuffer:
         self._is_running = True
 
     def add(self, transition: Transition) -> None:
-        """Store the next step of the running episode; raises InvalidEpisode if no episode was begun."""
+        """Store the next step of the running episode; raises InvalidEpisode if none is under way."""
         if not self._is_running:
             raise InvalidEpisode(
                 "A step came to the replay memory outside of an episode.",
@@ -112,8 +112,8 @@ class ReplayBuffer:
         """Stores a whole recorded episode; its last step counts as truncated unless it terminated."""
         columns = recorded_columns(self._spec, self._extras, [len(episode)], [episode])
         for step in range(len(episode)):
-            told = {name: values[step] for name, values in columns.items()}
-            transition = replace(episode.transition(step), columns=told)
+            values = {name: values[step] for name, values in columns.items()}
+            transition = replace(episode.transition(step), columns=values)
             if step == 0:
                 self.begin(transition.observation)
             self.add(transition)
@@ -121,8 +121,8 @@ class ReplayBuffer:
     def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
         """Returns `batch_size` transitions drawn uniformly with replacement.
 
-        With n_step > 1 the reward is the discounted sum of up to n rewards. The sum stops where the episode ends or has
-        got to, and `discounts` is discount ** (number of rewards in the sum).
+        With n_step > 1 the reward is the discounted sum of up to n rewards. The sum stops at the end of the
+        episode, or at its newest step, and `discounts` is discount ** (number of rewards in the sum).
         """
         if not self._count:
             raise InvalidSetting(
@@ -145,7 +145,7 @@ class ReplayBuffer:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; the next sample is the one that would have come."""
+        """Restores the state returned by `state_dict`; the next sample is the same as without the interruption."""
         if state["capacity"] != self._capacity:
             raise InvalidSetting(
                 "The saved replay memory has another capacity.",

@@ -29,7 +29,7 @@ __all__ = ["template", "write_report"]
 def write_report(runs: Sequence[Path], out: Path) -> Path:
     """Writes the report of run folders to `out` and returns it; raises RunNotFound.
 
-    What a run lacks, or what is damaged in it, is left out and said on the page.
+    Missing or damaged parts of a run are left out, with a note on the page.
     """
     recorded = read_runs(runs)
     groups = _groups(recorded)
@@ -82,7 +82,7 @@ def _conditions(judged: Sequence[tuple[str, Evaluation]]) -> list[Evaluation]:
 
 
 def _measures(judged: Sequence[tuple[str, Evaluation]]) -> list[tuple[Measure, list[tuple[str, Interval]]]]:
-    """Returns each measure that an environment tells, with its figures by evaluation."""
+    """Returns each measure of the environment with its figures by evaluation."""
     known = dict.fromkeys(measure for _, each in judged for measure in each.measures)
     return [
         (measure, [(label, each.measure_intervals[measure.name]) for label, each in judged if measure in each.measures])

@@ -10,7 +10,7 @@ MOST_FAILED = 0.5
 
 
 def annotation_warnings(newest: Mapping[str, Any]) -> list[str]:
-    """Returns what to say of a run, from the newest value of every tag."""
+    """Returns warnings about a run, from the newest value of every tag."""
     found, labels = [], f"{newest.get('annotation/labels', 0.0):.0f} labels"
     missing = f"{newest.get('reward/missing', 0.0):.0%} of all steps had a caption without a label"
     if newest.get("annotation/stopped"):

@@ -46,13 +46,13 @@ MEANINGS = {
 
 
 def write_audit(audit: Audit, facts: Mapping[str, Any], out: Path) -> Path:
-    """Writes the page to `out` and returns it; `facts` say what was audited, and on what."""
+    """Writes the page to `out` and returns it; `facts` name the audited model and its data."""
     page = template("audit").render(
         audit=audit,
         facts=facts,
         written=f"{datetime.now():%d %B %Y, %H:%M}",
         tables={
-            "Agreement with what was recorded": _rows(audit.agreement),
+            "Agreement with the recording": _rows(audit.agreement),
             "Scale, noise, gaps": _rows(audit.scale),
         },
         comparisons=_rows(audit.comparisons),
@@ -85,7 +85,7 @@ def shown(figure: Figure, *, rate: bool = False) -> tuple[str, str]:
 
 
 def _rows(figures: Mapping[str, Figure]) -> list[tuple[str, Figure, tuple[str, str]]]:
-    """Returns for each figure what it is, itself, and how it is shown; those that nothing could be measured on stay in."""
+    """Returns (meaning, figure, format) of each figure, including those without any measurement."""
     return [
         (MEANINGS[name], figure, shown(figure, rate=any(word in name for word in RATES))) for name, figure in figures.items()
     ]
@@ -144,6 +144,6 @@ def _calibration(audit: Audit) -> tuple[str, str, Markup]:
 
 def _cost(audit: Audit) -> str:
     if audit.seconds_per_1000 is None:
-        return "Labels that were there already; nothing was asked."
+        return "Existing labels; the model was not called."
     tokens = "" if audit.tokens_per_1000 is None else f", {audit.tokens_per_1000:,.0f} tokens"
-    return f"{audit.seconds_per_1000:.3g} s{tokens} for 1,000 steps, as they were asked for here, the first episode left out."
+    return f"{audit.seconds_per_1000:.3g} s{tokens} for 1,000 steps, as requested here, the first episode left out."

@@ -1,4 +1,4 @@
-"""Write what the terms of a reward say over an episode as one HTML page."""
+"""Write the terms of a reward over an episode as one HTML page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_explanation(found: StepScores, episode: Episode, facts: Mapping[str, A
     total = np.where(found.valid, found.total, np.nan)
     terms = {name: np.asarray(values, np.float64) for name, values in found.terms.items() if name != BESIDE}
     drawn = {name: values for name, values in terms.items() if not np.array_equal(values, total, equal_nan=True)}
-    lines = {"total": total, **drawn}  # the total first: what is drawn later lies above, and would hide it where it is the same
+    lines = {"total": total, **drawn}  # the total first: later lines lie above and would hide equal values otherwise
     own = episode.rewards.astype(np.float64)
     charts = [
         ("Reward of each step", _chart("Reward of each step", lines)),
@@ -52,7 +52,7 @@ def write_explanation(found: StepScores, episode: Episode, facts: Mapping[str, A
 
 
 def _chart(title: str, lines: Mapping[str, Values], color: int = 0) -> Markup:
-    """Returns a line for each name over the steps, from 1 on; what is missing is left out."""
+    """Returns a line for each name over the steps, from 1 on; missing values are left out."""
     series = []
     for number, (name, values) in enumerate(lines.items(), color):
         points = thinned((step + 1.0, float(value)) for step, value in enumerate(values))

@@ -34,7 +34,7 @@ class Headline:
     number: str
     """Success rate, mean return, or a dash."""
     meaning: str
-    """What the number is, with its interval and n."""
+    """Meaning of the number, with its interval and n."""
     verdict: str
     caveat: str
     color: str
@@ -117,7 +117,7 @@ def _judged(final: Evaluation, rate: Interval) -> tuple[str, str]:
 
 
 def _learnt_from(run: RecordedRun) -> dict[str, str]:
-    """Returns whose rewards were learnt from if they are not the environment's."""
+    """Returns the source of the training rewards unless it is the environment."""
     reward = run.facts.get("reward")
     if not isinstance(reward, dict) or "model" not in reward:
         return {}

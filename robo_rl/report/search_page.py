@@ -1,4 +1,4 @@
-"""Write a search for a reward program as one HTML page: candidates, errors, curves, who won and why."""
+"""Write a search for a reward program as one HTML page: candidates, errors, curves, and the reason for the choice."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from robo_rl.rewards.search.candidates import Candidate, Outcome, Round
 from robo_rl.runs.run import write_text
 
 REASONS = {
-    "eureka": "It was chosen because its policy reached declared success most often, in episodes not trained on. What "
-    "a program pays counts for nothing.",
+    "eureka": "It was chosen because its policy reached declared success most often, in episodes not trained on. Its "
+    "own rewards count for nothing.",
     "icpl": "It was chosen by comparisons of policies alone. The success below was shown neither to the model nor, unless "
-    "it is an oracle, to whoever compared.",
+    "it is an oracle, to the rater.",
 }
 
 
 def write_search(rounds: Sequence[Round], confirmed: Sequence[Outcome], facts: Mapping[str, Any], out: Path) -> Path:
-    """Writes the page to `out` and returns it; `facts` say what was searched for, how, and why it ended."""
+    """Writes the page to `out` and returns it; `facts` name the task, the method and the reason for the end."""
     candidates = [each for round in rounds for each in round.candidates]
     winner = rounds[-1].incumbent if rounds else None
     page = template("search").render(

@@ -1,4 +1,4 @@
-"""Rollouts: episodes of a policy, and people who intervene."""
+"""Rollouts: episodes of a policy, and human interventions."""
 
 from robo_rl.rollout.episode import (
     RandomPolicy,

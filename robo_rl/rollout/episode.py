@@ -20,7 +20,7 @@ from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.types import MEASURES, ActionSource, Array, Episode, StateDict, Transition
 
 SUCCESS_CONVENTION = "an episode is a success if the environment reported success at any of its steps"
-"""The convention of Meta-World (Yu et al. 2019); what counts within one step is `EnvironmentSpec.success_rule`."""
+"""The convention of Meta-World (Yu et al. 2019); for success within one step see `EnvironmentSpec.success_rule`."""
 
 
 class Rollout:
@@ -52,8 +52,8 @@ class Rollout:
     ) -> Self:
         """Replays the executed actions of a saved rollout in a fresh environment.
 
-        `exact` tells afterwards whether every reward and the last observation equal the saved ones bit for bit. Where they
-        do not, cut the episode. The policy and the supervisor are neither reset nor called: restore their own state.
+        Afterwards `exact` is True if every reward and the last observation equal the saved ones bit for bit; otherwise cut the
+        episode. The policy and the supervisor are neither reset nor called: restore their own state.
         """
         rollout = cls.__new__(cls)
         rollout._begin(environment, policy, int(state["seed"]), supervisor, deterministic)
@@ -116,11 +116,11 @@ class Rollout:
 
     @property
     def stop_reason(self) -> str:
-        """Why the episode ended: the environment's own word, else what the flags tell; "running" before its end."""
+        """Reason for the end: the environment's own, else one derived from the flags; "running" before the end."""
         return end_of(self.terminated, self.truncated, self.success, self._stop_reason) if self.done else "running"
 
     def step(self) -> Transition:
-        """Takes one step and returns what happened; raises InvalidAction, InvalidEpisode."""
+        """Takes one step; raises InvalidAction, InvalidEpisode."""
         if self.done:
             raise InvalidEpisode(
                 "The episode is over.", got=f"step {len(self) + 1} after {self.stop_reason!r}", fix="begin another Rollout"
@@ -182,7 +182,7 @@ class Rollout:
         )
 
     def state_dict(self) -> StateDict:
-        """Returns what `resume` needs, and what it compares with."""
+        """Returns the inputs of `resume`, and the values it compares with."""
         return {
             "seed": self.seed,
             "actions": self._stacked(self._actions),
@@ -238,7 +238,7 @@ class Rollout:
             raise
 
     def _checked(self, action: Array) -> Array:
-        # A copy in the spec's type: what is executed now is exactly what a replay will execute.
+        # A copy in the spec's type: a replay executes exactly the same action.
         return np.array(self.spec.action.validate(action), self.spec.action.dtype)
 
     def _stacked(self, actions: list[Array]) -> Array:
@@ -255,26 +255,26 @@ class Rollout:
 
 
 class RecordedRollout:
-    """An episode that was recorded, told step by step in the place of one that is played."""
+    """Replay of a recorded episode, step by step, in place of a new rollout."""
 
     def __init__(self, episode: Episode, begin: int = 0, supervisor: TrainingSupervisor | None = None) -> None:
-        """begin: the first step that is told. supervisor: counts what it did, and is asked nothing."""
-        self._episode, self._told, self._supervisor = episode, begin, supervisor
+        """begin: first replayed step. supervisor: only its statistics are updated."""
+        self._episode, self._position, self._supervisor = episode, begin, supervisor
         if supervisor is not None:
             supervisor.begin()
 
     def __len__(self) -> int:
-        return self._told
+        return self._position
 
     @property
     def done(self) -> bool:
-        """True once all of it was told."""
-        return self._told >= len(self._episode)
+        """True once all of it was replayed."""
+        return self._position >= len(self._episode)
 
     @property
     def observation(self) -> Observation:
         """The newest observation."""
-        return {name: value[self._told] for name, value in self._episode.observations.items()}
+        return {name: value[self._position] for name, value in self._episode.observations.items()}
 
     @property
     def instruction(self) -> str | None:
@@ -282,9 +282,9 @@ class RecordedRollout:
         return self._episode.instruction
 
     def step(self) -> Transition:
-        """Tells one step."""
-        transition = self._episode.transition(self._told)
-        self._told += 1
+        """Replays one step."""
+        transition = self._episode.transition(self._position)
+        self._position += 1
         if self._supervisor is not None:
             self._supervisor.count(transition.source)
         return transition
@@ -294,12 +294,12 @@ class RecordedRollout:
         return self._episode
 
     def newest(self, count: int) -> list[Transition]:
-        """Returns the last `count` steps that were told."""
-        return [self._episode.transition(step) for step in range(self._told - count, self._told)]
+        """Returns the last `count` replayed steps."""
+        return [self._episode.transition(step) for step in range(self._position - count, self._position)]
 
     def state_dict(self) -> StateDict:
-        """Returns how far it was told, as that of a Rollout says how far it was played."""
-        return {"seed": self._episode.seed, "actions": self._episode.actions[: self._told]}
+        """Returns the replayed steps, in the format of a Rollout."""
+        return {"seed": self._episode.seed, "actions": self._episode.actions[: self._position]}
 
 
 def rollout(
@@ -348,7 +348,7 @@ def _copy(observation: Observation) -> dict[str, Array]:
 
 
 def end_of(terminated: bool, truncated: bool, success: bool | None, reason: str | None) -> str:
-    """Returns why an episode ended: the environment's own reason if it gave one, else what the flags tell."""
+    """Returns the reason for the end of an episode: the environment's own, else one derived from the flags."""
     if reason is not None:
         return reason
     if terminated and success is not None:

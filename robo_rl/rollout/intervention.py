@@ -1,6 +1,6 @@
-"""A person in the loop: takes over within an episode and gives back; what was executed, and who chose it, is recorded.
+"""Person in the loop: takes over within an episode and gives back; executed actions and their sources are recorded.
 
-HG-DAgger (Kelly et al. 2019, arXiv:1810.02890) calls it a human-gated policy: nobody but the person decides when to intervene.
+HG-DAgger (Kelly et al. 2019, arXiv:1810.02890) calls it a human-gated policy: the person alone decides when to intervene.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class PersonInTheLoop:
         self._recent.append([0, 0])
 
     def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
-        """Returns the action to execute, and who chose it."""
+        """Returns the action to execute, and its source."""
         commanded = self.human.command(observation, proposed)
         source = ActionSource.POLICY if commanded is None else self.human.source
         self.count(source)
@@ -96,7 +96,7 @@ class PersonInTheLoop:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Goes on where `state_dict` was taken."""
+        """Restores the state returned by `state_dict`."""
         self.human.load_state_dict(state["human"])
         self.steps, self.interventions = int(state["steps"]), int(state["interventions"])
         self._is_acting = bool(state["is_acting"])

@@ -95,7 +95,7 @@ def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint:
 
 
 def packed(state: StateDict) -> bytes:
-    """Returns a state as one safetensors file, in which what is no array lies as JSON; `unpacked` reads it back."""
+    """Returns a state as one safetensors file, other values than arrays as JSON; inverse of `unpacked`."""
     arrays: dict[str, npt.NDArray[Any]] = {}
     text = json.dumps(_split(state, "", arrays)).encode()
     return b"".join(_safetensors(arrays | {_JSON: np.frombuffer(text, np.uint8)}))
@@ -228,7 +228,7 @@ def _read(path: Path) -> Checkpoint:
 
 
 def _require_same(file: Path, name: str, entry: Mapping[str, Any]) -> None:
-    """Raises ValueError unless a file lies in the folder itself and is what its entry in the manifest says."""
+    """Raises ValueError unless a file lies in the folder itself and agrees with its entry in the manifest."""
     if not _PART.fullmatch(name) or file.is_symlink() or not file.is_file():
         raise ValueError(f"{name!r} is not a plain file of the checkpoint")
     with file.open("rb") as content:

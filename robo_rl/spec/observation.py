@@ -38,8 +38,8 @@ class ArraySpec:
     """"proprioception" of the robot, "object" measured outside it, "image", "goal", or "privileged": the last may
     feed a critic or a reward, never a deployed policy."""
     meaning: str = field(default="", compare=False)
-    """What the numbers are, in words, element by element where they differ; "" where the source does not say. No part of the
-    contract: it changes no fingerprint, and specs that differ in it alone are equal."""
+    """Meaning of the numbers in words, by element if they differ; "" if the source does not say. No part of the contract: it
+    changes no fingerprint, and specs that differ in it alone are equal."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -1,4 +1,4 @@
-"""A SQLite file whose changes are whole and durable, and which can be read where nothing may be written."""
+"""SQLite file with atomic and durable changes, readable also from read-only folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 WAIT = 10.0
 """[s] for another process to finish its change."""
 AT_STAKE = 1.0
-"""[s] of changes that a power cut may undo where a file is held open."""
+"""[s] of changes that a power cut may undo if a file is held open."""
 LONGEST = 120.0
 """[s] of a reader: a file that keeps it longer is made to do so."""
 REMEDY = "look at the disk; robo-rl data repair DATASET makes a catalogue again"
@@ -54,7 +54,7 @@ class Database:
     """
 
     def __init__(self, path: Path, remedy: str = REMEDY, *, schema: str = "", error: type[RoboRLError] | None = None) -> None:
-        """Name the file. remedy: what helps if it is damaged.
+        """Name the file. remedy: of a damaged file.
 
         schema: statements that make the tables that are missing, run when the file is opened to be written. error: the
         one to raise instead of DatasetError, DatasetBusy and DatabaseCorrupt.
@@ -102,9 +102,7 @@ class Database:
     def opened(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection each transaction of which is durable when it is committed."""
         if self.path.is_symlink():
-            raise self._failed(
-                f"{self.path} is a link; nothing is written through it.", fix="put in its place what it leads to"
-            )
+            raise self._failed(f"{self.path} is a link; nothing is written through it.", fix="replace it by its target")
         with self._connected(WRITE) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
@@ -126,19 +124,19 @@ class Database:
 
     @contextmanager
     def _live(self) -> Iterator[sqlite3.Connection]:
-        # nobody can be writing in a folder that may not be written to
+        # no process can be writing in a folder that may not be written to
         with self._connected("mode=ro") if os.access(self.path.parent, os.W_OK) else self._frozen() as connection:
             yield connection
 
     @contextmanager
     def _frozen(self) -> Iterator[sqlite3.Connection]:
-        """Reads without any file beside the file."""
+        """Reads without creating files next to the file."""
         ahead = self.path.with_name(f"{self.path.name}-wal")
         if not ahead.exists() or not ahead.stat().st_size:
             with self._connected("mode=ro&immutable=1") as connection:
                 yield connection
             return
-        with TemporaryDirectory() as folder:  # what a process that was killed wrote ahead is part of the file
+        with TemporaryDirectory() as folder:  # the write-ahead log of a killed process is part of the file
             try:
                 for path in (self.path, ahead):
                     shutil.copyfile(path, Path(folder) / path.name)
@@ -229,7 +227,7 @@ def _code(error: BaseException | None) -> int | None:
 
 
 def _bound(connection: sqlite3.Connection) -> None:
-    """Have what goes on for longer than any query of ours interrupted."""
+    """Interrupt statements that run for longer than any query of ours."""
     until = time.monotonic() + LONGEST
     connection.set_progress_handler(lambda: time.monotonic() > until, 100_000)
 

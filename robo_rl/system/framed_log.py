@@ -22,7 +22,7 @@ class FramedLog:
 
     def __init__(self, path: Path) -> None:
         """Open or create a file; raises OSError."""
-        self._file = path.open("a+b", buffering=0)  # unbuffered: what was written survives a SIGKILL
+        self._file = path.open("a+b", buffering=0)  # unbuffered: written records survive a SIGKILL
         self._file.seek(0)
         while read_record(self._file) is not None:
             pass

@@ -42,8 +42,8 @@ class SupervisedProcess:
         """Start a command; stdin and stdout are as of subprocess.Popen.
 
         on_message: called from a thread with each message of the child, and with None at the end. The child gets the number
-        of its end of the socket as the last argument (see `inherited`). log: takes what it prints; a Path is
-        appended to. descriptors: of files that it inherits. folder: in which it runs.
+        of its end of the socket as the last argument (see `inherited`). log: file for its output; a Path is
+        appended to. descriptors: of files that it inherits. folder: its working directory.
         """
         self._owner = os.getpid()
         self._log = log.open("a+b") if isinstance(log, Path) else log

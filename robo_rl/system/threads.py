@@ -1,6 +1,6 @@
 """Threads of PyTorch and of NumPy's linear algebra in this process; both are imported only if something computes.
 
-Kernels of learners multiply matrices with NumPy, whose OpenBLAS has threads of its own. They are set in the process, without
+Kernels of learners multiply matrices with NumPy, whose OpenBLAS has its own threads. They are set in the process, without
 environment variables.
 """
 

@@ -1,4 +1,4 @@
-"""Compare a recipe with what its learner needs and what each loop supports: one function, one error, one table."""
+"""Compare a recipe with the needs of its learner and the support of each loop: one function, one error, one table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Capabilities:
     requires: frozenset[Feature]
     """Features that every recipe must have."""
     excludes: dict[Feature, str]
-    """Feature that its settings rule out -> what to change."""
+    """Feature that its settings rule out -> remedy."""
     has_device: bool
     """True if it has a setting `device`."""
 
@@ -53,7 +53,7 @@ class Capabilities:
         return next((loop for loop in self.loops if self._trains(loop, asked)), None)
 
     def missing(self, asked: Set[Feature]) -> frozenset[Feature]:
-        """Return the fewest features that would have to come with `asked`; empty if none would help."""
+        """Return the fewest features to be added to `asked`; empty if none would help."""
         found = [self.requires | loop.requires for loop in self.loops]
         helping = [more - asked for loop, more in zip(self.loops, found, strict=True) if self._trains(loop, asked | more)]
         return min(helping, key=len, default=frozenset())
@@ -80,7 +80,7 @@ class Capabilities:
 
 
 def needs_of(config: Any) -> Needs:
-    """Return what a learner's settings declare; for a third party's without `needs`, what follows from their `sampling`."""
+    """Return the declaration of a learner's settings; without `needs` (third parties) it is derived from `sampling`."""
     declared = getattr(config, "needs", None)
     if isinstance(declared, Needs):
         return declared

@@ -86,7 +86,7 @@ class StepLoop(ABC, Generic[Source_co, Student_co]):
             time("log", partial(observer.on_step, self.step, self))
 
     def prepare(self, observer: TrainingObserver) -> None:
-        """Do what is due before a step: nothing, unless a loop has to wait."""
+        """Hook before a step: does nothing unless a loop has to wait."""
 
     @abstractmethod
     def state_dict(self) -> StateDict:
@@ -144,7 +144,7 @@ def online_training(  # noqa: PLR0913
 ) -> OnlineTraining[EnvironmentSteps]:
     """Return a training whose steps are taken in an environment of this process.
 
-    acts_at_once: the policy being trained acts from the first step on, in the place of random actions.
+    acts_at_once: the policy being trained acts from the first step on, in place of random actions.
     """
     clock = Stopwatch() if stopwatch is None else stopwatch
     student = ReplayLearner(

@@ -23,7 +23,7 @@ from robo_rl.types import Episode, StateDict
 
 Environment = gymnasium.Env[Any, Any]
 Accompany = Callable[[Environment], tuple[Environment, TrainingSupervisor]]
-"""Returns the environment with a person beside it, and that person."""
+"""Returns the supervised environment, and the person."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class OnlinePhase:
     """Rows of the memory of its own steps."""
 
     def sampling(self, sampling: Sampling) -> Sampling:
-        """Return what a learner from recorded episodes asks of this phase."""
+        """Return the sampling of this phase."""
         return replace(
             sampling,
             learning_starts=1,
@@ -69,14 +69,14 @@ class Acting(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A training that has not begun. Environments are made when they are stepped in, and only then."""
+    """Training that has not started. Environments are made at their first use."""
 
     config: Any
     """Settings of the learner (robo_rl.protocols.learners)."""
     loop: Loop
     """Chosen by `robo_rl.training.compatibility.require_loop`."""
     spec: EnvironmentSpec
-    """Of the environments, with what is drawn for the reward alone."""
+    """Spec of the environments, including the entries drawn for the reward alone."""
     environments: VectorFactory
     steps: int
     """Environment steps; updates if there is no environment."""
@@ -120,7 +120,7 @@ class TrainingPlan:
         return learner
 
     def acting(self) -> Acting:
-        """Return an environment, a learner whose policy acts in it, and the person who corrects it, if any."""
+        """Return an environment, a learner whose policy acts in it, and the supervisor, if any."""
         learner, environment = self.learner(), self.environments()
         return Acting(environment, learner, None) if self.person is None else _accompanied(self.person, environment, learner)
 

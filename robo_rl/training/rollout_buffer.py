@@ -24,7 +24,7 @@ Value = Callable[[Floats, Mapping[str, Array]], Floats]
 
 
 class RolloutBuffer:
-    """Arrays (T, N, ...) allocated once; observations have one more step, what the newest step led to."""
+    """Arrays (T, N, ...) allocated once; observations have one more step, for the newest one."""
 
     def __init__(
         self, config: OnPolicyConfig, vectors: ObservationSpec, pictures: Sequence[ArraySpec], action: ActionSpec
@@ -65,16 +65,16 @@ class RolloutBuffer:
         self._begin(vectors, observations, are_new=True)
 
     def add(self, step: VectorStep, value: Value) -> None:
-        """Store what the actions at `length` led to; raises NonFiniteUpdate, changing nothing, if that is not finite."""
+        """Store the outcome of the actions at `length`; raises NonFiniteUpdate, changing nothing, if that is not finite."""
         vectors = self._finite_step(step)
         self.observations.merge(vectors)
         self._add(step, vectors, value)
 
     def take_in(self, rollout: CollectedRollout, value: Value) -> None:
-        """Store a whole rollout of others, who acted with the policy as it is now; raises NonFiniteUpdate as `add` does.
+        """Store a whole rollout collected elsewhere with the present policy; raises NonFiniteUpdate as `add` does.
 
-        All of it is scaled by the moments from before, with which the others acted, and is merged into them afterwards, because
-        the others do not know each other's observations.
+        All of it is scaled by the moments from before, with which the collectors acted, and is merged into them afterwards,
+        because collectors do not know each other's observations.
         """
         steps = [*rollout.steps()]
         first = {name: values[0] for name, values in rollout.observations.items()}
@@ -108,7 +108,7 @@ class RolloutBuffer:
         """Return A (T, N), generalised advantage estimates, given the values (T+1, N) of all observations.
 
         Schulman et al. 2016, arXiv:1506.02438, eq. 16, which is eq. 11 and 12 of the paper on PPO. Differs from them: if a time
-        limit cut an episode, the value of its last observation stands for what would have followed, as in Stable-Baselines3,
+        limit cut an episode, the value of its last observation replaces the missing rest, as in Stable-Baselines3,
         because the limit is no property of the task. Before a step without a reward the sum ends with the value of its state.
         """
         gamma, taken = np.float32(self._discount), slice(len(values) - 1)
@@ -163,7 +163,7 @@ class RolloutBuffer:
         return self._finite("observations", step.observations)
 
     def state_dict(self) -> StateDict:
-        """Return copies of what is stored, moments and counters."""
+        """Return copies of the arrays, moments and counters."""
         arrays = {name: np.array(value) for name, value in self._arrays().items()}
         moments = {"observation_moments": self.observations.state_dict(), "reward_moments": self._scale.state_dict()}
         return arrays | moments | {"length": self.length, "rollouts": self.rollouts}

@@ -1,8 +1,8 @@
 """Cost of a model that annotates while a policy learns: steps per second with the annotator on and off.
 
 The model is the double that answers by rule, at once or after two seconds a call. "annotator off" makes the same captions and
-rewards, and asks nothing; a bound goes without captions and rewards, too. Every trial begins with no labels, so that all
-that are ever asked for arrive within it. Whole rollouts with their updates, or the simulator alone with random actions.
+rewards without questions; a bound goes without captions and rewards, too. Every trial begins with no labels, so that all
+requested ones arrive within it. Whole rollouts with their updates, or the simulator alone with random actions.
 """
 
 from __future__ import annotations
@@ -108,6 +108,6 @@ def _acting(reward: ONI | None, seconds: float) -> float:
 
 
 def _speed(work: Work, seconds: float) -> float:
-    """Return steps per second; the first call, which makes what is made once, is not counted."""
+    """Return steps per second; the first call, which includes the setup, is not counted."""
     work()
     return timed(work, seconds).rate

@@ -1,4 +1,4 @@
-"""Measure saving and restoring a checkpoint with its replay memory, beside Stable-Baselines3's.
+"""Measure saving and restoring a checkpoint with its replay memory, against Stable-Baselines3's.
 
 Ours is complete (networks, optimisers, generators, replay, the running episode), hashed, flushed to the disk and renamed
 into place; Stable-Baselines3's is a zip and a pickle, neither flushed nor checked, and the running episode is lost.

@@ -1,4 +1,4 @@
-"""Measure acting of collectors, a hop from a collector to its learner, and learning from what has arrived.
+"""Measure acting of collectors, a hop from a collector to its learner, and learning from arrived steps.
 
 "ours" are processes of this machine; "ray" is the same over a Ray cluster of this machine, if Ray is installed.
 """

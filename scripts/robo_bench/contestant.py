@@ -36,7 +36,7 @@ def contestant(
 
     function: `module:function`; called once in the child with `arguments` as keywords, returns a Trial.
     effort: its threads are set by the variables that libraries read at start; None leaves the environment of the user as it is.
-    Rates are those of processor time if it says so, which leaves out what processes of the contestant's own use.
+    Rates are those of processor time if it says so, without child processes of the contestant.
     python: interpreter; another one has its own packages, also its own version of the project, and these benchmarks.
     """
     variables = {} if effort.threads is None else dict.fromkeys(THREAD_VARIABLES, str(effort.threads))
@@ -49,7 +49,7 @@ def contestant(
     questions, answers = process.stdin, process.stdout
 
     def trial(seconds: float) -> float:
-        with contextlib.suppress(BrokenPipeError):  # the missing answer below tells more
+        with contextlib.suppress(BrokenPipeError):  # the missing answer below says more
             questions.write(json.dumps(seconds).encode() + b"\n")
             questions.flush()
         if answer := answers.readline():

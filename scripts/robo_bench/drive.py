@@ -1,11 +1,10 @@
 """Measure the stand-in for CARLA through the real client, and the driving environment, for `robo-rl bench drive`.
 
 A tick is: send controls, tick, wait for the picture if there is a camera, read pose and velocity. The server runs in its own
-process beside this one, so ticks per second want two cores that nothing else uses; the processor time of a tick does not.
-A step of the environment is a tick and all that is observed; its actions are a scripted driver's, chosen before, whose own
-time does not count.
+process, so ticks per second need two quiet cores; the processor time of a tick does not. A step of the environment is a
+tick and the whole observation; its actions are a scripted driver's, chosen before, so that the driver's time does not count.
 
-highway-env, a light simulator of motorways that many papers use, stands beside it: no client and server, simpler roads and
+highway-env, a light simulator of motorways that many papers use, is the peer: no client and server, simpler roads and
 cars. A tick of it is one frame of one driven car and 20 others, with a list of the nearest cars or a picture.
 """
 

@@ -35,7 +35,7 @@ class Effort:
     """Length and number of the measurements of each contestant: the options of every benchmark."""
 
     seconds: float = 2.0
-    """[s] of one trial; a trial that cannot be cut, such as writing a checkpoint, takes what it takes."""
+    """[s] of one trial; a trial that cannot be cut, such as writing a checkpoint, takes its full time."""
     repeats: int = 5
     """Trials of each contestant; the median counts."""
     threads: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
@@ -43,7 +43,7 @@ class Effort:
     processor_time: bool = False
     """Count processor time instead of the clock, for a machine that others load; for the bench `learner`."""
     beside: tuple[str, ...] = ()
-    """Interpreters with other versions of the project, measured beside this one; for the bench `updates`."""
+    """Interpreters with other versions of the project to compare with; for the bench `updates`."""
 
     def __post_init__(self) -> None:
         allowed = {
@@ -55,7 +55,7 @@ class Effort:
 
     @property
     def cores(self) -> int:
-        """Threads asked for, or the cores that this process may use."""
+        """Requested threads, or the cores that this process may use."""
         affinity = getattr(os, "sched_getaffinity", None)
         return self.threads or (len(affinity(0)) if affinity else os.cpu_count() or 1)
 
@@ -103,7 +103,7 @@ class Case:
     name: str
     unit: str
     prepare: Callable[[Effort, ExitStack], Contestants | Figures]
-    """Returns contestants to be measured in turns, or figures; what must be closed afterwards goes onto the stack."""
+    """Returns contestants to be measured in turns, or figures; resources to be closed go onto the stack."""
 
     def measure(self, effort: Effort) -> Figures:
         """Measure the contestants."""
@@ -151,7 +151,7 @@ def timed(work: Work, seconds: float, before: Before = lambda: None, processor: 
 
 
 def each(action: Callable[[], object], units: int = 1) -> Work:
-    """Return work that calls `action`, which counts as so many units."""
+    """Return work that calls `action`, which counts as `units` units."""
 
     def work() -> int:
         action()
@@ -172,7 +172,7 @@ def microseconds(work: Work, before: Before = lambda: None, processor: Clock = t
 
 @contextlib.contextmanager
 def confined(cores: int | None) -> Iterator[None]:
-    """Keep threads and processes that start inside on `cores` cores, as some libraries start more threads than asked for.
+    """Keep threads and processes that start inside on `cores` cores, as some libraries start more threads than requested.
 
     Without effect if `cores` is None, if the system does not offer it (macOS) or if there are no more cores.
     """
@@ -201,7 +201,7 @@ def take_turns(contestants: Mapping[str, Trial], effort: Effort) -> dict[str, li
 
 
 def compare_in_turns(contestants: Mapping[str, Trial], unit: str, effort: Effort) -> Figures:
-    """Measure the contestant "ours" beside the others."""
+    """Measure the contestant "ours" against the others."""
     figures = take_turns(contestants, effort)
     ours = figures.pop("ours")
     medians = {name: statistics.median(values) for name, values in figures.items()}

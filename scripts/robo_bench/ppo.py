@@ -2,10 +2,10 @@
 
 HalfCheetah: rollouts of 2048 steps, minibatches of 64, ten passes, two layers of 64, normalised observations and rewards;
 simulation, acting and learning are all counted. Stable-Baselines3 has the same hyper-parameters and runs in several vector
-settings, every contestant in a process of its own.
+settings, every contestant in its own process.
 
-Pictures: 96 x 96 x 6, the size of the bird's-eye view of `carla/`, and 60 numbers, of an environment that costs next to
-nothing: the processor time of acting and learning, with the picture and without.
+Pictures: 96 x 96 x 6, the size of the bird's-eye view of `carla/`, and 60 numbers, of an environment of negligible
+cost: the processor time of acting and learning, with the picture and without.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def whole_loops(effort: Effort, _: ExitStack, peers: dict[str, tuple[int, ...]] 
     trials = {"ours": contestant(f"{__name__}:ours", own, effort)}
     for kind, counts in peers.items():
         if effort.processor_time and kind == "SubprocVecEnv":
-            continue  # what its processes use is not counted
+            continue  # its child processes are not counted
         for count in counts:
             setting = {"kind": kind, "count": count}
             trials[f"sb3 {kind} {count}"] = contestant(f"{__name__}:stable_baselines", setting, effort)

@@ -85,7 +85,7 @@ def _of_run(run: Callable[[], dict[str, Figures]], row: str, *_: object) -> Figu
 
 
 def _loop(cycles: int) -> dict[str, Figures]:
-    """Run the loop beside a learner in another process."""
+    """Run the loop with a learner in another process."""
     took = []
     with _twin() as url, _process(["robo_bench.robot_clients", "learner"], "learning"):
         robot = RemoteRobot(url)

@@ -1,4 +1,4 @@
-"""Processes beside a robot while a benchmark measures it: `python -m robo_bench.robot_clients learner` or `stream URL`."""
+"""Companion processes of a robot benchmark: `python -m robo_bench.robot_clients learner` or `stream URL`."""
 
 from __future__ import annotations
 

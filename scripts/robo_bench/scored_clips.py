@@ -4,7 +4,7 @@ After RoboReward: the same clip with another sentence (counterfactual), the same
 (clipped). Both come from the simulator's state, so that no label is a guess: a sentence that is called wrong is false by its
 predicate.
 
-    1 no progress, 2 a little, 3 half, 4 nearly, 5 done; (score - 1) / 4 is what a model in [0, 1] should answer
+    1 no progress, 2 a little, 3 half, 4 nearly, 5 done; (score - 1) / 4 is the correct answer of a model in [0, 1]
 
 N pictures, I instructions.
 """
@@ -46,13 +46,13 @@ class Clip:
     words: str
     score: int
     is_counterfactual: bool
-    """Something else is done in it, and what the sentence says is not."""
+    """Another task is done in it, not that of the sentence."""
 
 
 FIGURES = {
     "error": "mean absolute error of the score, 1 to 5",
     "correlation": "rank correlation with the score",
-    "wrong": "mean score where something else was done",
+    "wrong": "mean score if another task was done",
     "text_alone": "mean absolute error from the words alone",
     "missing": "share without an answer",
 }
@@ -60,9 +60,9 @@ FIGURES = {
 
 
 def scores_of(data: CaptionedPictures) -> npt.NDArray[np.int64]:
-    """Return (N, I) scores, by how much of what was left at the start is done; 5 only where the instruction is complete.
+    """Return (N, I) scores by the share done of the distance left at the start; 5 only if the instruction is complete.
 
-    0 if the clip has no score: if the scene lacks a thing that is named, or all was done at the start.
+    0 if the clip has no score: if the scene lacks a named object, or all was done at the start.
     """
     began = data.progress[data.firsts]
     left = 1 - began
@@ -103,7 +103,7 @@ def _are_there(data: CaptionedPictures) -> npt.NDArray[np.bool_]:
 
 
 def episode_of(data: CaptionedPictures, clip: Clip) -> Episode:
-    """Return a clip as an episode of one step; its reward is what should be answered."""
+    """Return a clip as an episode of one step; its reward is the correct answer."""
     pictures = data.pictures[[data.firsts[clip.picture], clip.picture]]
     action = np.zeros((1, 1), np.float32)
     return Episode(
@@ -182,7 +182,7 @@ def facts_of(clips: Sequence[Clip]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class BenchReward:
-    """Score clips of drawn scenes, right and wrong sentences, done and half done: error, and what wrong sentences get."""
+    """Score clips of drawn scenes, right and wrong sentences, done and half done: error, and the scores of wrong sentences."""
 
     reward: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="REWARD")]
     """A reward model of pictures, or a YAML file with `reward` and `settings`."""

@@ -1,6 +1,6 @@
-"""Measure updates alone of learners with gradients, by engine, and beside other versions of the project.
+"""Measure updates alone of learners with gradients, by engine, and against other versions of the project.
 
-Every contestant has a process of its own with one thread; processor time counts.
+Every contestant has its own process with one thread; processor time counts.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def test_learning_from_the_log_is_learning_in_one_process(tmp_path: Path, has_mo
     second = half(Halved() if has_model else None)
     reader = StepReader(tmp_path, 32)
     second.load_from(parts, reader)
-    assert second.told == {"acting": {"episodes": 4}} and second.step == 32
+    assert second.acting_parts == {"acting": {"episodes": 4}} and second.step == 32
     learnt(second, reader)
     found = second.state_dict()
     del found["learner"]["policy"]

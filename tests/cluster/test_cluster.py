@@ -69,7 +69,7 @@ def test_what_is_no_address_is_refused_at_once():
 def test_where_nobody_listens_it_says_so_at_once():
     pytest.importorskip("ray")
     with (
-        pytest.raises(ClusterUnavailable, match=r"Nobody listens at 127\.0\.0\.1:1\.(.|\n)*ray start --head"),
+        pytest.raises(ClusterUnavailable, match=r"No cluster listens at 127\.0\.0\.1:1\.(.|\n)*ray start --head"),
         connected("127.0.0.1:1"),
     ):
         pass
@@ -82,7 +82,7 @@ def test_a_port_that_says_nothing_is_not_waited_for(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as mute:
         where = f"127.0.0.1:{mute.getsockname()[1]}"
         with (
-            pytest.raises(ClusterUnavailable, match=r"lets nobody in\.(.|\n)*the same Ray and the same Python"),
+            pytest.raises(ClusterUnavailable, match=r"rejects this machine\.(.|\n)*the same Ray and the same Python"),
             connected(where),
         ):
             pass
@@ -212,7 +212,9 @@ def test_another_ray_or_python_is_refused_at_the_door(cluster):
     for name, other in (("ray_version", "2.59.0"), ("python_version", "3.12.1")):
         try:
             put({**known, name: other})
-            with pytest.raises(ClusterUnavailable, match=rf"(?s)lets nobody in.*Version mismatch.*{other}.*the same Ray and"):
+            with pytest.raises(
+                ClusterUnavailable, match=rf"(?s)rejects this machine.*Version mismatch.*{other}.*the same Ray and"
+            ):
                 preflight.require_open(cluster.address)
         finally:
             put(known)

@@ -38,7 +38,7 @@ class AWACConfig(OfflineValueConfig):
 
 
 class AWAC(Learned):
-    """An actor that imitates the data in proportion to the advantage, beside an ordinary critic of that actor."""
+    """An actor that imitates the data in proportion to the advantage; its critic is an ordinary one."""
 
     def __init__(self, spec: EnvironmentSpec, config: AWACConfig, seed: int) -> None:
         require_continuous(spec, "AWAC")

@@ -75,7 +75,7 @@ class CategoricalActor(nn.Module):
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
         """Returns random choices (B,)."""
-        chances = self.layers(observations).squeeze(0).softmax(-1).cpu()  # where the generator is
+        chances = self.layers(observations).squeeze(0).softmax(-1).cpu()  # the generator's device
         return torch.multinomial(chances, 1, generator=generator).squeeze(-1)
 
 

@@ -29,9 +29,9 @@ class CalQLConfig(CQLConfig):
 
 
 def recorded_returns(data: TensorBatch, reward_scale: float) -> Tensor:
-    """Eq. 5.1: what the data's own policy reached from each step, below which no value is pushed (B,).
+    """Eq. 5.1: return of the data's policy from each step (B,); no value is pushed below it.
 
-    Minus infinity where the episode is still under way, as for the newest steps online: nothing is known of its return.
+    Minus infinity if the episode is still under way, as for the newest steps online: its return is unknown.
     """
     returns = reward_scale * data.extras["returns_to_go"]
     return torch.nan_to_num(returns, nan=-torch.inf, neginf=-torch.inf)

@@ -199,7 +199,7 @@ class ChunkPolicy(ActorPolicy):
 
     @override
     def state_dict(self) -> StateDict:
-        """Returns the generators and what is left of the chunk; the networks belong to the learner."""
+        """Returns the generators and the rest of the chunk; the networks belong to the learner."""
         return super().state_dict() | {"same": self._same.get_state().clone(), "chunk": self._chunk.copy()}
 
     @override

@@ -1,6 +1,6 @@
 """HG-DAgger: Kelly et al. 2019, "HG-DAgger: Interactive Imitation Learning with Human Experts" (arXiv 1810.02890).
 
-Clones demonstrations; then the policy acts, a person takes over where it wants to, and what the person did is cloned too.
+Clones demonstrations; then the policy acts, a person takes over at will, and the person's actions are cloned too.
 """
 
 from __future__ import annotations

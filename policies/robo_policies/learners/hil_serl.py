@@ -1,7 +1,7 @@
 """HIL-SERL: Luo et al. 2024, "Precise and Dexterous Robotic Manipulation via Human-in-the-Loop Reinforcement Learning".
 
-arXiv:2410.21845. RLPD with the demonstrations' half of each batch growing by what a person corrects, and, where a gripper opens
-and closes, a critic of its own for it: a choice is learnt as one, instead of as a number that has to be driven to its limits.
+arXiv:2410.21845. RLPD whose demonstrations, half of each batch, grow by a person's corrections, with a separate critic of
+discrete actions for a gripper that opens and closes, instead of a number that has to be driven to its limits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from robo_rl.requirements import require_continuous
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
-COMMANDS = (-1.0, 1.0)  # close, open: what the choices 0 and 1 command
+COMMANDS = (-1.0, 1.0)  # close, open: commands of the choices 0 and 1
 OPEN = 0.9  # share of its range from which a gripper reads as open; as in the authors' code
 COMMANDED = 0.5  # size of a command from which the authors' gripper obeys
 
@@ -46,7 +46,7 @@ class HILSERLConfig(RLPDConfig):
     """Action element that opens and closes a gripper, such as gripper_opening, and the observation that reads it; a critic of
     its own then chooses between its ends. Empty for a gripper that is commanded as the rest is."""
     grasp_penalty: float = 0.02
-    """Taken from the gripper's reward, and from no other, where a command moves the gripper to its other state."""
+    """Taken from the gripper's reward alone if a command moves the gripper to its other state."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -143,7 +143,7 @@ class GripperCritic(nn.Module):
 
 
 class ArmAndGripper(nn.Module):
-    """The arm moves as its actor says; the gripper always takes the better choice: people show it where to explore."""
+    """Policy of arm and gripper; the gripper always takes the better choice: exploration comes from people."""
 
     def __init__(self, arm: TanhGaussianActor, gripper: GripperCritic, index: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The substrate of implicit Q-learning and its descendants: never asks for the value of an action that nobody took.
+"""Base of implicit Q-learning and its descendants: only actions of the data are evaluated.
 
     V(s)      follows an upper statistic of Q'(s, a) over the actions in the data; methods differ in this loss on d = Q' - V
     Q_i(s,a)  follows r + gamma V(s')
@@ -66,7 +66,7 @@ class ImplicitConfig(OfflineValueConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         drops = 0.0 < self.actor_dropout < 1.0 and self.actor_network is None
-        allowed = {"actor_dropout": (drops or self.actor_dropout == 0, "0 or more, below 1, and 0 beside actor_network")}
+        allowed = {"actor_dropout": (drops or self.actor_dropout == 0, "0 or more, below 1, and 0 with actor_network")}
         allowed |= {"actor_decay_updates": (self.actor_decay_updates >= 0, "0 or more")}
         require_allowed(self, allowed | {"reward_scale": (self.reward_scale > 0, "above 0")})
 

@@ -121,7 +121,7 @@ class LearnerParts:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned, so that the next update is the one that would have come; raises RunError."""
+        """Restore a `state_dict`; the next update is the same as without the interruption. Raises RunError."""
         if state.get("format") != STATE_FORMAT:
             what = "This checkpoint was made by a version of robo-rl with other networks: train again, or use that version."
             raise RunError(what, got=f"format {state.get('format', 1)}", allowed=f"format {STATE_FORMAT}")
@@ -154,7 +154,7 @@ class Learned:
         return self.parts.state_dict()
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned; the next update is the one that would have come."""
+        """Restore the state returned by `state_dict`; the next update is the same as without the interruption."""
         self.parts.load_state_dict(state)
 
 
@@ -182,7 +182,9 @@ class CheckedAdam:
         Raises NonFiniteUpdate if loss or gradient are not finite. A loss that was made before the step and leads through these
         parameters can no longer be minimised: autograd raises.
         """
-        gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)  # 0 for what the loss does not use
+        gradients = torch.autograd.grad(
+            loss, self._parameters, materialize_grads=True
+        )  # 0 for parameters that the loss does not use
         # squares, because Adam squares them too, and a product with itself takes a third of the time of a norm
         square = sum(torch.dot(flat, flat) for flat in (gradient.reshape(-1) for gradient in gradients))
         assert isinstance(square, Tensor)
@@ -246,7 +248,7 @@ class ActorPolicy:
 
     @torch.no_grad()  # not inference mode, which would forbid training to use the memory that is taken here
     def proposed(self, observation: Observation, generator: torch.Generator | None) -> Array:
-        """Return what the actor draws with a generator, or its mode without one."""
+        """Return a sample of the actor with a generator, or its mode without one."""
         encoder, actor = self._followed()
         rows = {name: np.array(observation[name])[None] for name in encoder.reads}
         features = encoder(encoder.tensors(encoder.stack(rows), rows, self._device))
@@ -295,7 +297,7 @@ def clone_state(module: nn.Module) -> StateDict:
 
 
 def load_state(module: nn.Module, state: StateDict) -> None:
-    """Restore what `clone_state` returned, or the same as numpy arrays."""
+    """Restore the state returned by `clone_state`, or the same as numpy arrays."""
     module.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
 
 

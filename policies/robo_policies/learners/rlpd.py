@@ -41,7 +41,7 @@ class RLPDConfig(SACConfig):
     critics: int = 10
     """Critics in the ensemble, each trained on every batch."""
     target_critics: int = 2
-    """Critics drawn at random for each target, whose minimum it takes; the authors use 1 for AntMaze."""
+    """Critics drawn at random for the minimum of each target; the authors use 1 for AntMaze."""
     layer_norm: bool = True
     """LayerNorm before each ReLU of the critics, which bounds Q for actions that no data shows."""
     backup_entropy: bool = False
@@ -54,7 +54,7 @@ class RLPDConfig(SACConfig):
     crop_padding: int = 4
     """[pixel] by which pictures are shifted at most, at random, when they are learnt from; DrQ's for 84 pixels."""
     frozen_convolutions: str | None = None
-    """File of weights (safetensors) with which the convolutions stay; what follows them is learnt. None: they are learnt."""
+    """File of weights (safetensors) of frozen convolutions; later layers are learnt. None: all are learnt."""
     learning_starts: int = 5_000
     """Environment steps with random actions before the first update, as in the authors' published commands."""
 
@@ -64,7 +64,7 @@ class RLPDConfig(SACConfig):
         allowed = {
             "convolutions": (all(count >= 1 for count in self.convolutions), "1 or more channels in each layer"),
             "crop_padding": (self.crop_padding >= 0, "0 or more"),
-            "frozen_convolutions": (frozen, "none where there are no convolutions"),
+            "frozen_convolutions": (frozen, "none without convolutions"),
         }
         require_allowed(self, allowed)
         if not 1 <= self.target_critics <= self.critics:
@@ -90,7 +90,7 @@ class RLPD(SAC):
         return self.parts.finish_update(self.learn(self.cropped(self.parts.batch(batch))))
 
     def cropped(self, data: TensorBatch) -> TensorBatch:
-        """Returns the batch with its pictures cropped at random, those of observations and next observations anew (DrQ)."""
+        """Returns the batch with its pictures cropped at random, independently for observations and next observations (DrQ)."""
         return randomly_cropped(data, self.parts.encoder.pictures, self.config.crop_padding, self.parts.generator)
 
     def learn(self, data: TensorBatch) -> dict[str, Tensor]:

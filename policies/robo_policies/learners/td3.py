@@ -60,7 +60,7 @@ class TD3Learner(Learned, ABC):
 
     @abstractmethod
     def critic_target(self, data: TensorBatch) -> Tensor:
-        """Returns what the critics should say of the batch (B,)."""
+        """Returns the targets of the critics (B,)."""
 
     @abstractmethod
     def actor_loss(self, observations: Tensor, data: TensorBatch) -> Tensor:

@@ -145,7 +145,7 @@ class NetworkFactory:
 
 
 def seeded(make: Any, generator: torch.Generator) -> Any:
-    """Return what `make` makes with PyTorch's global random state drawn from a generator, and restored afterwards."""
+    """Return the result of `make` with PyTorch's global random state drawn from a generator, and restored afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
         return make()

@@ -22,7 +22,7 @@ from robo_rl.spec.environment import EnvironmentSpec
 Inputs = Tensor | Mapping[str, Tensor]
 MakeNetwork = Callable[[], nn.Module]
 MakeInputs = Callable[[int], Inputs]
-"""Returns random inputs of so many rows, other ones at each call."""
+"""Returns `rows` random inputs, other ones at each call."""
 NetworkCheck = Callable[[MakeNetwork, MakeInputs], None]
 
 _ROWS = (1, 7)
@@ -66,7 +66,7 @@ def check_layers(make: Callable[[int, tuple[int, ...]], nn.Module], inputs: int,
 
 
 def observations_of(spec: EnvironmentSpec) -> MakeInputs:
-    """Return what makes random observations: vectors float32, pictures of their own type, nothing privileged."""
+    """Return a maker of random observations: vectors float32, pictures of their own type, nothing privileged."""
     generator = torch.Generator().manual_seed(0)
     vectors, pictures = spec.observation.vectors, spec.observation.subset("image")
     return lambda rows: (
@@ -79,7 +79,7 @@ def observations_of(spec: EnvironmentSpec) -> MakeInputs:
 
 
 def features_of(inputs: int) -> MakeInputs:
-    """Return what makes random features (B, inputs)."""
+    """Return a maker of random features (B, inputs)."""
     generator = torch.Generator().manual_seed(0)
     return lambda rows: torch.randn(rows, inputs, generator=generator)
 

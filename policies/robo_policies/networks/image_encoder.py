@@ -36,7 +36,7 @@ class ImageSettings(Protocol):
 
 
 def image_encoder(spec: EnvironmentSpec, settings: ImageSettings) -> Callable[[], ImageEncoder] | None:
-    """Return what makes the encoder if convolutions are set; its class raises InvalidSetting if they do not fit."""
+    """Return a maker of the encoder if convolutions are set; its class raises InvalidSetting if they do not fit."""
     return (lambda: ImageEncoder(spec, settings)) if settings.convolutions else None
 
 
@@ -44,7 +44,7 @@ class ImageEncoder(ConvEncoder):
     """Convolutions of which the first layers may be read from a file and stay as they are."""
 
     def __init__(self, spec: EnvironmentSpec, settings: ImageSettings) -> None:
-        """Raises InvalidSetting if there is no picture, or one that so many layers cannot read."""
+        """Raises InvalidSetting if there is no picture, or one too small for this number of layers."""
         super().__init__(spec, settings.convolutions)
         if settings.frozen_convolutions is not None:
             self._freeze(settings.frozen_convolutions, settings.convolutions)

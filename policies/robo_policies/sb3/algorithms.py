@@ -72,9 +72,9 @@ class SB3Config(ABC):
 
     @property
     def needs(self) -> Needs:
-        """Its own loop, whose normalised rewards must be there when a step is taken."""
+        """Its own loop; normalised rewards need the reward at each step."""
         spaces = frozenset(Feature[kind.upper()] for kind in self.action_kinds) | {Feature.PICTURES}
-        late = {Feature.REWARD: "set learner.normalize_rewards to false, and reward.weight to what brings rewards near 1"}
+        late = {Feature.REWARD: "set learner.normalize_rewards to false, and reward.weight so that rewards are near 1"}
         return Needs((OWN,), spaces, late if self.normalize_rewards else {})
 
     def training(
@@ -123,7 +123,7 @@ class SB3Config(ABC):
     def _start(
         self, model: Any, spec: EnvironmentSpec, demonstrations: Sequence[Episode], initial_policy: Policy | None
     ) -> None:
-        """Gives the fresh model what was demonstrated."""
+        """Gives the fresh model the demonstrations."""
 
     @abstractmethod
     def _device(self, view: PolicyInput) -> str: ...

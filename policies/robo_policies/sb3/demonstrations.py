@@ -98,7 +98,7 @@ def _targets(episode: Episode, expert: Policy | None) -> Array:
 
 
 def as_model_sees(model: OffPolicyAlgorithm | OnPolicyAlgorithm, value: Input) -> Input:
-    """Turns images channels first where SB3 does so."""
+    """Turns images channels first as SB3 does."""
     if isinstance(value, dict):
         assert isinstance(model.observation_space, gymnasium.spaces.Dict)
         return {key: maybe_transpose(item, model.observation_space[key]) for key, item in value.items()}

@@ -25,7 +25,7 @@ from robo_rl.types import Array, StateDict
 SMALLEST_CAMERA = 36
 """[px] The strided convolutions of SB3's NatureCNN leave nothing of a smaller image."""
 STATE = "state"
-"""Key of the joined vectors where there are cameras beside them."""
+"""Key of the joined vectors in an observation with cameras."""
 
 Environment = gymnasium.Env[Any, Any]
 Input = npt.NDArray[Any] | dict[str, npt.NDArray[Any]]
@@ -57,7 +57,7 @@ class PolicyInput:
 
     @property
     def space(self) -> spaces.Box | spaces.Dict:
-        """Box of the joined vectors, or a Dict with the cameras beside it."""
+        """Box of the joined vectors, or a Dict of it and the cameras."""
         if not self._cameras:
             return self._vector_space
         state: dict[str, spaces.Space[Any]] = {STATE: self._vector_space} if self._vectors else {}
@@ -84,7 +84,7 @@ class SB3Environment(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment of the workbench with SB3's observations and SB3's spelling of success."""
 
     def __init__(self, environment: Environment, reward: OnlineRewards | None = None) -> None:
-        """With a `reward` the policy sees what that leaves it, and `info` holds the whole observation for the reward."""
+        """With a `reward` the policy sees its visible entries, and `info` holds the whole observation for the reward."""
         super().__init__(environment)
         self._input = PolicyInput(_visible(environment, reward).observation)
         self._tells, self._name = reward is not None, specification(environment).name
@@ -110,7 +110,7 @@ class SB3Environment(gymnasium.Wrapper[Any, Any, Any, Any]):
 def vectorize(
     factory: Callable[[], Environment], count: int, reward: OnlineRewards | None = None
 ) -> tuple[VecEnv, EnvironmentSpec]:
-    """Returns `count` environments that step one after the other in this process, and the spec of what a policy sees."""
+    """Returns `count` environments that step one after the other in this process, and the spec of the policy."""
     environments = [factory() for _ in range(count)]
 
     def wrap(environment: Environment) -> Callable[[], Environment]:

@@ -32,7 +32,7 @@ from robo_rl.types import Array, Batch, Metrics, StateDict
 
 @dataclass(frozen=True, kw_only=True)
 class SB3SACHILConfig:
-    """Settings of SB3's SAC with SB3's names and defaults, and of what it is fed with."""
+    """Settings of SB3's SAC with SB3's names and defaults, and of its batches."""
 
     needs = Needs(STEPS, CONTINUOUS_ONLY | {Feature.PICTURES})
 
@@ -128,7 +128,7 @@ class SB3SACHIL:
         return self._metrics.add(self._told())
 
     def _told(self) -> dict[str, float]:
-        """Returns what SB3 logged; raises NonFiniteUpdate if a loss is not finite."""
+        """Returns SB3's logged metrics; raises NonFiniteUpdate if a loss is not finite."""
         logger = self.model.logger
         told = {tag: float(value) for tag, value in logger.name_to_value.items() if tag != "train/n_updates"}
         logger.name_to_value.clear()
@@ -154,7 +154,7 @@ class SB3SACHIL:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; the next update is the one that would have come."""
+        """Restores the state returned by `state_dict`; the next update is the same as without the interruption."""
         load_model_state(self.model, state["model"])
         self._random.load_state_dict(state["random"])
         self.policy.load_state_dict(state["policy"])

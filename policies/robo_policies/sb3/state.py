@@ -131,7 +131,7 @@ def model_state(model: BaseAlgorithm) -> StateDict:
 
 
 def load_model_state(model: BaseAlgorithm, state: StateDict) -> None:
-    """Restores what `model_state` returned into a model of the same settings."""
+    """Restores the state returned by `model_state` into a model of the same settings."""
     parameters = {name: _with_integer_keys(_tensors(value)) for name, value in state["parameters"].items()}
     model.set_parameters(parameters, exact_match=True)  # type: ignore[arg-type]  # a dict of state_dicts, as SB3 itself gives it
     for name, value in state["variables"].items():
@@ -193,7 +193,7 @@ def _load_replay(replay: ReplayBuffer, state: StateDict) -> None:
 
 
 def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
-    """Return what a function makes of an array, or of each array of a dict."""
+    """Apply a function to an array, or to each array of a dict."""
     return {key: function(item) for key, item in value.items()} if isinstance(value, dict) else function(value)
 
 

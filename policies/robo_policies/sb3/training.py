@@ -1,4 +1,4 @@
-"""Stable-Baselines3's own loop as a `Training`: it learns as it always does, and an observer is told about it."""
+"""Stable-Baselines3's own loop as a `Training` with an observer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SB3Training:
         self.resumed: str | None = None
         """"warm" after `load_state_dict`."""
         self.stopwatch = Stopwatch()
-        """SB3 tells "collect" (simulation, acting and storing), "update" and the time of its observer apart."""
+        """SB3 separates "collect" (simulation, acting and storing), "update" and the time of its observer."""
         self._model = model
         self._policy = policy
         self._steps = steps
@@ -90,7 +90,7 @@ class SB3Training:
         self.step = model.num_timesteps = int(training["step"])
         self.stopwatch.load_state_dict(training["seconds"])
         self.resumed = "warm"
-        if self.rewards is not None:  # what they have learnt goes on; what waited for them does not
+        if self.rewards is not None:  # learnt rewards are restored, waiting steps are not
             self.rewards.load_state_dict(state["rewards"])
             self.rewards.restart()
         model._last_obs = None  # makes `learn` reset the environments

@@ -57,9 +57,9 @@ def read_zoo(text: str, algorithm: str, environment: str) -> ZooSettings:
     """Returns the settings for an environment from the text of a zoo file.
 
     `algorithm` is the zoo's name ("sac"), `environment` the zoo's ("HalfCheetah-v4") or ours
-    ("gymnasium/HalfCheetah-v4"). Where its section is missing, the newest other version of the same task stands in, and
-    `ignored` says so, or the section "default". Raises UnknownName for a missing section, an algorithm or a key that
-    nobody knows, InvalidSetting for text that is not plain data.
+    ("gymnasium/HalfCheetah-v4"). If its section is missing, the newest other version of the same task replaces it, and
+    `ignored` says so, or the section "default". Raises UnknownName for a missing section, an unknown algorithm or key,
+    InvalidSetting for text that is not plain data.
     """
     if (learner := f"sb3-{algorithm}") not in LEARNERS:
         raise UnknownName("zoo algorithm", algorithm, [name.removeprefix("sb3-") for name in LEARNERS])

@@ -46,7 +46,7 @@ class RemoteLearner:
     """The learner in another process: steps go to it through the log, its parameters come back."""
 
     def __init__(self, learner: Learner, sampling: Sampling, apart: Apart) -> None:
-        """learner: one like that of the other process, whose policy acts; it learns nothing here."""
+        """learner: copy of the other process's learner, whose policy acts; not updated here."""
         self.learner, self.policy, self.process = learner, transferable(learner), apart.process
         self._spec, self._extras = learner.policy.environment_spec, sampling.extras
         self.log, self._most_ahead = apart.log, apart.most_ahead
@@ -57,7 +57,7 @@ class RemoteLearner:
 
     @property
     def metrics(self) -> Metrics:
-        """Nothing: what the learner measures comes with its updates."""
+        """Empty: the learner's metrics come with its updates."""
         return {}
 
     def begin(self, episode: EpisodeUnderWay) -> None:
@@ -66,19 +66,19 @@ class RemoteLearner:
         self.log.begin(episode.observation, seed=episode.seed, instruction=episode.instruction)
 
     def break_off(self) -> None:
-        """Nothing: the log shows where the next episode begins."""
+        """Does nothing: the log marks the start of the next episode."""
 
     def add(self, transition: Transition) -> None:
         """Writes a step."""
         self.log.step(replace(transition, columns=recorded(self._spec, self._extras, transition)))
 
     def update(self, step: int) -> Metrics:
-        """Returns what the learner has measured since the last call, and how far behind it is."""
+        """Returns the learner's metrics since the last call, and its lag."""
         found = self.process.metrics()
         return {} if not found else found | self._account(step)
 
     def may_act(self, step: int, *, ahead: float = 1.0) -> bool:
-        """Listens to the learner; returns whether it is there and at most so far behind, as a share of what it may be."""
+        """Receives from the learner; returns whether it runs and lags by at most this share of the allowed lag."""
         self.process.poll()
         return self._is_near(step, ahead)
 
@@ -111,10 +111,10 @@ class RemoteLearner:
 
 
 class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
-    """Acts; a learner in another process learns from what was done (robo_rl.training.actor_learner.learning).
+    """Acting half; the learner is in another process (robo_rl.training.actor_learner.learning).
 
-    While there is no learner, or it is behind, nothing moves: an environment whose time goes on, which has a method `hold`, is
-    told to hold, and the episode ends there; others wait for the next step anyway.
+    While there is no learner, or it lags, nothing moves: an environment in real time, which has a method `hold`, holds still
+    and the episode is cut; others wait for the next step anyway.
     """
 
     def __init__(self, source: EnvironmentSteps, student: RemoteLearner, *, steps: int, stopwatch: Stopwatch) -> None:
@@ -126,7 +126,7 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
 
     @property
     def learner(self) -> Learner:
-        """The learner whose policy acts."""
+        """The learner of the acting policy."""
         return self.student.learner
 
     @property
@@ -147,7 +147,7 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
         self.student.renew()
 
     def run(self, observer: TrainingObserver) -> None:
-        """Acts to the last step; whatever ends it, what goes on by itself is held then."""
+        """Acts to the last step; an environment in real time holds still after any end."""
         try:
             super().run(observer)
         finally:
@@ -167,12 +167,12 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
         self.student.renew()
 
     def kill(self) -> None:
-        """Ends the learner at once; what it has not saved lies in the log."""
+        """Ends the learner at once; steps after its last checkpoint are in the log."""
         self.student.log.close()
         self.process.kill()
 
     def state_dict(self) -> StateDict:
-        """Returns what the acting half needs of a checkpoint; the learner adds its own."""
+        """Returns the acting half of a checkpoint; the learner adds its own."""
         policy = self.policy
         own = {"policy": policy.state_dict() if isinstance(policy, Stateful) else {}, "seconds": self.stopwatch.state_dict()}
         return {"acting": {"step": self.step, **self.source.state_dict(), **own, "rollout": None}}
@@ -192,12 +192,12 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
         self.process.ask(parts=self.state_dict())  # a checkpoint that the learner writes by itself has this count, too
 
     def _count_again(self, step: int) -> None:
-        """Has the supervisor count what an earlier process did behind a step."""
+        """Adds the steps of an earlier process after a step to the supervisor's statistics."""
         if (supervisor := self.source.supervisor) is None:
             return
-        for told in self.student.log.since(step):
-            if isinstance(told, Transition):
-                supervisor.count(told.source)
+        for record in self.student.log.since(step):
+            if isinstance(record, Transition):
+                supervisor.count(record.source)
             else:
                 supervisor.begin()
 
@@ -222,7 +222,7 @@ def acting_training(  # noqa: PLR0913
 
 
 def transferable(learner: Learner, *, fix: str = "set learner_process to off") -> TransferablePolicy:
-    """Returns a learner's policy, whose parameters can be sent; raises InvalidSetting if they cannot."""
+    """Returns a learner's policy; raises InvalidSetting if its parameters cannot be sent."""
     if isinstance(learner.policy, TransferablePolicy):
         return learner.policy
     raise InvalidSetting(

@@ -64,26 +64,26 @@ class LogSteps:
 
 
 class LearningTraining(OnlineTraining[LogSteps]):
-    """Remembers and learns what a training in one process would from the same steps, bit for bit, also if killed meanwhile."""
+    """Learning half: equals a training in one process from the same steps, bit for bit, also after a kill."""
 
     def __init__(self, student: ReplayLearner, *, steps: int) -> None:
         super().__init__(LogSteps(), student, steps=steps)
-        self.told: dict[str, StateDict] = {}
+        self.acting_parts: dict[str, StateDict] = {}
         """Parts of a checkpoint that are the acting process's, as it last sent them."""
 
     def learn_from(self, steps: StepReader, server: LearnerServer) -> NoReturn:
         """Learns; raises Finished once the acting process says that there is nothing more, or is gone."""
         self.source.open(steps, lambda: server.serve(self.step, self, IDLE))
         server.publish(self.step, self.policy)
-        server.serve(self.step, self)  # what was asked for before the first step
+        server.serve(self.step, self)  # requests from before the first step
         self.run(server)  # type: ignore[arg-type]
         while True:
             server.serve(self.step, self, IDLE)
 
     def load_from(self, parts: dict[str, StateDict], steps: StepReader) -> None:
-        """Restores a checkpoint, exactly; `steps` goes on behind its last one, and has what waits for its reward."""
+        """Restores a checkpoint exactly; `steps` continues after its last step, and has the steps that wait for a reward."""
         self.source.episode = steps
-        self.told = {name: part for name, part in parts.items() if name not in OWN}
+        self.acting_parts = {name: part for name, part in parts.items() if name not in OWN}
         self.load_state_dict({name: parts[name] for name in OWN})
 
 

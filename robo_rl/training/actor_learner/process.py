@@ -94,7 +94,7 @@ class LearnerProcess:
             self.poll(0.05)
 
     def kill(self) -> None:
-        """End it at once; what it has not saved is in the log of steps."""
+        """End it at once; steps after its last checkpoint are in the log."""
         self._process.stop()
 
     def finish(self, step: int) -> None:

@@ -13,13 +13,13 @@ from robo_rl.runs.checkpoints import Checkpoint, checkpoint_steps, packed, save_
 from robo_rl.types import Metrics, StateDict
 
 BEAT = 0.5  # [s] between two messages without news
-EVERY = 10  # steps learnt from between two versions of the parameters: 50 in HIL-SERL, whose updates are not bound to steps
+EVERY = 10  # learning steps between two versions of the parameters: 50 in HIL-SERL, whose updates are not bound to steps
 
 
 class SavedTraining(Protocol):
     """Training that a checkpoint is made of."""
 
-    told: dict[str, StateDict]
+    acting_parts: dict[str, StateDict]
     """Parts of a checkpoint that are the acting process's."""
 
     @property
@@ -64,7 +64,7 @@ class LearnerServer:
             while self._connection.poll(timeout):
                 self._asked |= unpacked(self._connection.recv_bytes())
                 timeout = 0.0
-        except (EOFError, OSError):  # killed: what it had written is learnt from by the next one
+        except (EOFError, OSError):  # killed: the next one learns from its written steps
             self._write(step, training, self._asked.pop("parts", {}))
             raise Finished from None
         if self._asked.get("save", step + 1) <= step:
@@ -101,10 +101,10 @@ class LearnerServer:
     def _write(self, step: int, training: SavedTraining, parts: StateDict) -> str:
         """Return the reason why the checkpoint could not be written, "" if it was."""
         try:
-            save_checkpoint(self._checkpoints, Checkpoint(step, training.state_dict() | training.told | parts))
+            save_checkpoint(self._checkpoints, Checkpoint(step, training.state_dict() | training.acting_parts | parts))
         except OSError as error:
             return str(error)
-        training.told |= parts
+        training.acting_parts |= parts
         self._saved = step
         self._forget(min(checkpoint_steps(self._checkpoints)))
         return ""

@@ -1,7 +1,7 @@
-"""Off-policy training whose steps come from other processes: each acts on its own, the learner learns from what has come.
+"""Off-policy training with asynchronous collectors: each acts on its own, the learner learns from arrived segments.
 
-Segments are learnt from step by step in the order in which they came, with as many updates for each as in one process.
-They are on disk before that, so that the learner's state follows from its checkpoint and the log.
+The learner takes segments step by step in their order of arrival, with as many updates for each as in one process.
+They are on disk before that, so that its state follows from its checkpoint and the log.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Pace:
         require_allowed(self, {"most_stale": (self.most_stale == 0 or self.most_stale >= least, f"{least} or more, or 0")})
 
     def ahead(self, collectors: int) -> int:
-        """Returns how many steps may be asked for and not learnt from yet, and how old the oldest open request may be."""
+        """Returns the largest number of requested steps without an update yet, and the largest age of an open request."""
         return (self.most_stale or 2 * self.segment * self.requests * collectors) // 2
 
 
@@ -72,12 +72,12 @@ class CollectedSteps:
         self._waiting: deque[Segment] = deque()
         self._steps: deque[Transition] = deque()  # of the segment that is being learnt from
         self._segment: Segment | None = None
-        self._running = -1  # birth of the collector whose episode is being learnt from
+        self._running = -1  # birth of the collector of the present episode
         self.stalest = 0
-        """Most steps so far that parameters were old when what they chose was learnt from."""
+        """Largest age so far, in steps, of the parameters behind a step when it was learnt from."""
 
     def step(self, sink: StepSink) -> Transition:
-        """Takes in what has come, asks for more if it may, and waits for it if there is nothing to learn from."""
+        """Stores arrived segments, requests more within the limits, and waits if no step is available."""
         self._hear(0.0)
         self._ask()
         while not self._steps:
@@ -114,7 +114,7 @@ class CollectedSteps:
         return 0 if self._segment is None else self.taken - 1 - self._segment.version
 
     def _hear(self, timeout: float) -> None:
-        """Writes what has come to the log; waits at most so long [s] for the first."""
+        """Writes arrived segments to the log; waits at most `timeout` [s] for the first."""
         while (reply := self.crew.next(timeout)) is not None:
             timeout = 0.0
             if reply.content is None:
@@ -127,7 +127,7 @@ class CollectedSteps:
 
     @property
     def _ahead(self) -> int:
-        """Steps that were asked for and are not learnt from yet."""
+        """Requested steps without an update yet."""
         return sum(map(sum, self._asked)) + len(self._steps) + sum(map(len, self._waiting))
 
     def _ask(self) -> None:
@@ -154,7 +154,7 @@ class CollectedSteps:
         self._steps.extend(segment.transitions())
 
     def state_dict(self) -> StateDict:
-        """Returns counters; what is not learnt from yet lies in the log."""
+        """Returns counters; steps without an update yet are in the log."""
         return {"episodes": self.episodes, "births": self.crew.births, "running": self._running, "stalest": self.stalest}
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
@@ -164,7 +164,7 @@ class CollectedSteps:
         return "warm"
 
     def go_on(self) -> bool:
-        """Takes in what the log has behind the present step; returns False if there was never a step."""
+        """Reads the log after the present step; returns False if it has no step at all."""
         for before, segment in self._log.since(self.taken):
             self.crew.births = max(self.crew.births, segment.birth + 1)
             if before < self.taken:
@@ -176,7 +176,7 @@ class CollectedSteps:
 
 
 class AsynchronousTraining(OnlineTraining[CollectedSteps]):
-    """Remembers and learns what a training in one process would from the same steps; collectors act."""
+    """Off-policy training whose collectors act; equals a training in one process from the same steps."""
 
     def __init__(
         self,
@@ -201,14 +201,14 @@ class AsynchronousTraining(OnlineTraining[CollectedSteps]):
             self._log.close()
 
     def save(self, step: int, parts: dict[str, StateDict]) -> None:
-        """Writes a checkpoint, and removes what the log has from before the oldest that is kept."""
+        """Writes a checkpoint, and removes the log from before the oldest kept checkpoint."""
         save_checkpoint(self._checkpoints, Checkpoint(step, parts))
         self._log.forget(min(checkpoint_steps(self._checkpoints)))
 
     def go_on(self, state: StateDict | None) -> None:
-        """Restores what a checkpoint holds, if there is one, and takes in what the log has behind it.
+        """Restores a checkpoint, if there is one, and the log after it.
 
-        Collectors begin new episodes: warm, if there is anything to go on from.
+        Collectors begin new episodes: warm, if there was any step.
         """
         if state is not None:
             self.load_state_dict(state)

@@ -86,7 +86,7 @@ class VectorPolicy(TransferablePolicy, Protocol):
 
 @runtime_checkable
 class CollectedLearner(OnPolicyLearner, Protocol):
-    """An on-policy learner that learns from what others did with its parameters."""
+    """On-policy learner from rollouts of other processes with its parameters."""
 
     @property
     def policy(self) -> VectorPolicy:
@@ -102,7 +102,7 @@ class RolloutCollector(Collector):
     def __init__(self, environments: Environments, policy: VectorPolicy, *, seed: int, first: int) -> None:
         self._environments, self._policy, self._seed, self._first = environments, policy, seed, first
         self._episodes = RunningEpisodes(environments.num_envs)
-        self._newest: Mapping[str, Array] | None = None  # None: no episode was begun
+        self._newest: Mapping[str, Array] | None = None  # None before the first episode
 
     @override
     def load_parameters(self, parameters: StateDict) -> None:
@@ -121,17 +121,17 @@ class RolloutCollector(Collector):
         count = self._environments.num_envs
         places = range(self._first, self._first + count)
         generators = [np.random.default_rng([self._seed, request["step"], place]) for place in places]
-        told = _Told()
-        told.observations.append(self._newest)
+        steps = _PackedSteps()
+        steps.observations.append(self._newest)
         for step in range(request["steps"]):
             actions = drawn(self._policy, self._newest, generators, self._first)
             outcome = self._environments.step(self._policy.executed(actions))
             self._newest = outcome[0]
-            told.add(actions, outcome)
+            steps.add(actions, outcome)
             self._episodes.add(outcome[1], outcome[4])
             for index in np.flatnonzero(outcome[2] | outcome[3]):
-                self._episodes.finish(int(index), bool(outcome[2][index]), outcome[4]["final_info"], step, told)
-        return told.packed() | {"begins": begins}
+                self._episodes.finish(int(index), bool(outcome[2][index]), outcome[4]["final_info"], step, steps)
+        return steps.packed() | {"begins": begins}
 
     def _begun(self, step: int) -> Mapping[str, Array]:
         seeds = [episode_seed(self._seed, step + self._first + index) for index in range(self._environments.num_envs)]
@@ -175,7 +175,7 @@ def drawn(
     return np.concatenate(found)
 
 
-class _Told:
+class _PackedSteps:
     """Outcome of the steps so far; also observes the episodes that end."""
 
     def __init__(self) -> None:

@@ -39,12 +39,12 @@ class SegmentLog:
             self._log.append(segment)
         except OSError as error:
             raise RunError(
-                "What was collected could not be written.", got=error, fix="make room on the disk; then robo-rl resume"
+                "A collected segment could not be written.", got=error, fix="make room on the disk; then robo-rl resume"
             ) from error
         self.steps += steps
 
     def since(self, step: int) -> Iterator[tuple[int, Segment]]:
-        """Yields what was written and ends behind that step, each with the number of steps before it."""
+        """Yields the segments that end after that step, each with the number of steps before it."""
         for path in self._files():
             before = int(path.stem)
             for segment in _segments(path):

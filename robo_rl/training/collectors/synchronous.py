@@ -1,4 +1,4 @@
-"""On-policy training whose environments are in other processes: each rollout with the newest parameters, all waited for.
+"""On-policy training with synchronous collectors: each rollout with the newest parameters.
 
 A collector acts with the parameters that it has, those of the last update, for a whole rollout. Observations are scaled
 by the moments of the rollouts before.
@@ -16,7 +16,7 @@ from robo_rl.training.collectors.rollouts import CollectedLearner, CollectedRoll
 from robo_rl.training.on_policy import OnPolicyConfig, require_steps
 from robo_rl.types import Metrics, StateDict
 
-TICK = 0.5  # [s] between two looks for collectors that hang
+TICK = 0.5  # [s] between two checks for collectors that hang
 
 
 class SynchronousTraining:
@@ -42,7 +42,7 @@ class SynchronousTraining:
         return self.learner.policy
 
     def run(self, observer: TrainingObserver) -> None:
-        """Trains from the present step to the last; the last rollout is as long as what is left of the steps."""
+        """Trains from the present step to the last; the last rollout has the remaining steps."""
         time = self.stopwatch.time
         self.stopwatch.start()
         while (length := min(self._rollout_steps, (self.steps - self.step) // self._environments)) > 0:
@@ -74,13 +74,13 @@ class SynchronousTraining:
         self._restored = {}
 
     def _asked(self, request: StateDict) -> dict[int, Any]:
-        """Has every collector answer a request; one that takes the place of another gets it, too."""
+        """Returns the answers of all collectors to a request; a replacement gets it again."""
         for index in range(self.crew.count):
             self.crew.ask(index, request)
         return self._answers(set(range(self.crew.count)), request)
 
     def _answers(self, places: set[int], again: StateDict | None) -> dict[int, StateDict | None]:
-        """Return the answers of places; if a collector is lost its successor is asked `again`, or None is its answer."""
+        """Return the answers of places; the successor of a lost collector gets `again`; if that is None the answer is None."""
         found: dict[int, StateDict | None] = {}
         while places - set(found):
             reply = self.crew.next(TICK)
@@ -94,8 +94,8 @@ class SynchronousTraining:
 
     def _tell_of_episodes(self, part: StateDict, observer: TrainingObserver) -> None:
         for episode in part["episodes"]:
-            told = dict(episode)
-            observer.on_episode(self.step + (told.pop("step") + 1) * self._environments, **told)
+            facts = dict(episode)
+            observer.on_episode(self.step + (facts.pop("step") + 1) * self._environments, **facts)
 
     def state_dict(self) -> StateDict:
         """Returns learner, counters, and the environments if all of them can be saved."""

@@ -1,9 +1,9 @@
 """Ensembles of MLPs as one node of autograd, its derivatives written out.
 
-At 256 rows and 256 units a matrix product takes 0.14 ms on one core, and what seems free beside it is not: recording and
+At 256 rows and 256 units a matrix product takes 0.14 ms on one core, and seemingly free work costs as much: recording and
 replaying a graph, an optimiser call for each array. Therefore the parameters of all members are one vector, and so are their
 gradients: Adam, targets and checks are one call each. Members are computed one after the other: their activations fit into a
-core's cache, where the next layer finds them.
+core's cache for the next layer.
 
 N members, B rows; parameters are laid out [N, in, out].
 """
@@ -122,7 +122,7 @@ class _Node(torch.autograd.Function):
 
 
 def _is_needed(node: Any) -> bool:
-    """Return True if the gradient of an input of a node is asked for, as a node in C++ knows; saves half of the products."""
+    """Return True if the gradient of an input of a node is needed, as a node in C++ knows; saves half of the products."""
     return node is not None and bool(torch._C._will_engine_execute_node(node))
 
 
@@ -155,7 +155,7 @@ class Layer:
         return linear(before, self.weight_transposed, self.bias)
 
     def hidden(self, before: Tensor) -> Activation:
-        """Return ReLU(before weight + bias), normalised before the ReLU if asked for."""
+        """Return ReLU(before weight + bias), normalised before the ReLU if set."""
         if not self.norm:
             return Activation(before, linear(before, self.weight_transposed, self.bias, relu=True))
         sums = linear(before, self.weight_transposed, self.bias)
@@ -163,7 +163,7 @@ class Layer:
         return Activation(before, normalized.relu_(), (sums, *statistics))
 
     def by_before(self, by_sums: Tensor) -> Tensor:
-        """Return the derivative (B, in) by what the layer reads, from that (B, out) by the sums."""
+        """Return the derivative (B, in) by the layer's input, from that (B, out) by the sums."""
         return by_sums * self.vector if self.is_vector else linear(by_sums, self.weight)
 
     def by_parameters(self, before: Tensor, by_sums: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import EnvironmentSpec
@@ -104,8 +105,8 @@ class Extra(ABC):
 class NextActions(Extra):
     """`next_actions` (B, A) or (B,): executed at the next observation; `has_next_action` (B,): False if none was recorded."""
 
+    @override
     def sample(self, rows: SampledRows) -> Mapping[str, Array]:
-        """Return the actions stored with the next observations."""
         return {"next_actions": rows.next_actions, "has_next_action": rows.column("starts", rows.following)}
 
 
@@ -123,8 +124,8 @@ class Chunks(Extra):
         if self.length < 1:
             raise InvalidSetting("A chunk of actions is too short.", got=self.length, allowed="1 or more")
 
+    @override
     def sample(self, rows: SampledRows) -> Mapping[str, Array]:
-        """Return the actions, walking on row by row."""
         numbers, valid = np.empty((len(rows.first), self.length), np.int64), np.ones((len(rows.first), self.length), np.bool_)
         numbers[:, 0] = rows.first
         for step in range(1, self.length):
@@ -145,20 +146,20 @@ class ReturnsToGo(Extra):
     discount: float = 0.99
     """Discount per step."""
 
+    @override
     def columns(self, spec: EnvironmentSpec) -> Layout:
-        """Return one number."""
         return {"return_to_go": ((), np.float32)}
 
+    @override
     def complete(self, rows: StoredRows, steps: RowNumbers) -> Mapping[str, Array]:
-        """Return the sums, from the last step backwards."""
         rewards = rows.column("reward", steps)
         beyond = 0.0 if rows.column("terminates", steps[-1:])[0] else return_beyond_cut(rewards, self.discount)
         discount = self.discount
         sums = [*accumulate(rewards[::-1].tolist(), lambda total, reward: reward + discount * total, initial=beyond)]
         return {"return_to_go": np.asarray(sums[:0:-1], np.float32)}
 
+    @override
     def sample(self, rows: SampledRows) -> Mapping[str, Array]:
-        """Return the stored sums."""
         return {"returns_to_go": rows.column("return_to_go", rows.first)}
 
 
@@ -182,12 +183,12 @@ class Column(Extra):
     shape: tuple[int, ...] = ()
     dtype: str = "float32"
 
+    @override
     def columns(self, spec: EnvironmentSpec) -> Layout:
-        """Return the entry."""
         return {self.name: (self.shape, np.dtype(self.dtype))}
 
+    @override
     def record(self, step: Transition) -> Mapping[str, Any]:
-        """Return the entry; raises InvalidSetting if the step lacks it."""
         if self.name not in step.info:
             raise InvalidSetting(
                 f"The learner asks for {self.name!r} of each step, and a step has none.",
@@ -197,8 +198,8 @@ class Column(Extra):
             )
         return {self.name: step.info[self.name]}
 
+    @override
     def sample(self, rows: SampledRows) -> Mapping[str, Array]:
-        """Return the stored entries of the first steps."""
         return {self.name: rows.column(self.name, rows.first)}
 
 
@@ -214,16 +215,16 @@ class FutureGoals(Extra):
     entry: str
     """Name of the observation, such as "object_position"."""
 
+    @override
     def columns(self, spec: EnvironmentSpec) -> Layout:
-        """Return the number of steps behind each one in its episode."""
         return {"steps_left": ((), np.int32)}
 
+    @override
     def complete(self, rows: StoredRows, steps: RowNumbers) -> Mapping[str, Array]:
-        """Count backwards."""
         return {"steps_left": np.arange(len(steps))[::-1]}
 
+    @override
     def sample(self, rows: SampledRows) -> Mapping[str, Array]:
-        """Draw a row of the future for each step."""
         ahead = rows.generator.integers(rows.column("steps_left", rows.following - 1) + 1)
         return {"goals": rows.observations(rows.following + ahead)[self.entry]}
 

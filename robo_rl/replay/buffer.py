@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from typing_extensions import override
 
 from robo_rl.errors import InvalidEpisode, InvalidSetting
 from robo_rl.extras import Extra, RowNumbers, recorded, recorded_columns
+from robo_rl.protocols.components import Stateful
 from robo_rl.replay.rows import RowReader, columns_of, key_of, layout_of, saved_rows, with_views
 from robo_rl.replay.storage import GIGABYTE, InMemory, Storage, size_of
 from robo_rl.spec.environment import EnvironmentSpec, Observation
@@ -17,7 +19,7 @@ from robo_rl.types import ActionSource, Array, Batch, Episode, StateDict, Transi
 IN_MEMORY = InMemory()
 
 
-class ReplayBuffer:
+class ReplayBuffer(Stateful):
     """A ring of transitions of one environment, sampled uniformly with its own random generator.
 
     Memory is taken as it is written, up to `bytes_at_capacity`.
@@ -131,11 +133,8 @@ class ReplayBuffer:
         first = self._reader.draw(self._generator, self._used, batch_size)
         return self._reader.batch(first, n_step, discount, self._generator)
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns the used rows, the cursor and the random generator.
-
-        The rows are read-only views, because a copy could exceed the machine's memory: write them before the next `add`.
-        """
         return {
             "rows": {name: _read_only(value[: self._used]) for name, value in self._stored.items()},
             "cursor": self._cursor,
@@ -144,8 +143,8 @@ class ReplayBuffer:
             "generator": self._generator.bit_generator.state,
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the state returned by `state_dict`; the next sample is the same as without the interruption."""
         if state["capacity"] != self._capacity:
             raise InvalidSetting(
                 "The saved replay memory has another capacity.",

@@ -12,10 +12,11 @@ from typing import Any, Self
 
 import gymnasium
 import numpy as np
+from typing_extensions import override
 
 from robo_rl.environments import stepping
 from robo_rl.errors import InvalidAction, InvalidEpisode, InvalidObservation
-from robo_rl.protocols.components import Policy, Supervisor, TrainingSupervisor
+from robo_rl.protocols.components import Policy, Stateful, Supervisor, TrainingSupervisor
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.types import MEASURES, ActionSource, Array, Episode, StateDict, Transition
 
@@ -317,7 +318,7 @@ def rollout(
     return episode.episode()
 
 
-class RandomPolicy:
+class RandomPolicy(Stateful):
     """Uniformly random actions from a generator of its own."""
 
     def __init__(self, spec: EnvironmentSpec, seed: int) -> None:
@@ -334,12 +335,12 @@ class RandomPolicy:
             return np.asarray(self._generator.integers(action.size), np.int64)
         return self._generator.uniform(-1.0, 1.0, action.shape).astype(np.float32)
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns the state of the generator."""
         return {"generator": self._generator.bit_generator.state}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the generator."""
         self._generator.bit_generator.state = state["generator"]
 
 

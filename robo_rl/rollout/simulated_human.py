@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.protocols.components import Policy, Stateful
@@ -60,7 +61,7 @@ def habits_of(kind: str) -> Habits:
     return KINDS[kind]
 
 
-class SimulatedHuman:
+class SimulatedHuman(Stateful):
     """Helps as an expert would; all of it follows from a seed, and a saved state goes on exactly."""
 
     source = ActionSource.HUMAN
@@ -120,8 +121,8 @@ class SimulatedHuman:
         carried: Array = np.clip((-helpful if self._errs else helpful) + noise, -1.0, 1.0).astype(np.float32)
         return carried
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns expert, generator, and the progress of the person's decision."""
         return {
             "expert": self._expert.state_dict(),
             "random": self._random.bit_generator.state,
@@ -130,8 +131,8 @@ class SimulatedHuman:
             "seen": [[helpful.copy(), agrees] for helpful, agrees in self._seen],
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the state returned by `state_dict`."""
         self._expert.load_state_dict(state["expert"])
         self._random.bit_generator.state = state["random"]
         self._watches, self._acts, self._errs = (bool(flag) for flag in state["flags"])

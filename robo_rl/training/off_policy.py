@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import gymnasium
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols.components import EpisodeRecorder, Learner, Policy, TrainingObserver, TrainingSupervisor
+from robo_rl.protocols.components import EpisodeRecorder, Learner, Policy, Stateful, TrainingObserver, TrainingSupervisor
 from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.protocols.sampling import Sampling
 from robo_rl.spec.environment import EnvironmentSpec
@@ -108,8 +109,8 @@ class OnlineTraining(StepLoop[Source_co, ReplayLearner]):
         """The learner that is given the batches."""
         return self.student.learner
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns learner, replay, the running episode, generators and counters."""
         training = {
             "step": self.step,
             **self.source.state_dict(),
@@ -118,8 +119,8 @@ class OnlineTraining(StepLoop[Source_co, ReplayLearner]):
         }
         return self.student.state_dict() | {"training": training}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores a training; replays the running episode and says in `resumed` whether that was exact."""
         training = state["training"]
         self.student.load_state_dict(state)
         self.stopwatch.load_state_dict(training["seconds"])
@@ -163,7 +164,7 @@ def online_training(  # noqa: PLR0913
     return OnlineTraining(source, student, steps=steps)
 
 
-class OfflineTraining:
+class OfflineTraining(Stateful):
     """Training from recorded episodes alone: `steps` updates, no environment; raises InvalidSetting without episodes."""
 
     def __init__(
@@ -208,13 +209,13 @@ class OfflineTraining:
         batch = self.replay.sample(sampling.batch_size, sampling.n_step, sampling.discount)
         return self.learner.update(batch)
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns learner, data and counters."""
         training = {"step": self.step, "seconds": self.stopwatch.state_dict()}
         return {"learner": self.learner.state_dict(), "replay": self.replay.state_dict(), "training": training}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores a training exactly."""
         self.learner.load_state_dict(state["learner"])
         self.replay.load_state_dict(state["replay"])
         self.step = state["training"]["step"]

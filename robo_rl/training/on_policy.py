@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
+from typing_extensions import override
 
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidSetting, SimulationFailed
@@ -155,7 +156,7 @@ def make_vector(factory: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -
     return environments, spec
 
 
-class OnPolicyTraining:
+class OnPolicyTraining(Stateful):
     """On-policy training in this process; never takes more than `steps`, counted over all environments.
 
     The last rollout has the remaining steps; fewer steps than there are environments are left over.
@@ -238,8 +239,8 @@ class OnPolicyTraining:
         for index in np.flatnonzero(terminated | truncated):
             self._episodes.finish(int(index), bool(terminated[index]), infos["final_info"], self.step, observer)
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns learner, unfinished rollout, counters, and the environments if they can be saved."""
         environments = self.environments.state_dict() if isinstance(self.environments, Stateful) else None
         training = {"step": self.step, "episodes": self._episodes.state_dict(), "seconds": self.stopwatch.state_dict()}
         state = {"learner": self.learner.state_dict(), "training": training, "environments": {"state": environments}}
@@ -261,7 +262,7 @@ class OnPolicyTraining:
             self._rollout.load_state_dict(state["rewards"])
 
 
-class UnrewardedRollout:
+class UnrewardedRollout(Stateful):
     """Steps of a rollout whose rewards come from a model, as soon as enough of them wait."""
 
     def __init__(self, rewards: DelayedRewards, instruction: str | None) -> None:
@@ -308,8 +309,8 @@ class UnrewardedRollout:
         instruction = infos["instruction"][index] if "instruction" in infos else None
         self._rewards.begin(index, _at(observations, index), instruction or self._instruction)
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns the rewards so far, and the waiting steps."""
         scored = _joined(self._scored)
         arrays = {"values": scored.labels.values, "valid": scored.labels.valid, "ends": scored.ends}
         return {"scored": arrays, "waiting": self._rewards.state_dict()}
@@ -330,7 +331,7 @@ def _at(observations: Mapping[str, Array], index: int) -> dict[str, Array]:
     return {name: values[index] for name, values in observations.items()}
 
 
-class RunningEpisodes:
+class RunningEpisodes(Stateful):
     """Return, length and success of the episode that runs in each of N environments."""
 
     def __init__(self, environments: int) -> None:
@@ -376,12 +377,12 @@ class RunningEpisodes:
                 fix="look at the model's time step and actuator limits, and at the actions of the policy",
             )
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns copies of all counts."""
         return {name: np.array(value) for name, value in vars(self).items()}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned."""
         for name, value in vars(self).items():
             setattr(self, name, int(state[name]) if isinstance(value, int) else np.array(state[name]))
 

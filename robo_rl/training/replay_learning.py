@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from typing_extensions import override
+
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols.components import Learner, Policy
+from robo_rl.protocols.components import Learner, Policy, Stateful
 from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.protocols.sampling import Sampler, Sampling, StepMemory
 from robo_rl.replay.buffer import ReplayBuffer
@@ -19,7 +21,7 @@ from robo_rl.training.delayed_rewards import EpisodeUnderWay, WaitingSteps, rela
 from robo_rl.types import DIVERGED, Episode, Metrics, StateDict, Transition
 
 
-class ReplayLearner:
+class ReplayLearner(Stateful):
     """A learner and the memories of its batches.
 
     Demonstrations go into a second memory that fills `sampling.offline_fraction` of each batch, or into the same replay if
@@ -109,16 +111,16 @@ class ReplayLearner:
         found = time("score", self.relabelling.update)
         return found | self.learner.update(time("score", partial(self.relabelling.relabel, batch)))
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return learner and memories."""
         return {
             "learner": self.learner.state_dict(),
             "replay": self.replay.state_dict(),
             "offline": {} if self.offline is None else self.offline.state_dict(),
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore learner and memories."""
         self.learner.load_state_dict(state["learner"])
         self.replay.load_state_dict(state["replay"])
         if self.offline is not None:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.moments import Normalizer
+from robo_rl.protocols.components import Stateful
 from robo_rl.requirements import require_finite_data
 from robo_rl.spec.environment import ActionSpec, ArraySpec, ObservationSpec
 from robo_rl.training.collectors.rollouts import CollectedRollout
@@ -23,7 +25,7 @@ Value = Callable[[Floats, Mapping[str, Array]], Floats]
 """Returns V (K,) of scaled vectors (K, D) and the observations that they are of."""
 
 
-class RolloutBuffer:
+class RolloutBuffer(Stateful):
     """Arrays (T, N, ...) allocated once; observations have one more step, for the newest one."""
 
     def __init__(
@@ -162,14 +164,14 @@ class RolloutBuffer:
             self._finite("final observations", step.final_observations)
         return self._finite("observations", step.observations)
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return copies of the arrays, moments and counters."""
         arrays = {name: np.array(value) for name, value in self._arrays().items()}
         moments = {"observation_moments": self.observations.state_dict(), "reward_moments": self._scale.state_dict()}
         return arrays | moments | {"length": self.length, "rollouts": self.rollouts}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned."""
         for name, value in self._arrays().items():
             value[...] = state[name]
         self.observations.load_state_dict(state["observation_moments"])

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 
 from robo_bench.measurement import Bound, Case, Contestants, Effort, Figures, Timed, Trial, each, microseconds, timed
 from robo_cli.collector import collector_of
@@ -148,11 +149,12 @@ class Echo(Collector):
     def __init__(self, job: bytes) -> None:
         self._segments = {kind: segment_of(kind) for kind in KINDS}
 
+    @override
     def load_parameters(self, parameters: StateDict) -> None:
-        """Ignore them."""
+        pass
 
+    @override
     def handle(self, request: StateDict) -> StateDict:
-        """Return a segment, which is packed each time."""
         return self._segments[request["kind"]]
 
 

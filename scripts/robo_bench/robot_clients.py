@@ -7,6 +7,8 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+from typing_extensions import override
+
 from robo_bench.trainings import Silent
 from robo_real.control_loop import ControlLoop
 from robo_real.remote import RemoteRobot
@@ -21,8 +23,8 @@ NICE = 10
 class Announcing(Silent):
     """Prints when the learner has learned for a while."""
 
+    @override
     def on_step(self, step: int, training: Training) -> None:
-        """Print at step 600."""
         if step == 600:
             print("learning", flush=True)
 

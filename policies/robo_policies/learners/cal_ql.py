@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from robo_policies.learners.cql import CQL, CQLConfig
 from robo_policies.networks.encoders import TensorBatch
@@ -19,12 +20,12 @@ class CalQLConfig(CQLConfig):
     """Settings of Cal-QL: those of CQL."""
 
     @property
+    @override
     def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
         return replace(super().sampling, extras=(ReturnsToGo(self.discount),))
 
+    @override
     def build(self, spec: EnvironmentSpec, seed: int) -> CQL:
-        """Returns a fresh learner."""
         return CQL(spec, self, seed, lambda data: recorded_returns(data, self.reward_scale))
 
 

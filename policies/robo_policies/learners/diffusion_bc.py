@@ -58,8 +58,8 @@ class DiffusionBCConfig(OfflineConfig):
         require_allowed(self, allowed | own)
 
     @property
+    @override
     def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
         return replace(super().sampling, extras=(Chunks(self.chunk),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> DiffusionBC:

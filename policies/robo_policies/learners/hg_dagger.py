@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from typing_extensions import override
+
 from robo_policies.learners.bc import BCConfig
 from robo_rl.protocols.contract import OFFLINE, OFFLINE_THEN_CORRECTED, Needs
 from robo_rl.protocols.sampling import Sampling
@@ -22,6 +24,6 @@ class HGDAggerConfig(BCConfig):
     """Rows of the memory of the corrections."""
 
     @property
+    @override
     def sampling(self) -> Sampling:
-        """Requirements of the training loop: algorithm 1's data set D, which grows by the person's steps alone."""
         return replace(super().sampling, keeps_corrections=True)

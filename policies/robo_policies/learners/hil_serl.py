@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from robo_policies.learners.rlpd import RLPD, RLPDConfig, slices
 from robo_policies.networks.actor_critic import NetworkFactory, TanhGaussianActor
@@ -53,12 +54,12 @@ class HILSERLConfig(RLPDConfig):
         require_allowed(self, {"grasp_penalty": (self.grasp_penalty >= 0, "0 or more")})
 
     @property
+    @override
     def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
         return replace(super().sampling, keeps_corrections=True)
 
+    @override
     def build(self, spec: EnvironmentSpec, seed: int) -> RLPD:
-        """Returns a fresh learner: RLPD if no gripper has a critic of its own."""
         return HILSERL(spec, self, seed) if self.gripper else RLPD(spec, self, seed)
 
 
@@ -86,8 +87,8 @@ class HILSERL(RLPD):
         parts.spec = spec
         parts.act_with(ArmAndGripper(self.actor, self.gripper, index))
 
+    @override
     def update(self, batch: Batch) -> Metrics:
-        """Takes the critics' steps on each slice of the batch, then actor and temperature on the last."""
         data = self.cropped(self.parts.batch(batch))
         commands = data.actions[:, self.index]
         penalties = self.grasp_penalty(self._opening(batch), commands)

@@ -11,12 +11,14 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from robo_policies.networks.actor_critic import NetworkFactory, seeded
 from robo_policies.networks.encoders import ObservationEncoder, TensorBatch
 from robo_policies.networks.settings import own_encoder, resolve_device
 from robo_rl.errors import NonFiniteUpdate, RunError
 from robo_rl.metrics import MetricsWindow
+from robo_rl.protocols.components import Stateful
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Metrics, StateDict
 
@@ -28,7 +30,7 @@ STATE_FORMAT = 2
 """Of `LearnerParts.state_dict`; 1 had other networks."""
 
 
-class LearnerParts:
+class LearnerParts(Stateful):
     """Networks are added one by one; everything that was added is saved, restored and refused together."""
 
     def __init__(
@@ -106,8 +108,8 @@ class LearnerParts:
         self.version += 1
         return self._metrics.add({f"train/{name}": _scalar(value) for name, value in scalars.items()})
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return networks, optimisers, generators and counters."""
         return {
             "format": STATE_FORMAT,
             "encoder": clone_state(self.encoder),
@@ -139,7 +141,7 @@ class LearnerParts:
         self.version += 1
 
 
-class Learned:
+class Learned(Stateful):
     """A learner made of `parts`, saved and restored with them."""
 
     parts: LearnerParts
@@ -149,16 +151,16 @@ class Learned:
         """The policy being trained."""
         return self.parts.policy
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return networks, optimisers, generators and counters."""
         return self.parts.state_dict()
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore the state returned by `state_dict`; the next update is the same as without the interruption."""
         self.parts.load_state_dict(state)
 
 
-class CheckedAdam:
+class CheckedAdam(Stateful):
     """Adam (Kingma & Ba 2015) that refuses a step that is not finite, keeping the parameters as they are.
 
     Calls the kernel behind torch.optim.Adam(fused=True) directly: torch.optim imports TorchDynamo at its first step, seconds
@@ -202,12 +204,12 @@ class CheckedAdam:
             torch._fused_adam_(self._parameters, gradients, self._means, self._squares, [], steps, lr=self.lr, **ADAM)
         torch.autograd.graph.increment_version(self._parameters)  # the fused kernel does not, so that gradients would be wrong
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return both moments by the names of the parameters, and the number of steps."""
         return {"step": self._step.cpu().clone()} | {name: clone_state(network) for name, network in self._moments.items()}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned."""
         self._step.copy_(torch.as_tensor(state["step"]))
         for name, network in self._moments.items():
             load_state(network, state[name])
@@ -223,7 +225,7 @@ class Actor(Protocol):
         """Return random actions, (B, A) or (B,)."""
 
 
-class ActorPolicy:
+class ActorPolicy(Stateful):
     """Acts with an actor network that a learner goes on training; has its own random generator."""
 
     def __init__(self, parts: LearnerParts, actor: Any) -> None:
@@ -275,12 +277,12 @@ class ActorPolicy:
         load_state(self._online[1], parameters["actor"])
         self._parts.version += 1
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return the state of the generator; the networks belong to the learner."""
         return {"generator": self._generator.get_state().clone()}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore the generator."""
         load_generator(self._generator, state["generator"])
 
 

@@ -23,6 +23,7 @@ from robo_policies.networks.convolutions import MOST_ROWS
 from robo_policies.networks.policy_value import CONTINUOUS, Floats, Gaussian, PolicyValue, PolicyValueSettings
 from robo_policies.networks.settings import accelerates, resolve_device
 from robo_rl.errors import NonFiniteUpdate, RunError, require_allowed
+from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.contract import ANY_SPACE, COLLECTED_ROLLOUTS, ROLLOUTS, Needs
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.training.on_policy import OnPolicyConfig
@@ -102,8 +103,8 @@ class PPOConfig(PolicyValueSettings, OnPolicyConfig):
         }
         require_allowed(self, allowed)
 
+    @override
     def build(self, spec: EnvironmentSpec, seed: int, *, steps: int = 0) -> PPO:
-        """Return a fresh learner, whose learning rate falls over that many steps; 0: it stays."""
         return PPO(spec, self, seed, rollouts=math.ceil(steps / self.rollout_size))
 
 
@@ -334,7 +335,7 @@ class PPO(RolloutLearner):
         self._let_act()
 
 
-class PPOPolicy:
+class PPOPolicy(Stateful):
     """Acts with the networks that PPO goes on training, and with a random generator of its own."""
 
     def __init__(self, spec: EnvironmentSpec, learner: PPO, generator: np.random.Generator) -> None:
@@ -376,12 +377,12 @@ class PPOPolicy:
             networks.load(parameters["networks"])
         self._learner.buffer.observations.load_state_dict(parameters["observations"])
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return the state of the generator; the networks belong to the learner."""
         return {"generator": self._generator.bit_generator.state}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore the generator."""
         self._generator.bit_generator.state = state["generator"]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.networks.encoders import TensorBatch
@@ -72,8 +73,8 @@ class RLPDConfig(SACConfig):
                 "target_critics must be among the critics.", got=self.target_critics, allowed=f"1 to {self.critics}"
             )
 
+    @override
     def build(self, spec: EnvironmentSpec, seed: int) -> RLPD:
-        """Returns a fresh learner."""
         return RLPD(spec, self, seed)
 
 
@@ -85,8 +86,8 @@ class RLPD(SAC):
     def __init__(self, spec: EnvironmentSpec, config: RLPDConfig, seed: int) -> None:
         super().__init__(spec, config, seed, image_encoder(spec, config))
 
+    @override
     def update(self, batch: Batch) -> Metrics:
-        """Takes the gradient steps of one training step."""
         return self.parts.finish_update(self.learn(self.cropped(self.parts.batch(batch))))
 
     def cropped(self, data: TensorBatch) -> TensorBatch:

@@ -13,11 +13,13 @@ from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+from typing_extensions import override
 
 from robo_policies.sb3.rewards import SEEN
 from robo_policies.sb3.state import PrivateRandom
 from robo_rl.environments import stepping
 from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.rewards import OnlineRewards
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import Array, StateDict
@@ -124,7 +126,7 @@ def _visible(environment: Environment, reward: OnlineRewards | None) -> Environm
     return spec if reward is None else reward.visible(spec)
 
 
-class SB3Policy:
+class SB3Policy(Stateful):
     """The policy of an SB3 model behind the protocol of the workbench; sees every update of the model at once.
 
     Acting never moves the global random generators that SB3 learns with, so that evaluating more often does not
@@ -164,12 +166,12 @@ class SB3Policy:
         """Acts with those from now on."""
         self._network.load_state_dict({name: torch.as_tensor(value) for name, value in parameters.items()})
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns the generators of sampled actions; the networks belong to the model."""
         return {"random": self._random.state_dict(), "choices": self._choices.np_random.bit_generator.state}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the generators."""
         self._random.load_state_dict(state["random"])
         self._choices.np_random.bit_generator.state = state["choices"]
 

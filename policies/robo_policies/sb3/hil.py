@@ -16,6 +16,7 @@ import numpy as np
 import stable_baselines3 as sb3
 import torch
 from stable_baselines3.common.logger import Logger
+from typing_extensions import override
 
 from robo_policies.sb3.demonstrations import as_model_sees
 from robo_policies.sb3.environment import PolicyInput, SB3Policy
@@ -23,6 +24,7 @@ from robo_policies.sb3.settings import policy_arguments
 from robo_policies.sb3.state import PrivateRandom, load_model_state, map_arrays, model_state
 from robo_rl.errors import NonFiniteUpdate, require_allowed
 from robo_rl.metrics import MetricsWindow
+from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
 from robo_rl.protocols.sampling import Sampling
 from robo_rl.requirements import require_continuous, require_finite_data
@@ -87,7 +89,7 @@ class SB3SACHILConfig:
         return SB3SACHIL(spec, self, seed)
 
 
-class SB3SACHIL:
+class SB3SACHIL(Stateful):
     """Calls SB3's `train` on the batches that it is given; the process-wide generators are left as they were."""
 
     def __init__(self, spec: EnvironmentSpec, config: SB3SACHILConfig, seed: int) -> None:
@@ -144,8 +146,8 @@ class SB3SACHIL:
             fix="go back to the last checkpoint (robo-rl resume) with a smaller learning rate or rewards near 1",
         )
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns networks, optimisers, generators and counters."""
         return {
             "model": model_state(self.model),
             "random": self._random.state_dict(),
@@ -153,8 +155,8 @@ class SB3SACHIL:
             "metrics": self._metrics.state_dict(),
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the state returned by `state_dict`; the next update is the same as without the interruption."""
         load_model_state(self.model, state["model"])
         self._random.load_state_dict(state["random"])
         self.policy.load_state_dict(state["policy"])

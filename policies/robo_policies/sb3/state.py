@@ -17,8 +17,10 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.components import Stateful
 from robo_rl.types import StateDict
 
 COUNTERS = ("_n_updates", "_episode_num", "_current_progress_remaining", "_n_calls", "exploration_rate")
@@ -81,7 +83,7 @@ class GlobalRandom:
         return cls(torch.as_tensor(state["torch"]), state["numpy"], python_state, cuda)
 
 
-class PrivateRandom:
+class PrivateRandom(Stateful):
     """Process-wide generators of one model, in place only while it acts or learns."""
 
     def __init__(self, seed: int) -> None:
@@ -98,12 +100,12 @@ class PrivateRandom:
             self._state = GlobalRandom.current()
             others.restore()
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return the states of the generators."""
         return self._state.state_dict()
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore them."""
         self._state = GlobalRandom.from_state_dict(state)
 
 

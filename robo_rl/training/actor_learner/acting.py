@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import gymnasium
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.extras import recorded
@@ -138,16 +139,16 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
         """Listens to the learner; returns whether an episode that begins now need not wait for it."""
         return self.student.may_act(self.step)
 
+    @override
     def prepare(self, observer: TrainingObserver) -> None:
-        """Listens to the learner; holds while there is none, or while it is too far behind."""
         may_finish = self.is_in_real_time and self.source.episode is not None
         if not self.student.may_act(self.step, ahead=2.0 if may_finish else 1.0):
             self.source.cut("learner_behind" if self.process.is_ready else "learner_lost", observer)
             self.student.wait(self.step)
         self.student.renew()
 
+    @override
     def run(self, observer: TrainingObserver) -> None:
-        """Acts to the last step; an environment in real time holds still after any end."""
         try:
             super().run(observer)
         finally:
@@ -171,14 +172,14 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
         self.student.log.close()
         self.process.kill()
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns the acting half of a checkpoint; the learner adds its own."""
         policy = self.policy
         own = {"policy": policy.state_dict() if isinstance(policy, Stateful) else {}, "seconds": self.stopwatch.state_dict()}
         return {"acting": {"step": self.step, **self.source.state_dict(), **own, "rollout": None}}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Goes on behind the last step of the log, with the rest as the checkpoint has it: warm."""
         self.resumed = "warm"
         if "acting" not in state:  # it was interrupted before the acting half was saved
             return

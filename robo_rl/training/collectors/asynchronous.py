@@ -10,6 +10,8 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
+from typing_extensions import override
+
 from robo_rl.errors import require_allowed
 from robo_rl.protocols.components import TrainingObserver, TransferablePolicy
 from robo_rl.runs.checkpoints import Checkpoint, checkpoint_steps, save_checkpoint
@@ -193,8 +195,8 @@ class AsynchronousTraining(OnlineTraining[CollectedSteps]):
         super().__init__(source, student, steps=steps)
         self.crew, self._log, self._checkpoints = crew, log, checkpoints
 
+    @override
     def run(self, observer: TrainingObserver) -> None:
-        """Trains from the present step to the last."""
         try:
             super().run(observer)
         finally:

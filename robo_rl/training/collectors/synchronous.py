@@ -9,7 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from robo_rl.protocols.components import Policy, TrainingObserver
+from typing_extensions import override
+
+from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.collectors.crew import Crew
 from robo_rl.training.collectors.rollouts import CollectedLearner, CollectedRollout
@@ -19,7 +21,7 @@ from robo_rl.types import Metrics, StateDict
 TICK = 0.5  # [s] between two checks for collectors that hang
 
 
-class SynchronousTraining:
+class SynchronousTraining(Stateful):
     """A learner, its crew and how far it got; never takes more than `steps`. One for any number of collectors.
 
     A collector that is lost is replaced; its environments begin new episodes, and its part of the rollout is collected again.
@@ -97,8 +99,8 @@ class SynchronousTraining:
             facts = dict(episode)
             observer.on_episode(self.step + (facts.pop("step") + 1) * self._environments, **facts)
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns learner, counters, and the environments if all of them can be saved."""
         states = self._restored or {
             index: answer["state"] for index, answer in self._asked({"do": "save"}).items() if answer["state"] is not None
         }

@@ -228,7 +228,7 @@ class RenderingUnavailable(RoboRLError):
 
 
 class ServerUnavailable(RoboRLError):
-    """A simulator's server does not start, is not there, or is another than it must be."""
+    """A simulator's server does not start, does not answer, or is of another version."""
 
 
 class ClusterError(RoboRLError):
@@ -236,11 +236,11 @@ class ClusterError(RoboRLError):
 
 
 class ClusterUnavailable(ClusterError):
-    """A cluster is not there, does not take the token, or has other versions."""
+    """A cluster does not answer, rejects the token, or has other versions."""
 
 
 class WorkerFailed(ClusterError):
-    """Work on a cluster failed in a way that has no name here, or cost worker after worker."""
+    """Work on a cluster failed otherwise, or cost worker after worker."""
 
 
 class JudgeError(RoboRLError):
@@ -248,15 +248,15 @@ class JudgeError(RoboRLError):
 
 
 class JudgeUnavailable(JudgeError):
-    """The model rejects the key, is not there, or answers nothing any more."""
+    """The model rejects the key, does not answer, or stopped answering."""
 
 
 class JudgeChanged(JudgeError):
-    """Another model answers than before, by the name that it gives itself."""
+    """A different model answers, by its own name."""
 
 
 class QuestionNotAccepted(JudgeUnavailable):
-    """The server does not take this question; it may be too long."""
+    """The server rejects this question; it may be too long."""
 
 
 class BudgetReached(JudgeError):
@@ -280,7 +280,7 @@ class ProgramError(RoboRLError):
 
 
 class InvalidProgram(ProgramError):
-    """A reward program is refused before it runs; `status` says why in one word or two."""
+    """A reward program is rejected before it runs; `status` has the reason in one or two words."""
 
     def __init__(
         self, status: ProgramStatus, what: str, *, got: object = None, allowed: object = None, fix: str | None = None

@@ -191,7 +191,7 @@ class Column(Extra):
     def record(self, step: Transition) -> Mapping[str, Any]:
         if self.name not in step.info:
             raise InvalidSetting(
-                f"The learner asks for {self.name!r} of each step, and a step has none.",
+                f"The learner needs {self.name!r} of each step, and a step has none.",
                 got=f"info with {', '.join(sorted(step.info)) or 'no entries'}",
                 allowed=f"info with {self.name!r}",
                 fix="take an environment, or recorded episodes, that provide it; or another learner",

@@ -38,5 +38,5 @@ class MetricsWindow:
         return {"sums": self._totals(), "updates": self._updates}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state returned by `state_dict`."""
         self._sums, self._updates = dict(state["sums"]), int(state["updates"])

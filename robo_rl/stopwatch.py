@@ -60,7 +60,7 @@ class Stopwatch:
         return dict(self._seconds)
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Goes on from saved seconds."""
+        """Continues from saved seconds."""
         self._seconds = Counter(state)
 
     def _charge(self) -> None:

@@ -183,11 +183,11 @@ class Windows:
     observations: Mapping[str, Array]
     """name -> (B, L, ...), before each action"""
     actions: Array
-    """(B, L, A), or (B, L) where actions are choices"""
+    """(B, L, A), or (B, L) of discrete actions"""
     rewards: npt.NDArray[np.float32]
     """(B, L)"""
     valid: npt.NDArray[np.bool_]
-    """(B, L) False beyond the episode, where its first or last step is repeated"""
+    """(B, L) False beyond the episode, at repetitions of its first or last step"""
 
     def __len__(self) -> int:
         return len(self.valid)
@@ -201,7 +201,7 @@ class Labels:
     """
 
     values: Array
-    """(K,) float32; float64 on the way to a sum. Meaningless where a label is missing."""
+    """(K,) float32; float64 on the way to a sum. Meaningless if a label is missing."""
     valid: npt.NDArray[np.bool_]
     """(K,) False if a label is missing"""
 
@@ -251,7 +251,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class RewardLabels(Labels):
-    """Rewards of a model beside one episode; never an overwrite of the recorded ones."""
+    """Rewards of a model for one episode, stored next to the recorded ones."""
 
     model: str
     weights_hash: str

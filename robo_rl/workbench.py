@@ -120,7 +120,7 @@ def open_run(run: RunLike = "latest", *, runs: str | os.PathLike[str] = "runs") 
 
 
 def load_policy(run: RunLike = "latest", step: int | None = None, *, runs: str | os.PathLike[str] = "runs") -> Policy:
-    """Return the policy of a run, of its newest checkpoint or of a step that it kept; raises what `Run.policy` raises."""
+    """Return the policy of a run, of its newest checkpoint or of a step that it kept; raises the errors of `Run.policy`."""
     return open_run(run, runs=runs).policy(step)
 
 

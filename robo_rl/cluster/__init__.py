@@ -3,5 +3,5 @@
 workers.Workers: one at each place; requests are bytes; replaced if one dies or hangs
     ├─ engines: local.LocalEngine (child processes), local.InProcessEngine, over_ray.RayEngine (actors of a connection.Cluster)
     ├─ host.Host: the other end; creates the object and calls it
-    └─ pool.Pool: many of those on a cluster, tasks in and results out
+    └─ task_pool.TaskPool: many of those on a cluster, tasks in and results out
 """

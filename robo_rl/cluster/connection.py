@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from robo_rl.cluster import exit_reporter
-from robo_rl.cluster.environment import AUTO, environment, ray_library, read_again, require_library
+from robo_rl.cluster.environment import AUTO, environment, ray_library, reload_settings, require_library
 from robo_rl.cluster.head_monitor import HeadMonitor
 from robo_rl.cluster.preflight import require_open
-from robo_rl.cluster.temp_folders import held_folder
+from robo_rl.cluster.temp_folders import locked_folder
 from robo_rl.errors import ClusterUnavailable
 from robo_rl.system.supervised_process import SupervisedProcess
 
-AGAIN = "give the same command again, once the cluster that it joined is there again: it goes on"
+AGAIN = "give the same command again, once its cluster runs again: it continues"
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class Cluster:
         Ray would wait without end, or end this process after a minute.
         """
         if self._is_without_node:
-            raise without_node(self.again)
+            raise lost_node(self.again)
         if (why := self.head.gone) is not None:
-            raise without_head(self.address, why, self.again)
+            raise lost_head(self.address, why, self.again)
 
     @property
     def is_lost(self) -> bool:
@@ -94,7 +94,7 @@ class Cluster:
         return [node for node in self.ray.nodes() if node["Alive"]]
 
 
-def without_node(again: str) -> ClusterUnavailable:
+def lost_node(again: str) -> ClusterUnavailable:
     """Returns the error for a lost node on this machine."""
     return ClusterUnavailable(
         "Ray's node on this machine has ended.",
@@ -104,7 +104,7 @@ def without_node(again: str) -> ClusterUnavailable:
     )
 
 
-def without_head(address: str, why: object, again: str) -> ClusterUnavailable:
+def lost_head(address: str, why: object, again: str) -> ClusterUnavailable:
     """Returns the error for a lost head."""
     return ClusterUnavailable(
         f"The head of the cluster, {address}, is gone.",
@@ -123,7 +123,7 @@ def connected(where: str, *, cores: int = 0, again: str = AGAIN) -> Iterator[Clu
     Raises MissingExtra, InvalidSetting, ClusterUnavailable.
     """
     if is_connected():
-        with _joined(again) as cluster:
+        with _connection(again) as cluster:
             yield cluster
         return
     require_library()
@@ -131,9 +131,9 @@ def connected(where: str, *, cores: int = 0, again: str = AGAIN) -> Iterator[Clu
         if where != AUTO:
             require_open(where)
         ray = ray_library()
-        read_again(where)
-        with _begun(ray, cores) if where == AUTO else _entered(ray, where), _joined(again) as cluster:
-            messages = str(without_node(again)), str(without_head(cluster.address, "no answer from that address", again))
+        reload_settings(where)
+        with _own_cluster(ray, cores) if where == AUTO else _joined_cluster(ray, where), _connection(again) as cluster:
+            messages = str(lost_node(again)), str(lost_head(cluster.address, "no answer from that address", again))
             node = cluster.node.fileno()
             words = [sys.executable, "-I", "-S", exit_reporter.__file__, str(node), cluster.address, *messages]
             last.enter_context(SupervisedProcess(words, stdin=subprocess.PIPE, descriptors=[node]))
@@ -141,13 +141,13 @@ def connected(where: str, *, cores: int = 0, again: str = AGAIN) -> Iterator[Clu
 
 
 @contextmanager
-def _begun(ray: Any, cores: int) -> Iterator[None]:
+def _own_cluster(ray: Any, cores: int) -> Iterator[None]:
     """Starts a cluster on this machine; at the end stops it and removes its files."""
     count = cores or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None)
-    folder, lock = held_folder("ray-", Path("/tmp"))  # a short path: sockets
+    folder, lock = locked_folder("ray-", Path("/tmp"))  # a short path: sockets
     with lock:
         try:
-            # one level below, because Ray lets everybody write into its folder: into sockets, and into logs
+            # one level below, because Ray makes its folder writable for all users: sockets and logs
             _init(ray, "local", include_dashboard=False, num_cpus=count, _temp_dir=str(folder / "r"))
             yield
         finally:
@@ -156,7 +156,7 @@ def _begun(ray: Any, cores: int) -> Iterator[None]:
 
 
 @contextmanager
-def _entered(ray: Any, address: str) -> Iterator[None]:
+def _joined_cluster(ray: Any, address: str) -> Iterator[None]:
     """Joins a cluster, and leaves it at the end."""
     try:
         _init(ray, address)
@@ -190,7 +190,7 @@ def is_connected() -> bool:
 
 
 @contextmanager
-def _joined(again: str) -> Iterator[Cluster]:
+def _connection(again: str) -> Iterator[Cluster]:
     ray = ray_library()
     here = ray.get_runtime_context()
     path = next(node["RayletSocketName"] for node in ray.nodes() if node["NodeID"] == here.get_node_id())

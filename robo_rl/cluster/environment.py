@@ -57,7 +57,7 @@ def environment(where: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def read_again(where: str) -> None:
+def reload_settings(where: str) -> None:
     """Reload Ray's import-time settings: it may have been imported before they were set."""
     constants: Any = importlib.import_module("ray._private.ray_constants")
     native: Any = importlib.import_module("ray._raylet")

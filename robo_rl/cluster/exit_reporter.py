@@ -11,7 +11,7 @@ import select
 import socket
 import sys
 
-LOOK = 5.0
+POLL_PERIOD = 5.0
 """[s] between two checks of the head, and the timeout of its answer."""
 
 
@@ -20,7 +20,7 @@ def main(descriptor: str, address: str, without_node: str, without_head: str) ->
     said = ""
     with socket.socket(fileno=int(descriptor)) as line:
         awaited = [sys.stdin, line]
-        while sys.stdin not in (ready := select.select(awaited, [], [], LOOK)[0]):
+        while sys.stdin not in (ready := select.select(awaited, [], [], POLL_PERIOD)[0]):
             if line in ready:  # nothing is ever sent there: it has ended
                 said = without_node
                 awaited.remove(line)
@@ -35,7 +35,7 @@ def main(descriptor: str, address: str, without_node: str, without_head: str) ->
 def _answers(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), LOOK).close()
+        socket.create_connection((host, int(port)), POLL_PERIOD).close()
     except OSError:
         return False
     return True

@@ -65,7 +65,7 @@ def made_of(kind: str, setup: bytes) -> tuple[str, bytes, str, str]:
 
 
 def error_of(reply: bytes) -> tuple[str, str] | None:
-    """Return name and words of the error in a Host's reply, None if there is none; one that is none of ours has no name."""
+    """Return name and words of the error in a Host's reply, None if there is none; a foreign error has no name."""
     if not reply.startswith(ERROR):
         return None
     kind, words = json.loads(reply.removeprefix(ERROR))

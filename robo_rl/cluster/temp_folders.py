@@ -14,7 +14,7 @@ from typing import TextIO
 LOCK = "robo-rl.lock"
 
 
-def held_folder(prefix: str, parent: Path) -> tuple[Path, TextIO]:
+def locked_folder(prefix: str, parent: Path) -> tuple[Path, TextIO]:
     """Return a new private folder and its lock, held until it is closed or this process ends.
 
     Removes this user's folders of the same kind that no process holds.
@@ -32,7 +32,7 @@ def held_folder(prefix: str, parent: Path) -> tuple[Path, TextIO]:
 def _remove_unheld(folder: Path) -> None:
     """Remove a folder unless it is held; raises OSError if it is, or is not ours.
 
-    Its parent is for everybody: folders and links of others are left alone, and a FIFO in place of the lock is not waited for.
+    Its parent is shared: folders and links of others are left alone, and a FIFO in place of the lock is not waited for.
     """
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():

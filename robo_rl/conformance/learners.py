@@ -3,7 +3,7 @@
     from robo_rl.conformance.learners import check_learner
     check_learner(lambda seed: MyConfig().build(spec, seed), spec, rows=256)      # raises ConformanceFailure
 
-`rows` is the size of the batches that the learner asks for, sampling.batch_size * sampling.updates_per_step. A learner with
+`rows` is the size of the batches that the learner needs, sampling.batch_size * sampling.updates_per_step. A learner with
 extras of its own passes `sampling.extras` too.
 """
 

@@ -149,8 +149,8 @@ def observations_are_not_shared(subject: Subject) -> None:
 
 
 def a_restored_batch_goes_on_alike(subject: Subject) -> None:
-    """After load_state_dict, in another instance too, everything goes on to the bit, the draws of later episodes included."""
-    actions, rule = subject.actions(2 * _STEPS), "a restored batch goes on alike"
+    """After load_state_dict, in another instance too, everything continues to the bit, the draws of later episodes included."""
+    actions, rule = subject.actions(2 * _STEPS), "a restored batch continues alike"
     with subject.vector() as vector, subject.vector() as other:
         if not hasattr(vector, "state_dict") or not hasattr(other, "load_state_dict"):
             return

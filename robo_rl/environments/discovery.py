@@ -76,7 +76,7 @@ def load_named(group: Group, setting: str, name: str) -> Any:
 
 @contextmanager
 def refused_if_it_fails(what: str, *, allowed: str, fix: str) -> Iterator[None]:
-    """Raise InvalidSetting, with the line that failed, for whatever code of others raises; errors of the workbench pass."""
+    """Raise InvalidSetting, with the line that failed, for any error of foreign code; errors of the workbench pass."""
     try:
         yield
     except RoboRLError:
@@ -103,7 +103,7 @@ def component(group: Group, point: EntryPoint) -> Any:
 
 @contextmanager
 def _named(group: Group, point: EntryPoint) -> Iterator[None]:
-    """Turns whatever a plug-in raises into BrokenPlugin, which names its package; errors of the workbench pass."""
+    """Turns any error of a plug-in into BrokenPlugin, which names its package; errors of the workbench pass."""
     try:
         yield
     except RoboRLError:

@@ -1,4 +1,4 @@
-"""Vector environments out of single ones, for families that offer no batched simulation of their own."""
+"""Vector environments out of single ones, for families without a batched simulation."""
 
 from __future__ import annotations
 

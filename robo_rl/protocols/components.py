@@ -14,7 +14,7 @@ from robo_rl.types import ActionSource, Array, Batch, Episode, Executed, Metrics
 
 @runtime_checkable
 class Stateful(Protocol):
-    """Can be saved and restored so that it goes on exactly as it would have."""
+    """Object that can be saved, and restored to continue exactly."""
 
     def state_dict(self) -> StateDict:
         """Returns everything that later behaviour depends on, random generators included."""
@@ -142,7 +142,7 @@ class Supervisor(Protocol):
 
 
 class TrainingSupervisor(Supervisor, Stateful, Protocol):
-    """A supervisor of training episodes, saved with the training so that it goes on exactly."""
+    """A supervisor of training episodes, saved with the training for an exact resume."""
 
     @property
     def metrics(self) -> Metrics:

@@ -1,4 +1,4 @@
-"""The contract between learners and training loops: features, what each loop supports, what a learner needs.
+"""The contract between learners and training loops: features, support by each loop, needs of a learner.
 
 `robo_rl.training.compatibility` compares a recipe with both.
 """
@@ -18,7 +18,7 @@ class Feature(Enum):
     REWARD = "reward", "delayed rewards of a model", "reward.name"
     RELABELLED = "relabelled", "a reward that changes as it is learned", "such a reward.name"
     COLLECTORS = "collectors", "collectors", "--collectors"
-    LEARNER_PROCESS = "process", "a learner process of its own", "learner_process: on"
+    LEARNER_PROCESS = "process", "a separate learner process", "learner_process: on"
     RECORDING = "recording", "recorded training episodes", "record_episodes"
     INITIAL_RUN = "initial", "an initial run", "initial.run"
     DEMONSTRATIONS = "data", "recorded episodes", "demonstrations"
@@ -38,7 +38,7 @@ class Feature(Enum):
 
     @property
     def setting(self) -> str:
-        """Setting that asks for it."""
+        """Setting that requests it."""
         return self.value[2]
 
 

@@ -60,7 +60,7 @@ class OnlineRewards(Protocol):
 
     @property
     def identity(self) -> Mapping[str, str | float]:
-        """Sources of the rewards: names, hashes of weights and words, factors; a run goes on with no other."""
+        """Sources of the rewards: names, hashes of weights and words, factors; a run resumes with no other."""
 
     def visible(self, spec: EnvironmentSpec) -> EnvironmentSpec:
         """Return the spec that a policy sees and the replay stores: without the entries drawn for the reward alone."""
@@ -69,7 +69,7 @@ class OnlineRewards(Protocol):
         """Return the scorer of `environments` environments under way."""
 
     def labelled(self, episode: Episode, spec: EnvironmentSpec) -> Iterator[Episode]:
-        """Yield a recorded episode as a policy of `spec` would have seen it, with these rewards, cut where one is missing."""
+        """Yield a recorded episode as a policy of `spec` would have seen it, with these rewards, cut at missing ones."""
 
 
 class DelayedRewards(ABC):

@@ -67,7 +67,7 @@ def saved_rows(layout: Layout, state: Mapping[str, Array]) -> dict[str, Array]:
     """Return the arrays of a layout from a saved memory; raises InvalidSetting if it lacks one."""
     if missing := sorted(layout.keys() - state.keys()):
         raise InvalidSetting(
-            "The saved replay memory lacks data that the learner asks for.",
+            "The saved replay memory lacks data that the learner needs.",
             got=f"no {', '.join(missing)}",
             allowed=", ".join(sorted(layout)),
             fix="resume with the learner, and the version of robo-rl, of the run; or start a new training",

@@ -1,4 +1,4 @@
-"""Write one HTML page about one or several runs: it needs no network, and suits a phone as well as a desk."""
+"""Write one HTML page about one or several runs: it needs no network, and suits phones and desktops."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _times(runs: Sequence[RecordedRun]) -> dict[str, Any]:
     total = sum((Counter(run.time_split) for run in timed), Counter())
     seconds = sum(total.values())
     return {
-        "bars": [(run, share_bar(run.time_split, colors, title="Where time went")) for run in timed],
+        "bars": [(run, share_bar(run.time_split, colors, title="Time by activity")) for run in timed],
         "legend": [(name, total[name], total[name] / seconds, colors[name]) for name in colors if name in total],
     }
 

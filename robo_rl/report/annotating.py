@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 MOST_FAILED = 0.5
-"""Share of answers that were none, from which on it is said."""
+"""Share of missing answers from which it is reported."""
 
 
 def annotation_warnings(newest: Mapping[str, Any]) -> list[str]:

@@ -319,7 +319,7 @@ def rollout(
 
 
 class RandomPolicy(Stateful):
-    """Uniformly random actions from a generator of its own."""
+    """Uniformly random actions from its own generator."""
 
     def __init__(self, spec: EnvironmentSpec, seed: int) -> None:
         self.environment_spec = spec

@@ -33,7 +33,7 @@ class Human(Stateful, Protocol):
 
 
 class PersonInTheLoop:
-    """The supervisor of a training: executes what the person commands, counts interventions and the person's time."""
+    """The supervisor of a training: executes the person's commands, counts interventions and the person's time."""
 
     def __init__(self, human: Human, control_period: float | None) -> None:
         """control_period: [s] that the person is busy with one action; 1 if time has no meaning."""

@@ -62,7 +62,7 @@ def habits_of(kind: str) -> Habits:
 
 
 class SimulatedHuman(Stateful):
-    """Helps as an expert would; all of it follows from a seed, and a saved state goes on exactly."""
+    """Helps as an expert would; all of it follows from a seed, and a saved state continues exactly."""
 
     source = ActionSource.HUMAN
 

@@ -63,7 +63,7 @@ class StepLog:
         self._journal.step(transition)
         self.steps += 1
 
-    def since(self, step: int) -> Iterator[Begun | Transition]:
+    def since(self, step: int) -> Iterator[EpisodeStart | Transition]:
         """Yields the records from a step on, those of earlier processes included."""
         reader = StepReader(self._folder, step)
         while (found := reader.following()) is not None:
@@ -78,7 +78,7 @@ class StepLog:
 
 
 @dataclass(frozen=True)
-class Begun:
+class EpisodeStart:
     """Start of an episode; the one before, if it had not ended, was cut."""
 
     observation: Observation
@@ -110,12 +110,12 @@ class StepReader:
         """The newest that was read."""
         return self._observation
 
-    def following(self) -> Begun | Transition | None:
+    def following(self) -> EpisodeStart | Transition | None:
         """Returns the next record, None if it is not written yet."""
         record = self._read()
         if record is None:
             after = self._after()
-            record = self._read()  # once more: only after the next episode has begun is this one known to be complete
+            record = self._read()  # once more: only the start of the next episode proves that this one is complete
             if record is None:
                 return None if after is None else self._open(after)
         transition = _transition(self._observation, record)
@@ -147,7 +147,7 @@ class StepReader:
         later = [key for key in _keys(self._folder) if self._key is None or key > self._key]
         return later[0] if later else None
 
-    def _open(self, key: Key) -> Begun | Transition | None:
+    def _open(self, key: Key) -> EpisodeStart | Transition | None:
         self.close()
         file = _path(self._folder, key).open("rb")
         record = read_record(file)
@@ -159,7 +159,7 @@ class StepReader:
             return None
         self._key, self._file = key, file
         self._observation, self.instruction = record.observation, record.facts["instruction"]
-        return Begun(self._observation, self.instruction)
+        return EpisodeStart(self._observation, self.instruction)
 
     def _read(self) -> Record | None:
         return None if self._file is None else read_record(self._file)

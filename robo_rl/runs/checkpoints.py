@@ -38,7 +38,7 @@ _JSON = "$json"
 _STEP = re.compile(r"[0-9]{1,18}")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.(json|safetensors)")
 _DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
-"""Whatever a damaged or hostile folder makes a reader raise."""
+"""Errors of readers of a damaged or hostile folder."""
 
 
 class Checkpoint(NamedTuple):

@@ -64,11 +64,11 @@ class RunRecord:
         self._stop_requested = False
         self._started = self._shown = self._logged_at = time.monotonic()
         self._logged_step = self._step = step
-        self._saved_step = step or None  # a run goes on from a step that is saved
+        self._saved_step = step or None  # a resumed run starts from a saved step
         self._failed_saves = 0
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Goes on from a saved record."""
+        """Continues a saved record."""
         self._started -= state["elapsed"]
         self._newest = dict(state["newest"])
         self._unlogged = dict(state["unlogged"])
@@ -93,7 +93,7 @@ class RunRecord:
         return time.monotonic() - self._started
 
     def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None:
-        """Takes note of a training episode."""
+        """Records a training episode."""
         self._returns.append(episode_return)
         self._lengths.append(length)
         if success is not None and stop_reason != DISCARDED:
@@ -102,7 +102,7 @@ class RunRecord:
             self._display.say(f"step {step}: the simulation diverged; the episode was cut")
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
-        """Takes note of a learner's metrics."""
+        """Records a learner's metrics."""
         self._newest |= metrics
         self._unlogged |= metrics
 
@@ -112,7 +112,7 @@ class RunRecord:
         self._log(step, training)
 
     def request_stop(self) -> None:
-        """Asks for the training to be saved and interrupted once the present step is complete."""
+        """Requests to save and interrupt the training once the present step is complete."""
         self._stop_requested = True
 
     def on_step(self, step: int, training: Training) -> None:

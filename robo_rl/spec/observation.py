@@ -31,7 +31,7 @@ class ArraySpec:
     """Lowest value, in `unit`: one number, or one per element of a vector."""
     high: Limit = np.inf
     unit: str = "1"
-    """SI unit such as "m", "rad/s", "N"; "1" for numbers without one, "mixed" where a source packs several together."""
+    """SI unit such as "m", "rad/s", "N"; "1" for numbers without one, "mixed" if a source packs several together."""
     frame: str | None = None
     """"world", "base", "ego", a body's name, or None if no frame applies or the source states none."""
     role: Role = "proprioception"

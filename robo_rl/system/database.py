@@ -17,7 +17,7 @@ from robo_rl.errors import DatabaseCorrupt, DatasetBusy, DatasetError, RoboRLErr
 
 SUFFIX = ".sqlite"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-"""Of a set that is a file of its own in a dataset."""
+"""Of a set with its own file in a dataset."""
 WAIT = 10.0
 """[s] for another process to finish its change."""
 AT_STAKE = 1.0
@@ -48,7 +48,7 @@ _FOREIGN_SCHEMA = """SELECT name FROM sqlite_master
 
 
 class Database:
-    """One file in write-ahead mode; every error of SQLite becomes one of ours that names the file.
+    """One file in write-ahead mode; errors of SQLite become errors of robo_rl that name the file.
 
     DatabaseCorrupt means that the file itself is at fault: a full disk, a lock or a missing right is another DatasetError.
     """
@@ -190,7 +190,7 @@ class Database:
 
     @contextmanager
     def _connected(self, options: str, path: Path | None = None) -> Iterator[sqlite3.Connection]:
-        if self.path.exists() and not self.path.is_file():  # opening a pipe would wait for ever
+        if self.path.exists() and not self.path.is_file():  # opening a pipe would block without end
             raise self._corrupt("it is not a plain file")
         try:
             uri = (path or self.path).absolute().as_uri()

@@ -25,7 +25,7 @@ SHOWN = 2000
 
 
 class SupervisedProcess:
-    """A child in a session of its own: a Ctrl-C on the terminal is for this process, which then stops the child."""
+    """A child in its own session: a Ctrl-C on the terminal is for this process, which then stops the child."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ import httpcore
 from typing_extensions import override
 
 PIECE = 1 << 14
-"""Bytes of one write: at most one record of TLS, which has a timeout of its own."""
+"""Bytes of one write: at most one record of TLS, which has its own timeout."""
 KEPT = 2
 """Idle connections that a client keeps."""
 FAULTS = (
@@ -34,7 +34,7 @@ FAULTS = (
 
 
 class NoResponse(Exception):
-    """There is no whole response; the text says why."""
+    """No whole response arrived; the text has the reason."""
 
 
 class ResponseTooLarge(Exception):

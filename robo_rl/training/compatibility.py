@@ -53,7 +53,7 @@ class Capabilities:
         return next((loop for loop in self.loops if self._trains(loop, asked)), None)
 
     def missing(self, asked: Set[Feature]) -> frozenset[Feature]:
-        """Return the fewest features to be added to `asked`; empty if none would help."""
+        """Return the fewest features to be added to the requested ones; empty if none would help."""
         found = [self.requires | loop.requires for loop in self.loops]
         helping = [more - asked for loop, more in zip(self.loops, found, strict=True) if self._trains(loop, asked | more)]
         return min(helping, key=len, default=frozenset())
@@ -90,7 +90,7 @@ def needs_of(config: Any) -> Needs:
 
 
 def asked_by(spec: EnvironmentSpec) -> frozenset[Feature]:
-    """Return the features that an environment asks of a learner."""
+    """Return the features that an environment requires of a learner."""
     actions = Feature.DISCRETE if spec.action.is_discrete else Feature.CONTINUOUS
     return frozenset({actions} if spec.observation.vectors else {actions, Feature.PICTURES})
 

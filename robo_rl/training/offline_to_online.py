@@ -1,4 +1,4 @@
-"""Learn from recorded episodes first and go on in the environment, with recorded and own steps mixed in every batch.
+"""Learn from recorded episodes first, then in the environment, with recorded and own steps mixed in every batch.
 
 One training with one count of steps: updates without an environment, then environment steps. Protocol: Luo et al. 2024, "D5RL"
 (arXiv:2408.08441), offline gradient steps followed by online ones with both phases logged alike.

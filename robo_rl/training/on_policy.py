@@ -57,10 +57,6 @@ class OnPolicyLearner(Stateful, Protocol):
     def is_ready(self) -> bool:
         """True once the rollout is full."""
 
-    @property
-    def is_collecting(self) -> bool:
-        """True while a rollout is unfinished."""
-
     def begin(self, observations: Mapping[str, Array]) -> None:
         """All environments begin an episode; an unfinished rollout is forgotten."""
 
@@ -78,7 +74,7 @@ class OnPolicyLearner(Stateful, Protocol):
 
 
 class OnPolicyConfig(ABC):
-    """Settings of a learner that learns from rollouts of its own policy; brings its training loop (SelfTrainedConfig)."""
+    """Settings of an on-policy learner; brings its training loop (SelfTrainedConfig)."""
 
     num_envs: int
     """Environments that step together."""

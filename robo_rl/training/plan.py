@@ -91,7 +91,7 @@ class TrainingPlan:
     recorder: EpisodeRecorder | None = None
     """Records training episodes; None for none."""
     acts_at_once: bool = False
-    """The learner's policy acts from the first step on, in the place of random actions."""
+    """The learner's policy acts from the first step on, in place of random actions."""
 
     @property
     def visible(self) -> EnvironmentSpec:
@@ -112,7 +112,7 @@ class TrainingPlan:
             learner.load_state_dict(initial.state)
         except (KeyError, ValueError, RuntimeError, TypeError) as error:
             raise InvalidSetting(
-                f"The learner of {initial.name} is another than that of the recipe.",
+                f"The learner of {initial.name} differs from that of the recipe.",
                 got=f"{type(error).__name__}: {error}",
                 allowed="the algorithm and networks of that run",
                 fix="robo-rl refine makes a recipe that fits",
@@ -128,7 +128,7 @@ class TrainingPlan:
         """Return the training at step 0, ready to run or to be restored, of a loop in this process."""
         if self.loop.is_learners:
             model: dict[str, Any] = {} if self.reward is None else {"reward": self.reward}
-            episodes = list(self.demonstrations)  # such a learner keeps them in a memory of its own
+            episodes = list(self.demonstrations)  # such a learner keeps them in its own memory
             brought: SelfTrainedConfig = self.config
             return brought.training(self.environments, steps=self.steps, seed=self.seed, demonstrations=episodes, **model)
         if self.loop is OFFLINE:

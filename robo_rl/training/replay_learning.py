@@ -87,7 +87,7 @@ class ReplayLearner(Stateful):
         self.waiting.begin(episode)
 
     def break_off(self) -> None:
-        """The episode under way does not go on after a resume."""
+        """The episode under way is not continued after a resume."""
         self.memory.cut()
 
     def add(self, transition: Transition) -> None:

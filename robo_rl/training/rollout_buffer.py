@@ -57,7 +57,7 @@ class RolloutBuffer(Stateful):
 
     @property
     def is_full(self) -> bool:
-        """True once T steps are there."""
+        """True once T steps are stored."""
         return self.length == len(self.rewards)
 
     def begin(self, observations: Mapping[str, Array]) -> None:
@@ -72,7 +72,7 @@ class RolloutBuffer(Stateful):
         self.observations.merge(vectors)
         self._add(step, vectors, value)
 
-    def take_in(self, rollout: CollectedRollout, value: Value) -> None:
+    def add_rollout(self, rollout: CollectedRollout, value: Value) -> None:
         """Store a whole rollout collected elsewhere with the present policy; raises NonFiniteUpdate as `add` does.
 
         All of it is scaled by the moments from before, with which the collectors acted, and is merged into them afterwards,
@@ -206,22 +206,17 @@ class RolloutLearner(ABC):
         """True once the rollout is full."""
         return self.buffer.is_full
 
-    @property
-    def is_collecting(self) -> bool:
-        """True while a rollout is unfinished."""
-        return self.buffer.length > 0
-
     def begin(self, observations: Mapping[str, Array]) -> None:
         """Begin an episode in each environment and forget an unfinished rollout; raises NonFiniteUpdate."""
         self.buffer.begin(observations)
 
     def observe(self, step: VectorStep) -> None:
-        """Store what the actions led to; raises NonFiniteUpdate, changing nothing, if that is not finite."""
+        """Store the outcome of the actions; raises NonFiniteUpdate, changing nothing, if that is not finite."""
         self.buffer.add(step, self.values)
 
-    def take_in(self, rollout: CollectedRollout) -> None:
+    def add_rollout(self, rollout: CollectedRollout) -> None:
         """Store a whole rollout of others, who acted with the policy as it is now; raises NonFiniteUpdate."""
-        self.buffer.take_in(rollout, self.values)
+        self.buffer.add_rollout(rollout, self.values)
 
     def reward(self, rewards: StepRewards) -> None:
         """Store the rewards of the T N steps of a rollout that came without them, step after step."""

@@ -34,7 +34,7 @@ class StepSink(Protocol):
         """An episode begins; one under way ends at its last step."""
 
     def break_off(self) -> None:
-        """The episode under way does not go on after a resume."""
+        """The episode under way is not continued after a resume."""
 
 
 class StepSource(Protocol):
@@ -135,7 +135,7 @@ class EnvironmentSteps:
 
     @property
     def is_in_real_time(self) -> bool:
-        """True if the environment's time goes on between two steps: it has a method `hold`."""
+        """True if the environment runs in real time: it has a method `hold`."""
         return self._hold is not None
 
     def step(self, sink: StepSink) -> Transition:
@@ -151,12 +151,12 @@ class EnvironmentSteps:
         return transition
 
     def hold(self) -> None:
-        """Hold still, if time goes on between two steps."""
+        """Hold still, if the environment runs in real time."""
         if self._hold is not None:
             self._hold()
 
     def cut(self, reason: str, observer: TrainingObserver) -> None:
-        """End the episode under way, if time goes on between two steps, and hold still."""
+        """End the episode under way, if the environment runs in real time, and hold still."""
         if self._hold is not None and isinstance(self._rollout, Rollout):
             self._rollout.cut(reason)
             self.report(observer)

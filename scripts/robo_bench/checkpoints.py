@@ -73,8 +73,8 @@ def _our_training() -> OnlineTraining[EnvironmentSteps]:
     action = np.zeros(spec.action.shape, np.float32)
     for step in range(ROWS):
         if step % 1000 == 0:
-            training.student.replay.begin(observation)
-        training.student.replay.add(Transition(observation, action, 0.0, observation, False, step % 1000 == 999, action))
+            training.step_learner.replay.begin(observation)
+        training.step_learner.replay.add(Transition(observation, action, 0.0, observation, False, step % 1000 == 999, action))
     return training
 
 

@@ -54,7 +54,7 @@ class Bench(Effort):
     """Options of `robo-rl bench`."""
 
     what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="|".join([*BENCHES, "all"]))]
-    """Which bench, or all of them, each in a process of its own."""
+    """Which bench, or all of them, each in its own process."""
     only: str = ""
     """Measure the cases whose names contain this text."""
     json: bool = False

@@ -1,8 +1,8 @@
-"""A contestant of a benchmark in a process of its own, with the environment variables and defaults that its users have.
+"""Contestant of a benchmark in its own process, with the environment variables and defaults of its users.
 
 Contestants that share a process share its threads, its allocator and the settings of its OpenMP library; none of them then
-runs as its users run it. Protocol over standard input and a private pipe, one line of JSON each way: the parent sends the
-seconds of a trial, the child answers one figure.
+runs under its usual conditions. Protocol over standard input and a private pipe, one line of JSON each way: the parent sends
+the seconds of a trial, the child answers one figure.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def contestant(
 
 
 def main(function: str, arguments: str, clock: str) -> None:
-    """Answer trials until standard input ends. What libraries print goes to standard error."""
+    """Answer trials until standard input ends. Output of libraries goes to standard error."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     module, _, name = function.partition(":")

@@ -37,7 +37,7 @@ TICKS = {True: 10, False: 100}
 TIMEOUT = 10.0
 """[s] of a call or a picture."""
 ROUTE_LENGTH = 400.0
-"""[m] of the route that is driven again and again."""
+"""[m] of the route that is driven repeatedly."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _ticks(drive: Drive, trial: Callable[..., Trial], both: bool, _: Effort, sta
 
 
 def _driving(stack: ExitStack, drive: Drive, **settings: Any) -> Driving:
-    """Return a client with a server of its own, which lives as long as the stack."""
+    """Return a client with its own server, which lives as long as the stack."""
     try:
         import carla
 

@@ -39,7 +39,7 @@ class Effort:
     repeats: int = 5
     """Trials of each contestant; the median counts."""
     threads: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """Threads, and cores, of each contestant; without it each runs with its own default, as its users start it."""
+    """Threads, and cores, of each contestant; without it each runs with its own default, as users start it."""
     processor_time: bool = False
     """Count processor time instead of the clock, for a machine that others load; for the bench `learner`."""
     beside: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Figures:
     limit: float | None = None
     """Figure that nothing can beat here, such as that of the physics alone; None if none was measured."""
     ratio: float | None = None
-    """How many times better than the best peer: above 1 is better, whatever the unit. None without peers."""
+    """Factor by which ours is better than the best peer: above 1 is better in every unit. None without peers."""
     spread: tuple[float, float] | None = None
     """Smallest and largest of our trials."""
     ratios: Mapping[str, float] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Measure PPO on HalfCheetah against Stable-Baselines3's, and what a picture costs it.
+"""Measure PPO on HalfCheetah against Stable-Baselines3's, and the cost of a picture.
 
 HalfCheetah: rollouts of 2048 steps, minibatches of 64, ten passes, two layers of 64, normalised observations and rewards;
 simulation, acting and learning are all counted. Stable-Baselines3 has the same hyper-parameters and runs in several vector
@@ -47,7 +47,7 @@ def cases(effort: Effort) -> list[Case]:
 
 
 def whole_loops(effort: Effort, _: ExitStack, peers: dict[str, tuple[int, ...]] = PEERS) -> Contestants:
-    """Return ours and the peers given, each in a process of its own with its own default of threads."""
+    """Return ours and the peers given, each in its own process with its own default of threads."""
     own = {"torch_threads": effort.threads or 1, "simulation_threads": effort.cores}
     trials = {"ours": contestant(f"{__name__}:ours", own, effort)}
     for kind, counts in peers.items():

@@ -39,7 +39,7 @@ def cases(effort: Effort) -> list[Case]:
     name = f"replay of {rows} pictures {SIZE}x{SIZE}"
     return [
         Case(f"{name} in RAM", "MB", lambda *_: _in_ram(rows)),
-        Case(f"{name} mapped: RAM of its own", "MB", lambda *_: _mapped(rows)),
+        Case(f"{name} mapped: its own RAM", "MB", lambda *_: _mapped(rows)),
     ]
 
 
@@ -50,7 +50,7 @@ def _in_ram(rows: int) -> Figures:
 
 
 def _mapped(rows: int) -> Figures:
-    page = 4096 / MEGABYTE  # a mapped memory may take less than one of its own
+    page = 4096 / MEGABYTE  # a mapped memory may take less than one own page
     return Figures(max(page, growth("fill_mapped", rows, "RssAnon")))
 
 

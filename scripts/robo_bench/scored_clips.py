@@ -220,7 +220,7 @@ def bench_reward(arguments: BenchReward) -> int:
     clips = clips_of(data, arguments.each, arguments.seed)
     found = scored(model, data, clips, counted(f"score with {arguments.reward}", "clips", clips))
     facts = facts_of(clips)
-    print(f"{facts['clips']} clips, {facts['counterfactual']} of them with something else done than is said")
+    print(f"{facts['clips']} clips, {facts['counterfactual']} of them in which another task was done")
     for name, figure in found.items():
         print(f"{FIGURES[name]:44} {figure.interval if figure.is_measured else 'not measured'} (n = {figure.n})")
     if arguments.out is not None:

@@ -66,7 +66,7 @@ class HILSERLConfig(RLPDConfig):
 class HILSERL(RLPD):
     """RLPD for the arm and a critic for its gripper, from the same batches.
 
-    The loss of the gripper's critic trains the encoder, too, with moments of its own, as in the authors' code.
+    The loss of the gripper's critic trains the encoder, too, with its own moments, as in the authors' code.
     """
 
     config: HILSERLConfig
@@ -169,7 +169,7 @@ def _index_of(spec: EnvironmentSpec, gripper: str) -> int:
     known = [name for name in spec.action.names if name in observed]
     if gripper not in known or len(spec.action.names) == 1:
         raise InvalidSetting(
-            f"No gripper of {spec.name!r} can be given a critic of its own.",
+            f"No gripper of {spec.name!r} can be given its own critic.",
             got=f"gripper {gripper!r}",
             allowed=", ".join(known) or "an action element that an observation of the same name reads; there is none",
             fix="set learner.gripper to one of these, or to nothing",

@@ -143,6 +143,6 @@ huber: BellmanLoss = nn.HuberLoss(reduction="none", delta=20.0)
 def cosine(lr: float, update: int, updates: int) -> float:
     """Return the learning rate of a half cosine from `lr` to 0 over that many updates (Loshchilov & Hutter 2017), then `lr`.
 
-    Constant again afterwards, because a learner that then goes on in the environment would otherwise stand still.
+    Constant again afterwards, because the learning rate would otherwise be 0 in a following online phase.
     """
     return lr if update >= updates else lr * 0.5 * (1 + math.cos(math.pi * update / updates))

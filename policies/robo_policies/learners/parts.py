@@ -226,7 +226,7 @@ class Actor(Protocol):
 
 
 class ActorPolicy(Stateful):
-    """Acts with an actor network that a learner goes on training; has its own random generator."""
+    """Acts with an actor network that a learner trains; has its own random generator."""
 
     def __init__(self, parts: LearnerParts, actor: Any) -> None:
         self.environment_spec = parts.encoder.readable(parts.spec)
@@ -241,7 +241,7 @@ class ActorPolicy(Stateful):
         """Do nothing: the policy remembers no earlier step."""
 
     def seed(self, seed: int) -> None:
-        """Seed sampled actions, so that an episode can be played again by itself."""
+        """Seed sampled actions, so that a single episode can be repeated."""
         self._generator.manual_seed(seed)
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:

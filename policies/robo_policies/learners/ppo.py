@@ -336,7 +336,7 @@ class PPO(RolloutLearner):
 
 
 class PPOPolicy(Stateful):
-    """Acts with the networks that PPO goes on training, and with a random generator of its own."""
+    """Acts with the networks trained by PPO, and with its own random generator."""
 
     def __init__(self, spec: EnvironmentSpec, learner: PPO, generator: np.random.Generator) -> None:
         self.environment_spec, self._learner, self._generator = spec, learner, generator

@@ -35,7 +35,7 @@ class TD3Config(OfflineValueConfig):
     largest_noise: float = 0.5
     """Limit of that noise."""
     exploration: float = 0.1
-    """Standard deviation of the noise on actions when learning goes on online, TD3's."""
+    """Standard deviation of the noise on actions when learning continues online, TD3's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -31,7 +31,7 @@ _ROWS = (1, 7)
 class EncoderNetwork(Protocol):
     """An nn.Module that replaces the encoder of a learner, named by the setting `network`.
 
-    It is built as `MyEncoder(spec)`, within a random state of its own that the learner's seed determines. Vectors come as
+    It is built as `MyEncoder(spec)`, within its own random state that the learner's seed determines. Vectors come as
     float32 (B, ...), standardised if the learner does that, pictures as uint8 (B, height, width, channels).
     """
 

@@ -75,7 +75,7 @@ def clone_targets(
 def clone_policy(model: OnPolicyAlgorithm, observations: Any, actions: torch.Tensor, *, epochs: int) -> None:
     """Maximises the likelihood of the actions; the critic is left as it is.
 
-    The order of batches comes from a generator of its own, so that SB3's random numbers stay those of its seed.
+    The order of batches comes from its own generator, so that SB3's random numbers stay those of its seed.
     """
     optimizer = torch.optim.Adam(model.policy.parameters(), lr=CLONE_LEARNING_RATE)
     shuffle = np.random.default_rng(model.seed)

@@ -1,4 +1,4 @@
-"""Adapters: environments for Stable-Baselines3, and its policies for everybody else."""
+"""Adapters: environments for Stable-Baselines3, and its policies for the workbench."""
 
 from __future__ import annotations
 

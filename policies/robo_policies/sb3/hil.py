@@ -1,6 +1,6 @@
 """Stable-Baselines3's SAC in our loop: its networks, losses and optimisers, fed from the workbench's memories.
 
-Demonstrations may fill half of each batch, a person may correct it, and its learner may have a process of its own. `sb3-sac` is
+Demonstrations may fill half of each batch, a person may correct it, and its learner may have its own process. `sb3-sac` is
 the same algorithm in Stable-Baselines3's own loop. Raffin et al. 2021, JMLR 22(268).
 """
 
@@ -121,24 +121,24 @@ class SB3SACHIL(Stateful):
         seen = {f"observations {name}": value for name, value in batch.observations.items()}
         following = {f"next observations {name}": value for name, value in batch.next_observations.items()}
         require_finite_data(given | seen | following, self.model._n_updates)
-        self.model.replay_buffer = _Given(self.model, self._input, batch)  # type: ignore[assignment]  # `train` only samples from it
+        self.model.replay_buffer = _SingleBatch(self.model, self._input, batch)  # type: ignore[assignment]  # `train` only samples from it
         try:
             with self._random.in_place():
                 self.model.train(self.config.gradient_steps, self.config.batch_size)
         except ValueError as error:  # distributions refuse parameters that are not finite
-            raise self._spoilt(error) from error
-        return self._metrics.add(self._told())
+            raise self._non_finite(error) from error
+        return self._metrics.add(self._logged())
 
-    def _told(self) -> dict[str, float]:
+    def _logged(self) -> dict[str, float]:
         """Returns SB3's logged metrics; raises NonFiniteUpdate if a loss is not finite."""
         logger = self.model.logger
-        told = {tag: float(value) for tag, value in logger.name_to_value.items() if tag != "train/n_updates"}
+        logged = {tag: float(value) for tag, value in logger.name_to_value.items() if tag != "train/n_updates"}
         logger.name_to_value.clear()
-        if bad := {tag: value for tag, value in told.items() if not math.isfinite(value)}:
-            raise self._spoilt(bad)
-        return told
+        if bad := {tag: value for tag, value in logged.items() if not math.isfinite(value)}:
+            raise self._non_finite(bad)
+        return logged
 
-    def _spoilt(self, found: object) -> NonFiniteUpdate:
+    def _non_finite(self, found: object) -> NonFiniteUpdate:
         return NonFiniteUpdate(
             f"Update {self.model._n_updates} of SB3 is not finite; unlike our learners it keeps no parameters back.",
             got=found,
@@ -178,7 +178,7 @@ class Spaces(gymnasium.Env[Any, Any]):
         raise NotImplementedError
 
 
-class _Given:
+class _SingleBatch:
     """Stands for SB3's replay: one batch, handed out in equal slices."""
 
     def __init__(self, model: sb3.SAC, view: PolicyInput, batch: Batch) -> None:

@@ -52,7 +52,7 @@ class RewardedEnvironments(VecEnvWrapper):
         super().step_async(actions)
 
     def step_wait(self) -> Any:
-        """Returns zeros for rewards, to which SB3 adds what it bootstraps at time limits."""
+        """Returns zeros for rewards, to which SB3 adds bootstrapped values at time limits."""
         observations, rewards, ended, infos = self.venv.step_wait()
         for index, info in enumerate(infos):
             truncated = bool(ended[index] and info[LIMIT])
@@ -154,7 +154,7 @@ class WaitingRollout:
         rollout.returns = rollout.advantages + rollout.values
 
     def _fill_gaps(self, valid: npt.NDArray[np.bool_]) -> None:
-        """Puts other steps in the place of those without a label: SB3 learns from whole rollouts only."""
+        """Replaces the steps without a label by others: SB3 learns from whole rollouts only."""
         gaps, others = np.argwhere(~valid), np.argwhere(valid)
         chosen = others[np.arange(len(gaps)) % len(others)]
         for name in ("observations", "actions", "values", "log_probs", "advantages", "returns"):

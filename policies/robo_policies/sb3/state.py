@@ -24,7 +24,7 @@ from robo_rl.protocols.components import Stateful
 from robo_rl.types import StateDict
 
 COUNTERS = ("_n_updates", "_episode_num", "_current_progress_remaining", "_n_calls", "exploration_rate")
-"""Numbers that an algorithm goes on from; the last two are DQN's."""
+"""Counters of an algorithm that a resume needs; the last two are DQN's."""
 REPLAY_ARRAYS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 

@@ -56,7 +56,7 @@ class SB3Training:
     def run(self, observer: TrainingObserver) -> None:
         """Trains as many whole rollouts as fit into the steps.
 
-        Differs from SB3, which goes on to the end of the rollout that contains the last step: a budget is not exceeded. If
+        Differs from SB3, which continues to the end of the rollout that contains the last step: a budget is not exceeded. If
         updates come after whole episodes the last one is cut, and not learnt from.
         """
         size = rollout_size(self._model)
@@ -83,7 +83,7 @@ class SB3Training:
         return state if self.rewards is None else state | {"rewards": self.rewards.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores a state; the next `run` goes on from its step with fresh episodes."""
+        """Restores a state; the next `run` continues from its step with fresh episodes."""
         model, training = self._model, state["training"]
         load_model_state(model, state["model"])
         self._random = GlobalRandom.from_state_dict(training["random"])

@@ -14,7 +14,7 @@ from robo_policies.sb3.settings import read_expression
 from robo_rl.errors import InvalidSetting, UnknownName
 
 DEFAULT = "default"
-"""Section for every environment that has none of its own."""
+"""Section for environments without their own."""
 IGNORED = (
     "env_wrapper",
     "vec_env_wrapper",

@@ -67,7 +67,7 @@ KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
 
 class PageServer:
-    """Serves a page in a thread of its own, from now on until it is closed."""
+    """Serves a page in its own thread, from now on until it is closed."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ MOST_AHEAD = 100
 
 
 @dataclass(frozen=True)
-class Apart:
+class LearnerConnection:
     """Connection of the acting half to a learner in another process."""
 
     log: StepLog
@@ -46,7 +46,7 @@ class Apart:
 class RemoteLearner:
     """The learner in another process: steps go to it through the log, its parameters come back."""
 
-    def __init__(self, learner: Learner, sampling: Sampling, apart: Apart) -> None:
+    def __init__(self, learner: Learner, sampling: Sampling, apart: LearnerConnection) -> None:
         """learner: copy of the other process's learner, whose policy acts; not updated here."""
         self.learner, self.policy, self.process = learner, transferable(learner), apart.process
         self._spec, self._extras = learner.policy.environment_spec, sampling.extras
@@ -84,7 +84,7 @@ class RemoteLearner:
         return self._is_near(step, ahead)
 
     def wait(self, step: int) -> None:
-        """Waits until the learner is there, and near."""
+        """Waits until the learner runs and lags little."""
         has_begun, start = self.process.is_ready or self.process.restarts > 0, time.monotonic()
         self.process.wait_until(partial(self._is_near, step, 0.5))
         if has_begun:
@@ -118,9 +118,9 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
     and the episode is cut; others wait for the next step anyway.
     """
 
-    def __init__(self, source: EnvironmentSteps, student: RemoteLearner, *, steps: int, stopwatch: Stopwatch) -> None:
-        super().__init__(source, student, steps=steps, stopwatch=stopwatch)
-        self.process = student.process
+    def __init__(self, source: EnvironmentSteps, step_learner: RemoteLearner, *, steps: int, stopwatch: Stopwatch) -> None:
+        super().__init__(source, step_learner, steps=steps, stopwatch=stopwatch)
+        self.process = step_learner.process
         if self.step:
             self.resumed = "warm"
             self._count_again(0)
@@ -128,24 +128,24 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
     @property
     def learner(self) -> Learner:
         """The learner of the acting policy."""
-        return self.student.learner
+        return self.step_learner.learner
 
     @property
     def is_in_real_time(self) -> bool:
-        """True if the environment's time goes on between two steps."""
+        """True if the environment runs in real time."""
         return self.source.is_in_real_time
 
     def may_begin(self) -> bool:
         """Listens to the learner; returns whether an episode that begins now need not wait for it."""
-        return self.student.may_act(self.step)
+        return self.step_learner.may_act(self.step)
 
     @override
     def prepare(self, observer: TrainingObserver) -> None:
         may_finish = self.is_in_real_time and self.source.episode is not None
-        if not self.student.may_act(self.step, ahead=2.0 if may_finish else 1.0):
+        if not self.step_learner.may_act(self.step, ahead=2.0 if may_finish else 1.0):
             self.source.cut("learner_behind" if self.process.is_ready else "learner_lost", observer)
-            self.student.wait(self.step)
-        self.student.renew()
+            self.step_learner.wait(self.step)
+        self.step_learner.renew()
 
     @override
     def run(self, observer: TrainingObserver) -> None:
@@ -163,13 +163,13 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
 
     def close(self) -> None:
         """Ends the learner once it has learnt from every step and saved; raises RunError if it cannot."""
-        self.student.log.close()
+        self.step_learner.log.close()
         self.process.finish(self.step)
-        self.student.renew()
+        self.step_learner.renew()
 
     def kill(self) -> None:
         """Ends the learner at once; steps after its last checkpoint are in the log."""
-        self.student.log.close()
+        self.step_learner.log.close()
         self.process.kill()
 
     @override
@@ -185,7 +185,7 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
             return
         acting = state["acting"]
         behind = {"step": self.step, "episodes": max(acting["episodes"], self.source.episodes)}
-        self.source.load_state_dict(acting | behind, self.student)
+        self.source.load_state_dict(acting | behind, self.step_learner)
         self.stopwatch.load_state_dict(acting["seconds"])
         if isinstance(self.policy, Stateful):
             self.policy.load_state_dict(acting["policy"])
@@ -196,7 +196,7 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
         """Adds the steps of an earlier process after a step to the supervisor's statistics."""
         if (supervisor := self.source.supervisor) is None:
             return
-        for record in self.student.log.since(step):
+        for record in self.step_learner.log.since(step):
             if isinstance(record, Transition):
                 supervisor.count(record.source)
             else:
@@ -207,7 +207,7 @@ def acting_training(  # noqa: PLR0913
     environment: gymnasium.Env[Any, Any],
     learner: Learner,
     sampling: Sampling,
-    apart: Apart,
+    apart: LearnerConnection,
     *,
     steps: int,
     seed: int,

@@ -59,7 +59,7 @@ class LearnerProcess:
     def poll(self, timeout: float = 0.0) -> None:
         """Read all messages, waiting at most `timeout` [s] for the first; replace a learner that has died or hangs.
 
-        Raises RunError if it cannot go on, or dies again and again.
+        Raises RunError if it cannot go on, or dies repeatedly.
         """
         with contextlib.suppress(queue.Empty):
             while True:

@@ -16,7 +16,7 @@ from robo_rl.errors import require_allowed
 from robo_rl.protocols.components import TrainingObserver, TransferablePolicy
 from robo_rl.runs.checkpoints import Checkpoint, checkpoint_steps, save_checkpoint
 from robo_rl.training.actor_learner.acting import transferable
-from robo_rl.training.collectors.crew import Crew
+from robo_rl.training.collectors.collector_pool import CollectorPool
 from robo_rl.training.collectors.segment_log import SegmentLog
 from robo_rl.training.collectors.segments import Segment
 from robo_rl.training.off_policy import OnlineTraining
@@ -64,13 +64,13 @@ class CollectedSteps:
     episode = None
 
     def __init__(
-        self, policy: TransferablePolicy, crew: Crew, log: SegmentLog, *, steps: int, learning_starts: int, pace: Pace
+        self, policy: TransferablePolicy, pool: CollectorPool, log: SegmentLog, *, steps: int, learning_starts: int, pace: Pace
     ) -> None:
-        self.crew = crew
+        self.pool = pool
         self.taken, self.episodes = 0, 0
         self._policy, self._log, self._pace = policy, log, pace
         self._total, self._random_until = steps, learning_starts
-        self._asked = [deque[int]() for _ in range(crew.count)]  # steps of each open request
+        self._requested = [deque[int]() for _ in range(pool.count)]  # steps of each open request
         self._waiting: deque[Segment] = deque()
         self._steps: deque[Transition] = deque()  # of the segment that is being learnt from
         self._segment: Segment | None = None
@@ -80,14 +80,14 @@ class CollectedSteps:
 
     def step(self, sink: StepSink) -> Transition:
         """Stores arrived segments, requests more within the limits, and waits if no step is available."""
-        self._hear(0.0)
-        self._ask()
+        self._receive(0.0)
+        self._send_requests()
         while not self._steps:
             if self._waiting:
                 self._open(self._waiting.popleft(), sink)
             else:
-                self._hear(TICK)
-                self._ask()
+                self._receive(TICK)
+                self._send_requests()
         self.taken += 1
         self.stalest = max(self.stalest, self._staleness)
         return self._steps.popleft()
@@ -104,49 +104,49 @@ class CollectedSteps:
     def metrics(self) -> Metrics:
         """Age of the parameters, and length of the queue."""
         return {
-            "collect/collectors": float(self.crew.count),
+            "collect/collectors": float(self.pool.count),
             "collect/staleness": float(self._staleness),
             "collect/stalest": float(self.stalest),
             "collect/waiting": float(len(self._steps) + sum(map(len, self._waiting))),
-            "collect/lost": float(self.crew.losses),
+            "collect/lost": float(self.pool.losses),
         }
 
     @property
     def _staleness(self) -> int:
         return 0 if self._segment is None else self.taken - 1 - self._segment.version
 
-    def _hear(self, timeout: float) -> None:
+    def _receive(self, timeout: float) -> None:
         """Writes arrived segments to the log; waits at most `timeout` [s] for the first."""
-        while (reply := self.crew.next(timeout)) is not None:
+        while (reply := self.pool.next(timeout)) is not None:
             timeout = 0.0
             if reply.content is None:
-                self._asked[reply.place].clear()
+                self._requested[reply.place].clear()
                 continue
             segment = Segment(reply.content)
             self._log.add(reply.raw, len(segment))
-            self._asked[reply.place].popleft()
+            self._requested[reply.place].popleft()
             self._waiting.append(segment)
 
     @property
     def _ahead(self) -> int:
         """Requested steps without an update yet."""
-        return sum(map(sum, self._asked)) + len(self._steps) + sum(map(len, self._waiting))
+        return sum(map(sum, self._requested)) + len(self._steps) + sum(map(len, self._waiting))
 
-    def _ask(self) -> None:
+    def _send_requests(self) -> None:
         """Asks those that have the fewest open requests, as long as that is allowed."""
-        crew, limit = self.crew, self._pace.ahead(self.crew.count)
-        while crew.oldest is None or self.taken - crew.oldest <= limit:
-            index, ahead = min(range(crew.count), key=crew.open), self._ahead
+        pool, limit = self.pool, self._pace.ahead(self.pool.count)
+        while pool.oldest is None or self.taken - pool.oldest <= limit:
+            index, ahead = min(range(pool.count), key=pool.open), self._ahead
             steps = min(self._pace.segment, self._total - self.taken - ahead)
-            if crew.open(index) >= self._pace.requests or steps < 1 or ahead + steps > limit:
+            if pool.open(index) >= self._pace.requests or steps < 1 or ahead + steps > limit:
                 return
             self._publish()
-            crew.ask(index, {"steps": steps, "is_random": self.taken + ahead < self._random_until})
-            self._asked[index].append(steps)
+            pool.ask(index, {"steps": steps, "is_random": self.taken + ahead < self._random_until})
+            self._requested[index].append(steps)
 
     def _publish(self) -> None:
-        if self.crew.version < 0 or self.taken - self.crew.version >= self._pace.every:
-            self.crew.publish(self.taken, self._policy.parameters())
+        if self.pool.version < 0 or self.taken - self.pool.version >= self._pace.every:
+            self.pool.publish(self.taken, self._policy.parameters())
 
     def _open(self, segment: Segment, sink: StepSink) -> None:
         """Begins to learn from a segment."""
@@ -157,18 +157,18 @@ class CollectedSteps:
 
     def state_dict(self) -> StateDict:
         """Returns counters; steps without an update yet are in the log."""
-        return {"episodes": self.episodes, "births": self.crew.births, "running": self._running, "stalest": self.stalest}
+        return {"episodes": self.episodes, "births": self.pool.births, "running": self._running, "stalest": self.stalest}
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
         """Restores the counters; `go_on` follows."""
         self.taken, self.episodes = int(state["step"]), int(state["episodes"])
-        self._running, self.stalest, self.crew.births = int(state["running"]), int(state["stalest"]), int(state["births"])
+        self._running, self.stalest, self.pool.births = int(state["running"]), int(state["stalest"]), int(state["births"])
         return "warm"
 
     def go_on(self) -> bool:
         """Reads the log after the present step; returns False if it has no step at all."""
         for before, segment in self._log.since(self.taken):
-            self.crew.births = max(self.crew.births, segment.birth + 1)
+            self.pool.births = max(self.pool.births, segment.birth + 1)
             if before < self.taken:
                 self._segment = segment
                 self._steps.extend([*segment.transitions()][self.taken - before :])
@@ -182,18 +182,18 @@ class AsynchronousTraining(OnlineTraining[CollectedSteps]):
 
     def __init__(
         self,
-        student: ReplayLearner,
-        crew: Crew,
+        step_learner: ReplayLearner,
+        pool: CollectorPool,
         log: SegmentLog,
         checkpoints: Path,
         *,
         steps: int,
         pace: Pace = Pace(),
     ) -> None:
-        policy, starts = transferable(student.learner, fix="leave --collectors out"), student.sampling.learning_starts
-        source = CollectedSteps(policy, crew, log, steps=steps, learning_starts=starts, pace=pace)
-        super().__init__(source, student, steps=steps)
-        self.crew, self._log, self._checkpoints = crew, log, checkpoints
+        policy, starts = transferable(step_learner.learner, fix="leave --collectors out"), step_learner.sampling.learning_starts
+        source = CollectedSteps(policy, pool, log, steps=steps, learning_starts=starts, pace=pace)
+        super().__init__(source, step_learner, steps=steps)
+        self.pool, self._log, self._checkpoints = pool, log, checkpoints
 
     @override
     def run(self, observer: TrainingObserver) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.protocols.components import Stateful, TransferablePolicy
-from robo_rl.training.collectors.crew import Collector
+from robo_rl.training.collectors.collector_pool import Collector
 from robo_rl.training.on_policy import Environments, OnPolicyLearner, RunningEpisodes, VectorStep
 from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import Array, StateDict
@@ -28,7 +28,7 @@ class CollectedRollout:
     """T steps of N environments."""
 
     observations: Mapping[str, Array]
-    """name -> (T+1, N, ...); where an episode ended, the next one's first"""
+    """name -> (T+1, N, ...); after the end of an episode, the first of the next one"""
     actions: Array
     """(T, N, ...) as the policy drew them"""
     rewards: npt.NDArray[Any]
@@ -92,7 +92,7 @@ class CollectedLearner(OnPolicyLearner, Protocol):
     def policy(self) -> VectorPolicy:
         """The policy being trained."""
 
-    def take_in(self, rollout: CollectedRollout) -> None:
+    def add_rollout(self, rollout: CollectedRollout) -> None:
         """Takes in a whole rollout that was acted in with the policy as it is now; `update` learns from it."""
 
 
@@ -158,7 +158,7 @@ class RolloutCollector(Collector):
 def drawn(
     policy: VectorPolicy, observations: Mapping[str, Array], generators: Sequence[np.random.Generator], first: int
 ) -> Array:
-    """Return actions (n, ...) as drawn in environments from number `first` on, each with a generator of its own.
+    """Return actions (n, ...) as drawn in environments from number `first` on, each with its own generator.
 
     Every row has a fixed place in a block of BLOCK rows, because a product of matrices of another shape rounds otherwise. So no
     bit depends on how the environments are shared out, if nothing but vectors is read.

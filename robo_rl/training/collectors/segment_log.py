@@ -20,10 +20,10 @@ SUFFIX = ".log"
 
 
 class SegmentLog:
-    """Is written and read by one process; goes on behind the last whole segment that an earlier one wrote."""
+    """Log of segments, written and read by one process; continues after the last whole segment of an earlier process."""
 
     def __init__(self, folder: Path, step: int = 0) -> None:
-        """step: of the checkpoint that the training goes on from, if a power cut has taken steps that it holds."""
+        """step: of the restored checkpoint, for a log that lost its steps in a power cut."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         last = self._files()[-1:]
@@ -53,7 +53,7 @@ class SegmentLog:
                 before += len(segment)
 
     def forget(self, step: int) -> None:
-        """Begins a new file, and removes those that end at that step or before: no learner goes on from them any more."""
+        """Begins a new file, and removes those that end at that step or before: no learner resumes from them."""
         self.close()
         for path, following in pairwise(self._files()):
             if int(following.stem) <= step:

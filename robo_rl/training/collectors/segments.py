@@ -14,7 +14,7 @@ from robo_rl.extras import Extra, recorded
 from robo_rl.protocols.components import Policy, TransferablePolicy
 from robo_rl.rollout.episode import RandomPolicy, Rollout
 from robo_rl.spec.environment import Observation
-from robo_rl.training.collectors.crew import Collector
+from robo_rl.training.collectors.collector_pool import Collector
 from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import ActionSource, StateDict, Transition
 
@@ -67,7 +67,7 @@ class SegmentCollector(Collector):
         return facts | {"version": request["version"], "birth": self._birth, "begins": begins, "end": self._end()}
 
     def _end(self) -> StateDict | None:
-        """Returns how the episode ended; None while it goes on."""
+        """Returns the outcome of the episode; None while it runs."""
         rollout = self._rollout
         if rollout is None or not rollout.done:
             return None

@@ -1,4 +1,4 @@
-"""Pool of workers: one task at a time each, lost tasks are repeated, tasks are drawn lazily."""
+"""TaskPool of workers: one task at a time each, lost tasks are repeated, tasks are drawn lazily."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TICK = 0.2
 """[s] between two looks for workers that are late."""
 
 
-class Pool(Workers):
+class TaskPool(Workers):
     """Workers of one kind: their method `work` takes a task and returns its result; to be closed."""
 
     def __init__(

@@ -131,8 +131,7 @@ class MissingExtra(RoboRLError):
 
     def __init__(self, component: str, package: str, extra: str) -> None:
         super().__init__(
-            f"{component} needs the package {package!r}, which is not installed.",
-            fix=f'pip install "robo-rl[{extra}]"',
+            f"{component} needs the package {package!r}, which is not installed.", fix=f'pip install "robo-rl[{extra}]"'
         )
 
 

@@ -229,7 +229,7 @@ class FutureGoals(Extra):
         return {"goals": rows.observations(rows.following + ahead)[self.entry]}
 
 
-def recorded(spec: EnvironmentSpec, extras: Sequence[Extra], step: Transition) -> Mapping[str, Any]:
+def step_columns(spec: EnvironmentSpec, extras: Sequence[Extra], step: Transition) -> Mapping[str, Any]:
     """Return the value of every column for a step; values recorded by another process are kept."""
     if step.columns:
         return step.columns

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from robo_rl.cluster import exit_reporter
-from robo_rl.cluster.environment import AUTO, environment, ray_library, reload_settings, require_library
+from robo_rl.cluster.environment import AUTO, ray_environment, ray_library, reload_settings, require_library
 from robo_rl.cluster.head_monitor import HeadMonitor
 from robo_rl.cluster.preflight import require_open
 from robo_rl.cluster.temp_folders import locked_folder
@@ -107,10 +107,7 @@ def lost_node(again: str) -> ClusterUnavailable:
 def lost_head(address: str, why: object, again: str) -> ClusterUnavailable:
     """Returns the error for a lost head."""
     return ClusterUnavailable(
-        f"The head of the cluster, {address}, is gone.",
-        got=why,
-        allowed="a head for as long as the command runs",
-        fix=again,
+        f"The head of the cluster, {address}, is gone.", got=why, allowed="a head for as long as the command runs", fix=again
     )
 
 
@@ -127,7 +124,7 @@ def connected(where: str, *, cores: int = 0, again: str = AGAIN) -> Iterator[Clu
             yield cluster
         return
     require_library()
-    with environment(where), _signals_kept(), ExitStack() as last:
+    with ray_environment(where), _signals_kept(), ExitStack() as last:
         if where != AUTO:
             require_open(where)
         ray = ray_library()

@@ -33,7 +33,7 @@ def ray_library() -> Any:
 
 
 @contextmanager
-def environment(where: str) -> Iterator[None]:
+def ray_environment(where: str) -> Iterator[None]:
     """Sets the environment variables of Ray and its processes, and restores them at the end."""
     wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")}
     if _is_on_loopback(where):

@@ -126,7 +126,7 @@ class Workers:
     def ask(self, index: int, method: str = "", *contents: bytes) -> None:
         """Call a method of a worker, or only start it."""
         if not self._places:
-            self._places = [self._begun(place) for place in range(len(self._names))]
+            self._places = [self._start(place) for place in range(len(self._names))]
         place = self._places[index]
         if not place.open:
             place.since = self._clock()
@@ -142,16 +142,16 @@ class Workers:
             allowed = self._timeouts.answer if place.has_replied else self._timeouts.start
             if place.open and self._clock() - place.since > allowed:
                 is_loss = place.has_replied or self._timeouts.counts_start
-                return self._replaced(index, f"was silent for {allowed:g} s", is_loss=is_loss)
+                return self._replace(index, f"was silent for {allowed:g} s", is_loss=is_loss)
         found = self._engine.next(timeout)
         index = -1 if found is None else self._index(found[0])
         if found is None or index < 0:  # no reply, or the last one of a replaced worker
             return None
         reply, place = found[1], self._places[index]
         if reply is None:
-            return self._replaced(index, "died")
+            return self._replace(index, "died")
         if (error := error_of(reply)) is not None and error[0] in self._kind.retried:
-            return self._replaced(index, "failed", error[1])
+            return self._replace(index, "failed", error[1])
         place.open, place.since = place.open - 1, self._clock()
         place.has_replied, place.losses = True, 0
         return Reply(index, self._names[index], reply)
@@ -163,13 +163,13 @@ class Workers:
             place.worker.stop()
         self._engine.close()
 
-    def _begun(self, index: int) -> _Place:
+    def _start(self, index: int) -> _Place:
         return _Place(self._engine.start(self._setup(index)), self._clock())
 
     def _index(self, worker: Worker) -> int:
         return next((index for index, place in enumerate(self._places) if place.worker is worker), -1)
 
-    def _replaced(self, index: int, why: str, output: str = "", *, is_loss: bool = True) -> Reply:
+    def _replace(self, index: int, why: str, output: str = "", *, is_loss: bool = True) -> Reply:
         lost, name = self._places[index], self._names[index]
         lost.worker.stop()
         losses = lost.losses + is_loss
@@ -180,6 +180,6 @@ class Workers:
             )
         self.losses += 1
         self._say(f"{name} {why} and is replaced{self._kind.consequence}")
-        self._places[index] = self._begun(index)
+        self._places[index] = self._start(index)
         self._places[index].losses = losses
         return Reply(index, name, None)

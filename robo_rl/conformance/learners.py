@@ -13,13 +13,13 @@ import copy
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from robo_rl.errors import ConformanceFailure, NonFiniteUpdate
+from robo_rl.conformance.rules import Rule
+from robo_rl.errors import NonFiniteUpdate
 from robo_rl.extras import Chunks, Extra, NextActions, ReturnsToGo
 from robo_rl.protocols.components import Learner, Policy, TransferablePolicy
 from robo_rl.replay.recorded import RecordedReplay
@@ -51,7 +51,7 @@ def batches(spec: EnvironmentSpec, rows: int, extras: Sequence[Extra] = EXTRAS) 
 
 def check_policy(policy: Policy, spec: EnvironmentSpec) -> None:
     """Actions are those of the spec, deterministic ones repeat, and an action is not overwritten by the next one."""
-    require = _Rule(type(policy).__name__, "actions are those of the spec")
+    require = Rule(type(policy).__name__, "actions are those of the spec")
     policy.reset()
     for observation in _observations(spec, 12):
         for deterministic in (True, False):
@@ -81,7 +81,7 @@ def its_policy_conforms(make: MakeLearner, spec: EnvironmentSpec, batch_of: Make
 def metrics_are_floats_by_tag(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
     """`update` returns a dict, empty if nothing is due, of finite floats under tags such as train/critic_loss."""
     learner = make(0)
-    require = _Rule(type(learner).__name__, "metrics are floats by tag")
+    require = Rule(type(learner).__name__, "metrics are floats by tag")
     for tag, value in learner.update(batch_of(0)).items():
         finite = isinstance(value, float) and bool(np.isfinite(value))
         require(finite and "/" in tag, "a metric is not a finite float under a tag with a slash", got=(tag, value))
@@ -90,7 +90,7 @@ def metrics_are_floats_by_tag(make: MakeLearner, spec: EnvironmentSpec, batch_of
 def seed_determines_updates(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
     """The same seed and batches give the same state bit for bit, whatever the global generators do; another seed does not."""
     first, second, other = (make(seed) for seed in (0, 0, 1))
-    require = _Rule(type(first).__name__, "seed determines updates")
+    require = Rule(type(first).__name__, "seed determines updates")
     before = random.getstate(), repr(np.random.get_state())  # noqa: NPY002
     _update(first, batch_of)
     require((random.getstate(), repr(np.random.get_state())) == before, "a global generator is used")  # noqa: NPY002
@@ -103,7 +103,7 @@ def seed_determines_updates(make: MakeLearner, spec: EnvironmentSpec, batch_of: 
 def saved_state_continues_exactly(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
     """A learner restored from a checkpoint on disk takes the same next updates, bit for bit."""
     learner, restored = make(0), make(1)
-    require = _Rule(type(learner).__name__, "saved state continues exactly")
+    require = Rule(type(learner).__name__, "saved state continues exactly")
     _update(learner, batch_of)
     state = learner.state_dict()
     with tempfile.TemporaryDirectory() as folder:
@@ -123,7 +123,7 @@ def parameters_act_elsewhere(make: MakeLearner, spec: EnvironmentSpec, batch_of:
     policy, elsewhere = learner.policy, other.policy
     if not isinstance(policy, TransferablePolicy) or not isinstance(elsewhere, TransferablePolicy):
         return
-    require = _Rule(type(policy).__name__, "parameters act elsewhere")
+    require = Rule(type(policy).__name__, "parameters act elsewhere")
     _update(learner, batch_of)
     sent = policy.parameters()
     elsewhere.load_parameters(unpacked(packed(sent)))
@@ -140,7 +140,7 @@ def parameters_act_elsewhere(make: MakeLearner, spec: EnvironmentSpec, batch_of:
 def update_that_is_not_finite_is_refused(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
     """NaN in a batch raises NonFiniteUpdate and changes nothing."""
     learner = make(0)
-    require = _Rule(type(learner).__name__, "update that is not finite is refused")
+    require = Rule(type(learner).__name__, "update that is not finite is refused")
     before = copy.deepcopy(learner.state_dict())
     batch = batch_of(0)
     batch.rewards[:] = np.nan
@@ -174,8 +174,8 @@ def _random_episode(spec: EnvironmentSpec, steps: int, generator: np.random.Gene
     terminated = bool(generator.random() < 0.8)
     return Episode(
         observations=_stacked_observations(spec, steps + 1, generator),
-        actions=_actions(spec, steps, generator),
-        policy_actions=_actions(spec, steps, generator),
+        actions=spec.action.random(generator, steps),
+        policy_actions=spec.action.random(generator, steps),
         rewards=generator.normal(size=steps).astype(np.float32),
         sources=np.zeros(steps, np.int8),
         timestamps=np.arange(steps + 1, dtype=np.float64),
@@ -187,18 +187,6 @@ def _random_episode(spec: EnvironmentSpec, steps: int, generator: np.random.Gene
         spec_fingerprint=spec.fingerprint,
         costs=generator.random(steps).astype(np.float32),
     )
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """Raises ConformanceFailure if something does not hold."""
-
-    subject: str
-    rule: str
-
-    def __call__(self, holds: bool, what: str, *, got: object = None, allowed: object = None) -> None:
-        if not holds:
-            raise ConformanceFailure(self.subject, self.rule, what, got=got, allowed=allowed)
 
 
 def _update(learner: Learner, batch_of: MakeBatch) -> None:
@@ -218,13 +206,6 @@ def _stacked_observations(spec: EnvironmentSpec, rows: int, generator: np.random
 def _observations(spec: EnvironmentSpec, count: int) -> Iterator[Observation]:
     stacked = _stacked_observations(spec, count, np.random.default_rng(0))
     return ({name: array[row] for name, array in stacked.items()} for row in range(count))
-
-
-def _actions(spec: EnvironmentSpec, rows: int, generator: np.random.Generator) -> Array:
-    shape = (rows, *spec.action.shape)
-    if spec.action.is_discrete:
-        return generator.integers(spec.action.size, size=shape)
-    return generator.uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
 def _different_leaves(one: Any, other: Any, path: str = "state") -> list[str]:

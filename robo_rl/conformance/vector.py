@@ -20,9 +20,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from robo_rl.conformance.rules import Rule
 from robo_rl.environments.discovery import make_environment, make_vector_environment
 from robo_rl.environments.vector import SequentialEnvironments
-from robo_rl.errors import ConformanceFailure, InvalidAction
+from robo_rl.errors import InvalidAction
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.types import DIVERGED, Array
 
@@ -65,14 +66,11 @@ class Subject:
 
     def actions(self, count: int) -> Array:
         """Returns (count, COUNT, *shape): the same random actions at every call."""
-        random, action = np.random.default_rng(0), self.spec.action
-        shape = (count, COUNT, *action.shape)
-        return random.integers(action.size, size=shape) if action.is_discrete else _floats(random, shape)
+        return self.spec.action.random(np.random.default_rng(0), count, COUNT)
 
     def require(self, rule: str, holds: bool, what: str, *, got: object = None, allowed: object = None) -> None:
         """Raises ConformanceFailure if something does not hold."""
-        if not holds:
-            raise ConformanceFailure(f"vector {self.name}", rule, what, got=got, allowed=allowed)
+        Rule(f"vector {self.name}", rule)(holds, what, got=got, allowed=allowed)
 
 
 VectorCheck = Callable[[Subject], None]
@@ -148,7 +146,7 @@ def observations_are_not_shared(subject: Subject) -> None:
             require_same(subject, rule, "after writing into one", observation, singles.step(action)[0])
 
 
-def a_restored_batch_goes_on_alike(subject: Subject) -> None:
+def a_restored_batch_continues_alike(subject: Subject) -> None:
     """After load_state_dict, in another instance too, everything continues to the bit, the draws of later episodes included."""
     actions, rule = subject.actions(2 * _STEPS), "a restored batch continues alike"
     with subject.vector() as vector, subject.vector() as other:
@@ -214,7 +212,7 @@ VECTOR_CHECKS: tuple[VectorCheck, ...] = (
     seeds_count_up_or_come_as_a_list,
     wrong_actions_name_their_environments,
     observations_are_not_shared,
-    a_restored_batch_goes_on_alike,
+    a_restored_batch_continues_alike,
     divergence_stays_with_its_environment,
     nothing_stays_after_closing,
     the_number_of_threads_changes_nothing,
@@ -262,10 +260,6 @@ def _difference(path: str, one: Any, other: Any) -> str | None:
 
 def _bits(array: Array) -> tuple[Any, ...]:
     return array.dtype, array.shape, array.tobytes()
-
-
-def _floats(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    return random.uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
 def _copy(observation: dict[str, Array]) -> dict[str, Array]:

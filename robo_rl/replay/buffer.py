@@ -9,7 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from robo_rl.errors import InvalidEpisode, InvalidSetting
-from robo_rl.extras import Extra, RowNumbers, recorded, recorded_columns
+from robo_rl.extras import Extra, RowNumbers, recorded_columns, step_columns
 from robo_rl.protocols.components import Stateful
 from robo_rl.replay.rows import RowReader, columns_of, key_of, layout_of, saved_rows, with_views
 from robo_rl.replay.storage import GIGABYTE, InMemory, Storage, size_of
@@ -26,12 +26,7 @@ class ReplayBuffer(Stateful):
     """
 
     def __init__(
-        self,
-        spec: EnvironmentSpec,
-        capacity: int,
-        seed: int,
-        storage: Storage = IN_MEMORY,
-        extras: Sequence[Extra] = (),
+        self, spec: EnvironmentSpec, capacity: int, seed: int, storage: Storage = IN_MEMORY, extras: Sequence[Extra] = ()
     ) -> None:
         """Reserves `capacity` rows in a storage; raises InvalidSetting, before that, if they cannot fit."""
         if capacity < 2:
@@ -95,7 +90,7 @@ class ReplayBuffer(Stateful):
         self._rows["reward"][row] = transition.reward
         self._rows["terminates"][row] = transition.terminated
         self._rows["is_human"][row] = transition.source == ActionSource.HUMAN
-        for name, value in recorded(self._spec, self._extras, transition).items():
+        for name, value in step_columns(self._spec, self._extras, transition).items():
             self._rows[name][row] = value
         self._mark(row, True)
         self._cursor = following

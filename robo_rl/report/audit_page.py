@@ -51,10 +51,7 @@ def write_audit(audit: Audit, facts: Mapping[str, Any], out: Path) -> Path:
         audit=audit,
         facts=facts,
         written=f"{datetime.now():%d %B %Y, %H:%M}",
-        tables={
-            "Agreement with the recording": _rows(audit.agreement),
-            "Scale, noise, gaps": _rows(audit.scale),
-        },
+        tables={"Agreement with the recording": _rows(audit.agreement), "Scale, noise, gaps": _rows(audit.scale)},
         comparisons=_rows(audit.comparisons),
         controls=[
             (each.name, each.paid.n, [shown(getattr(each, name)) for name in ("order", "gain", "last", "paid")])

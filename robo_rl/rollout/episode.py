@@ -126,11 +126,11 @@ class Rollout:
             raise InvalidEpisode(
                 "The episode is over.", got=f"step {len(self) + 1} after {self.stop_reason!r}", fix="begin another Rollout"
             )
-        proposed = self._proposed()
+        proposed = self._propose()
         action, source = proposed, ActionSource.POLICY
         if self._supervisor is not None:
             action, source = self._supervisor.override(self.observation, proposed)
-            action = self._checked(action)
+            action = self._validate(action)
         return self._execute(action, proposed, source)
 
     def newest(self, count: int) -> list[Transition]:
@@ -162,8 +162,8 @@ class Rollout:
             )
         return Episode(
             observations={name: np.stack([o[name] for o in self._observations]) for name in self._observations[0]},
-            actions=self._stacked(self._actions),
-            policy_actions=self._stacked(self._policy_actions),
+            actions=self._stack(self._actions),
+            policy_actions=self._stack(self._policy_actions),
             rewards=np.asarray(self._rewards, np.float32),
             reward_terms=stacked_terms([info["reward_terms"] for info in self._infos]),
             costs=np.asarray([info["cost"] for info in self._infos], np.float32)
@@ -186,8 +186,8 @@ class Rollout:
         """Returns the inputs of `resume`, and the values it compares with."""
         return {
             "seed": self.seed,
-            "actions": self._stacked(self._actions),
-            "policy_actions": self._stacked(self._policy_actions),
+            "actions": self._stack(self._actions),
+            "policy_actions": self._stack(self._policy_actions),
             "sources": np.asarray(self._sources, np.int8),
             "rewards": np.asarray(self._rewards, np.float64),
             "timestamps": np.asarray(self._timestamps, np.float64),
@@ -198,7 +198,7 @@ class Rollout:
         before = self.observation
         observation, reward, terminated, truncated, info = stepping.step(self._environment, self.spec.name, action)
         if "executed_action" in info:  # by a robot, whose guard may have changed it
-            action = self._checked(info["executed_action"])
+            action = self._validate(info["executed_action"])
         if reasons := list(info.get("guard", ())):
             self._guarded[str(len(self))] = reasons
             source = source if source is ActionSource.HUMAN else ActionSource.GUARD
@@ -223,10 +223,10 @@ class Rollout:
             self.success = bool(self.success) or bool(info["success"])
         return Transition(before, action, reward, self.observation, self.terminated, self.truncated, proposed, source, info)
 
-    def _proposed(self) -> Array:
+    def _propose(self) -> Array:
         """Returns the policy's action; raises InvalidObservation, not InvalidAction, if it looked at NaN or infinity."""
         try:
-            return self._checked(self._policy.act(self.observation, deterministic=self._deterministic))
+            return self._validate(self._policy.act(self.observation, deterministic=self._deterministic))
         except InvalidAction:
             for name, value in self.observation.items():
                 if value.dtype.kind == "f" and not np.isfinite(value).all():
@@ -238,11 +238,11 @@ class Rollout:
                     ) from None
             raise
 
-    def _checked(self, action: Array) -> Array:
+    def _validate(self, action: Array) -> Array:
         # A copy in the spec's type: a replay executes exactly the same action.
         return np.array(self.spec.action.validate(action), self.spec.action.dtype)
 
-    def _stacked(self, actions: list[Array]) -> Array:
+    def _stack(self, actions: list[Array]) -> Array:
         return np.asarray(actions, self.spec.action.dtype).reshape(len(actions), *self.spec.action.shape)
 
     def _restore_clock(self, timestamps: Array) -> None:
@@ -252,7 +252,7 @@ class Rollout:
 
     def _is_at(self, state: Mapping[str, Any]) -> bool:
         rewards = np.asarray(self._rewards, np.float64)
-        return _identical({"rewards": rewards, **self.observation}, {"rewards": state["rewards"], **state["observation"]})
+        return _are_identical({"rewards": rewards, **self.observation}, {"rewards": state["rewards"], **state["observation"]})
 
 
 class RecordedRollout:
@@ -330,10 +330,7 @@ class RandomPolicy(Stateful):
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         """Returns a uniform sample; "deterministic" changes nothing, since a mean action would not be random."""
-        action = self.environment_spec.action
-        if action.is_discrete:
-            return np.asarray(self._generator.integers(action.size), np.int64)
-        return self._generator.uniform(-1.0, 1.0, action.shape).astype(np.float32)
+        return self.environment_spec.action.random(self._generator)
 
     @override
     def state_dict(self) -> StateDict:
@@ -363,6 +360,6 @@ def stacked_terms(steps: Sequence[Mapping[str, float]]) -> dict[str, Array]:
     return {name: np.asarray([terms.get(name, np.nan) for terms in steps], np.float32) for name in names}
 
 
-def _identical(a: Mapping[str, Array], b: Mapping[str, Array]) -> bool:
+def _are_identical(a: Mapping[str, Array], b: Mapping[str, Array]) -> bool:
     pairs = [(np.asarray(a[name]), np.asarray(b[name])) for name in a if name in b]
     return set(a) == set(b) and all(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes() for x, y in pairs)

@@ -68,7 +68,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, kept: int = KEPT) -
         shutil.rmtree(final)
     temporary.rename(final)
     sync_folder(folder)
-    for old in _finished(folder)[:-kept] if kept else ():
+    for old in _complete_folders(folder)[:-kept] if kept else ():
         shutil.rmtree(old)
     return final
 
@@ -80,7 +80,7 @@ def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint:
     changing it, and which outlive it.
     """
     problems = []
-    for path in reversed([path for path in _finished(folder) if step in (None, int(path.name))]):
+    for path in reversed([path for path in _complete_folders(folder) if step in (None, int(path.name))]):
         try:
             return _read(path)
         except _DAMAGE as error:
@@ -110,12 +110,12 @@ def unpacked(content: bytes) -> StateDict:
 
 def has_checkpoint(folder: Path) -> bool:
     """Returns whether a checkpoint was ever completed under `folder`, sound or not."""
-    return bool(_finished(folder))
+    return bool(_complete_folders(folder))
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
     """Returns the steps of the checkpoints that were completed under `folder`, sound or not."""
-    return [int(path.name) for path in _finished(folder)]
+    return [int(path.name) for path in _complete_folders(folder)]
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -124,7 +124,7 @@ def remove_leftovers(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _finished(folder: Path) -> list[Path]:
+def _complete_folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*") if _STEP.fullmatch(path.name) and path.is_dir())
 
 

@@ -63,7 +63,7 @@ class Run:
         """Makes `<time>-<recipe>-<seed>` under `root` with the resolved recipe, the versions and the spec."""
         if not _NAME.fullmatch(recipe_name):
             raise InvalidSetting("The name of the recipe cannot name a folder.", got=recipe_name, allowed=_NAME.pattern)
-        run = cls(_unused(root / f"{datetime.now():%Y%m%d-%H%M%S}-{recipe_name}-{seed}"))
+        run = cls(_new_folder(root / f"{datetime.now():%Y%m%d-%H%M%S}-{recipe_name}-{seed}"))
         write_text(run.path / "recipe.yaml", recipe)
         write_text(run.path / "spec.json", json.dumps(spec.to_json(), indent=1))
         write_text(run.path / "run.json", json.dumps(circumstances() | {"seed": seed, "resumes": []}, indent=1))
@@ -319,7 +319,7 @@ def _program(path: str) -> str:
     return "robo-rl" if name == "main.py" and Path(path).parent.name == "robo_cli" else name or "python"
 
 
-def _unused(path: Path) -> Path:
+def _new_folder(path: Path) -> Path:
     for suffix in ("", *(f".{n}" for n in range(2, 100))):
         candidate = path.with_name(path.name + suffix)
         try:

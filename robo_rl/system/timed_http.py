@@ -66,14 +66,7 @@ class TimedClient:
         """Closes the connections; otherwise they are closed when the client is garbage collected."""
 
     def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        content: bytes | None = None,
-        timeout: float,
-        largest: int,
+        self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None, timeout: float, largest: int
     ) -> Response:
         """Return the response.
 

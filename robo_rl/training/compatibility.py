@@ -102,14 +102,14 @@ def require_loop(name: str, config: Any, asked: Set[Feature]) -> Loop:
         return loop
     if unsupported := asked - able.features:
         raise InvalidSetting(
-            f"The learner {name} cannot be trained with {_named(unsupported)}.",
+            f"The learner {name} cannot be trained with {_nouns(unsupported)}.",
             got=_settings(unsupported),
             allowed=f"learners that can: {', '.join(learners_with(unsupported)) or 'none together'}",
             fix=able.excludes.get(min(unsupported, key=str), f"choose one of them, or leave out: {_settings(unsupported)}"),
         )
     if missing := able.missing(asked):
         raise InvalidSetting(
-            f"The learner {name} needs {_named(missing)} with this recipe.",
+            f"The learner {name} needs {_nouns(missing)} with this recipe.",
             got=_settings(asked & able.features - able.spaces) or "nothing of it",
             allowed=f"a recipe with {_settings(missing)}",
             fix=f"set {_settings(missing)}, or choose another learner (robo-rl learners)",
@@ -137,7 +137,7 @@ def learners_with(features: Set[Feature]) -> list[str]:
     return [name for name, able in learners() if {able.cell(feature) for feature in features} <= {"yes", "needs"}]
 
 
-def _named(features: Set[Feature]) -> str:
+def _nouns(features: Set[Feature]) -> str:
     return ", ".join(sorted(feature.noun for feature in features))
 
 

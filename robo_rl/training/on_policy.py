@@ -299,7 +299,7 @@ class UnrewardedRollout(Stateful):
     def rewards(self) -> StepRewards:
         """Return the rewards of the T N steps of the rollout, step after step; the next one begins."""
         parts, self._scored = [*self._scored, self._rewards.score()], []
-        return _joined(parts)
+        return _join(parts)
 
     def _begin(self, index: int, observations: Mapping[str, Array], infos: Mapping[str, Any]) -> None:
         instruction = infos["instruction"][index] if "instruction" in infos else None
@@ -307,7 +307,7 @@ class UnrewardedRollout(Stateful):
 
     @override
     def state_dict(self) -> StateDict:
-        scored = _joined(self._scored)
+        scored = _join(self._scored)
         arrays = {"values": scored.labels.values, "valid": scored.labels.valid, "ends": scored.ends}
         return {"scored": arrays, "waiting": self._rewards.state_dict()}
 
@@ -318,7 +318,7 @@ class UnrewardedRollout(Stateful):
         self._rewards.load_state_dict(state["waiting"])
 
 
-def _joined(parts: Sequence[StepRewards]) -> StepRewards:
+def _join(parts: Sequence[StepRewards]) -> StepRewards:
     ends = [np.zeros(0, np.bool_), *(part.ends for part in parts)]
     return StepRewards(Labels.joined([Labels.missing(0), *(part.labels for part in parts)]), np.concatenate(ends))
 

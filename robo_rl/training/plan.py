@@ -122,7 +122,7 @@ class TrainingPlan:
     def acting(self) -> Acting:
         """Return an environment, a learner whose policy acts in it, and the supervisor, if any."""
         learner, environment = self.learner(), self.environments()
-        return Acting(environment, learner, None) if self.person is None else _accompanied(self.person, environment, learner)
+        return Acting(environment, learner, None) if self.person is None else _accompany(self.person, environment, learner)
 
     def training(self) -> Training:
         """Return the training at step 0, ready to run or to be restored, of a loop in this process."""
@@ -166,6 +166,6 @@ class TrainingPlan:
         )
 
 
-def _accompanied(person: Accompany, environment: Environment, learner: Learner) -> Acting:
+def _accompany(person: Accompany, environment: Environment, learner: Learner) -> Acting:
     accompanied, supervisor = person(environment)
     return Acting(accompanied, learner, supervisor)

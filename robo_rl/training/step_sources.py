@@ -141,8 +141,8 @@ class EnvironmentSteps:
     def step(self, sink: StepSink) -> Transition:
         """Take a step; raises InvalidAction, InvalidEpisode."""
         if self._rollout is None:
-            recorded = self._recorded()
-            self._rollout = self._begun() if recorded is None else recorded
+            recorded = self._recorded_rollout()
+            self._rollout = self._start_rollout() if recorded is None else recorded
             sink.begin(self._rollout)
         transition = self._rollout.step()
         if self._recorder is not None and isinstance(self._rollout, Rollout):
@@ -222,14 +222,14 @@ class EnvironmentSteps:
         sink.break_off()
         return "warm"
 
-    def _begun(self) -> Rollout:
+    def _start_rollout(self) -> Rollout:
         seed = episode_seed(self._seed, self.episodes)
         rollout = Rollout(self.environment, self._explorer, seed=seed, supervisor=self.supervisor)
         if self._recorder is not None:
             self._recorder.begin(self.episodes, rollout.observation, seed=seed, instruction=rollout.instruction)
         return rollout
 
-    def _recorded(self) -> RecordedRollout | None:
+    def _recorded_rollout(self) -> RecordedRollout | None:
         """Return the rest of the next episode if it was recorded before a crash, None if no step is left."""
         if self._recorder is None:
             return None

@@ -30,13 +30,7 @@ from robo_rl.training.on_policy import OnPolicyTraining, UnrewardedRollout
 TASK = "MiniGrid-DoorKey-8x8-v0"
 DOORS = Environments(f"minigrid/{TASK}", encoding="one-hot")
 CONFIG = PPOConfig(
-    lr=5e-4,
-    num_envs=64,
-    steps_per_env=64,
-    batch_size=512,
-    epochs=4,
-    entropy_coefficient=0.01,
-    normalize_observations=False,
+    lr=5e-4, num_envs=64, steps_per_env=64, batch_size=512, epochs=4, entropy_coefficient=0.01, normalize_observations=False
 )
 """As in the recipe minigrid-doorkey-oni."""
 KINDS: tuple[Callable[..., ONI], ...] = (ONIRetrieval, ONIClassification, ONIRanking)

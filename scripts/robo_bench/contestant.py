@@ -27,10 +27,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 @contextlib.contextmanager
 def contestant(
-    function: str,
-    arguments: Mapping[str, Any] | None = None,
-    effort: Effort = WITH_DEFAULTS,
-    python: str = sys.executable,
+    function: str, arguments: Mapping[str, Any] | None = None, effort: Effort = WITH_DEFAULTS, python: str = sys.executable
 ) -> Iterator[Trial]:
     """Give a trial in a child process that ends with the block. Raises RoboRLError if the child ends before a trial does.
 

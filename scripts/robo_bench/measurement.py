@@ -78,7 +78,7 @@ class Figures:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, to four significant digits."""
-        return {name: _rounded(value) for name, value in asdict(self).items()}
+        return {name: _round(value) for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)
@@ -233,10 +233,10 @@ def peak_memory() -> float:
 PEAK_MEMORY = Case("peak memory of the largest process, peers included", "MB", lambda *_: Figures(peak_memory()))
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     """Return figures to four significant digits; more would be noise."""
     if isinstance(value, Mapping):
-        return {name: _rounded(each) for name, each in value.items()}
+        return {name: _round(each) for name, each in value.items()}
     if isinstance(value, tuple):
-        return [_rounded(each) for each in value]
+        return [_round(each) for each in value]
     return float(f"{value:.4g}") if value and math.isfinite(value) else value

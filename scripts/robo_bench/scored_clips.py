@@ -211,11 +211,7 @@ def bench_reward(arguments: BenchReward) -> int:
     """Draw clips, score them and print the figures."""
     model = read_reward(arguments.reward, settings_of(arguments.settings))
     data = captioned_pictures(
-        arguments.environment,
-        camera=arguments.camera,
-        size=arguments.image_size,
-        count=arguments.pictures,
-        seed=arguments.seed,
+        arguments.environment, camera=arguments.camera, size=arguments.image_size, count=arguments.pictures, seed=arguments.seed
     )
     clips = clips_of(data, arguments.each, arguments.seed)
     found = scored(model, data, clips, counted(f"score with {arguments.reward}", "clips", clips))

@@ -28,9 +28,7 @@ LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
 WARM_UP = 15
 ONE_THREAD = Effort(threads=1)
 SPEC = EnvironmentSpec(
-    "speed",
-    ObservationSpec((ArraySpec("state", (17,)),)),
-    ActionSpec(tuple("abcdef"), (-1.0,) * 6, (1.0,) * 6, ("1",) * 6),
+    "speed", ObservationSpec((ArraySpec("state", (17,)),)), ActionSpec(tuple("abcdef"), (-1.0,) * 6, (1.0,) * 6, ("1",) * 6)
 )
 """The sizes of HalfCheetah."""
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from robo_policies.networks.actor_critic import NetworkFactory, seeded
+from robo_policies.networks.actor_critic import NetworkFactory, make_seeded
 from robo_policies.networks.encoders import ObservationEncoder, TensorBatch
 from robo_policies.networks.settings import own_encoder, resolve_device
 from robo_rl.errors import NonFiniteUpdate, RunError
@@ -46,7 +46,7 @@ class LearnerParts(Stateful):
         self.spec, self.settings, self.device = spec, settings, resolve_device(settings.device)
         if settings.network is not None:
             make_encoder = partial(own_encoder, settings.network, spec)
-        encoder = None if make_encoder is None else seeded(make_encoder, self.initial).to(self.device)
+        encoder = None if make_encoder is None else make_seeded(make_encoder, self.initial).to(self.device)
         self.encoder = ObservationEncoder(spec, settings.normalization_rows, encoder)
         self.target_encoder = self.encoder
         """The encoder of target critics, which `track` moves with them."""

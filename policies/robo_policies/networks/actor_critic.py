@@ -133,7 +133,7 @@ class NetworkFactory:
         is_accelerated = accelerates(settings, self.device, None if own is None else setting, precision, dropout)
         if own is not None:
             make = partial(own_layers, setting, own, inputs, settings.hidden)
-            layers = [seeded(make, self.generator) for _ in range(members)]
+            layers = [make_seeded(make, self.generator) for _ in range(members)]
             return OwnLayers(members, layers, outputs, self.generator)
         made = MLPEnsemble(members, (inputs, *settings.hidden, outputs), layer_norm, self.generator, precision)
         made.dropout = dropout
@@ -144,7 +144,7 @@ class NetworkFactory:
         return made
 
 
-def seeded(make: Any, generator: torch.Generator) -> Any:
+def make_seeded(make: Any, generator: torch.Generator) -> Any:
     """Return the result of `make` with PyTorch's global random state drawn from a generator, and restored afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(1 << 62, (), generator=generator)))

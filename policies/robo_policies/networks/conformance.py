@@ -16,7 +16,7 @@ from typing import Protocol, SupportsIndex
 import torch
 from torch import Tensor, nn
 
-from robo_rl.errors import ConformanceFailure
+from robo_rl.conformance.rules import Rule
 from robo_rl.spec.environment import EnvironmentSpec
 
 Inputs = Tensor | Mapping[str, Tensor]
@@ -198,14 +198,9 @@ def _check(make: MakeNetwork, inputs: MakeInputs) -> None:
         check(make, inputs)
 
 
-def _made(make: MakeNetwork, rule: str) -> tuple[nn.Module, Callable[..., None]]:
+def _made(make: MakeNetwork, rule: str) -> tuple[nn.Module, Rule]:
     network = make()
-    subject = type(network).__name__
-
-    def require(holds: bool, what: str, *, got: object = None, allowed: object = None) -> None:
-        if not holds:
-            raise ConformanceFailure(subject, rule, what, got=got, allowed=allowed)
-
+    require = Rule(type(network).__name__, rule)
     require(isinstance(network, nn.Module), "it is no nn.Module")
     return network, require
 

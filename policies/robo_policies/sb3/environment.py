@@ -95,7 +95,7 @@ class SB3Environment(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Passes SB3's seed on: it seeds the first reset only, the generator of the environment goes on from there."""
         observation, info = stepping.reset(self.env, self._name, seed=seed, options=options)
-        return self._input(observation), self._told(dict(info), observation)
+        return self._input(observation), self._with_observation(dict(info), observation)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Copies `success` to `is_success`, from which SB3 computes rollout/success_rate."""
@@ -103,9 +103,9 @@ class SB3Environment(gymnasium.Wrapper[Any, Any, Any, Any]):
         info = dict(found)
         if info.get("success") is not None:
             info |= {"is_success": info["success"]}
-        return self._input(observation), reward, terminated, truncated, self._told(info, observation)
+        return self._input(observation), reward, terminated, truncated, self._with_observation(info, observation)
 
-    def _told(self, info: dict[str, Any], observation: Observation) -> dict[str, Any]:
+    def _with_observation(self, info: dict[str, Any], observation: Observation) -> dict[str, Any]:
         return info | {SEEN: dict(observation)} if self._tells else info
 
 

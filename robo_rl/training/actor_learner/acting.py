@@ -11,7 +11,7 @@ import gymnasium
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.extras import recorded
+from robo_rl.extras import step_columns
 from robo_rl.protocols.components import (
     EpisodeRecorder,
     Learner,
@@ -71,7 +71,7 @@ class RemoteLearner:
 
     def add(self, transition: Transition) -> None:
         """Writes a step."""
-        self.log.step(replace(transition, columns=recorded(self._spec, self._extras, transition)))
+        self.log.step(replace(transition, columns=step_columns(self._spec, self._extras, transition)))
 
     def update(self, step: int) -> Metrics:
         """Returns the learner's metrics since the last call, and its lag."""

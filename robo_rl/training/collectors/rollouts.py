@@ -117,14 +117,14 @@ class RolloutCollector(Collector):
         """Random numbers follow from seed, step and environment alone: collected again after a loss, they are the same."""
         begins = self._newest is None
         if self._newest is None:
-            self._newest = self._begun(request["step"])
+            self._newest = self._begin(request["step"])
         count = self._environments.num_envs
         places = range(self._first, self._first + count)
         generators = [np.random.default_rng([self._seed, request["step"], place]) for place in places]
         steps = _PackedSteps()
         steps.observations.append(self._newest)
         for step in range(request["steps"]):
-            actions = drawn(self._policy, self._newest, generators, self._first)
+            actions = draw_actions(self._policy, self._newest, generators, self._first)
             outcome = self._environments.step(self._policy.executed(actions))
             self._newest = outcome[0]
             steps.add(actions, outcome)
@@ -133,7 +133,7 @@ class RolloutCollector(Collector):
                 self._episodes.finish(int(index), bool(outcome[2][index]), outcome[4]["final_info"], step, steps)
         return steps.packed() | {"begins": begins}
 
-    def _begun(self, step: int) -> Mapping[str, Array]:
+    def _begin(self, step: int) -> Mapping[str, Array]:
         seeds = [episode_seed(self._seed, step + self._first + index) for index in range(self._environments.num_envs)]
         self._episodes.restart()
         observations: Mapping[str, Array] = self._environments.reset(seed=seeds)[0]  # type: ignore[arg-type]
@@ -155,7 +155,7 @@ class RolloutCollector(Collector):
         return {}
 
 
-def drawn(
+def draw_actions(
     policy: VectorPolicy, observations: Mapping[str, Array], generators: Sequence[np.random.Generator], first: int
 ) -> Array:
     """Return actions (n, ...) as drawn in environments from number `first` on, each with its own generator.

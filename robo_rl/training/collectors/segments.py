@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from typing_extensions import override
 
-from robo_rl.extras import Extra, recorded
+from robo_rl.extras import Extra, step_columns
 from robo_rl.protocols.components import Policy, TransferablePolicy
 from robo_rl.rollout.episode import RandomPolicy, Rollout
 from robo_rl.spec.environment import Observation
@@ -62,8 +62,8 @@ class SegmentCollector(Collector):
         while len(steps) < request["steps"] and not self._rollout.done:
             steps.append(self._rollout.step())
         self._return += sum(step.reward for step in steps)
-        columns = [recorded(self._policy.environment_spec, self._extras, step) for step in steps]
-        facts = _stacked(steps) | {"columns": {name: np.stack([each[name] for each in columns]) for name in columns[0]}}
+        columns = [step_columns(self._policy.environment_spec, self._extras, step) for step in steps]
+        facts = _stack(steps) | {"columns": {name: np.stack([each[name] for each in columns]) for name in columns[0]}}
         return facts | {"version": request["version"], "birth": self._birth, "begins": begins, "end": self._end()}
 
     def _end(self) -> StateDict | None:
@@ -95,7 +95,7 @@ class _Acting:
         return self._collector.acting.act(observation, deterministic=deterministic)
 
 
-def _stacked(steps: list[Transition]) -> StateDict:
+def _stack(steps: list[Transition]) -> StateDict:
     first = steps[0].observation
     seen = [first, *(step.next_observation for step in steps)]
     return {

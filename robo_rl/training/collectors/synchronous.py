@@ -48,7 +48,7 @@ class SynchronousTraining(Stateful):
         time = self.stopwatch.time
         self.stopwatch.start()
         while (length := min(self._rollout_steps, (self.steps - self.step) // self._environments)) > 0:
-            parts = time("simulate", partial(self._collected, length))
+            parts = time("simulate", partial(self._collect, length))
             for part in parts:
                 self._report_episodes(part, observer)
             self.step += length * self._environments
@@ -61,7 +61,7 @@ class SynchronousTraining(Stateful):
     def _account(self) -> Metrics:
         return {"collect/collectors": float(self.pool.count), "collect/lost": float(self.pool.losses), "collect/staleness": 0.0}
 
-    def _collected(self, length: int) -> list[StateDict]:
+    def _collect(self, length: int) -> list[StateDict]:
         """Returns the parts of a rollout of `length` steps of each environment, in the order of the environments."""
         self.pool.publish(self.step, self.learner.policy.parameters())
         self._restore()

@@ -356,7 +356,7 @@ class DatasetBusy(DatasetError):
 
 
 class DatabaseCorrupt(DatasetError):
-    """A database file is damaged, or holds other tables than ours; a full disk or a lock is not this error."""
+    """A database file is damaged or holds foreign tables; a full disk or a lock is another error."""
 
 
 class EpisodeCorrupt(DatasetError):

@@ -46,7 +46,7 @@ def plain(value: Any) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """Returns 1e5, which YAML takes for a text, as the whole number that it is, anything else as it came."""
+    """Returns text such as 1e5, which YAML reads as a string, as the whole number; any other value unchanged."""
     is_written_so = isinstance(value, str) and re.fullmatch(r"\d+(?:\.\d+)?[eE]\+?\d{1,2}", value)
     return int(float(value)) if is_written_so and float(value).is_integer() else value
 

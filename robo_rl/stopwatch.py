@@ -1,4 +1,4 @@
-"""Share out the wall clock among activities: at every moment exactly one runs, so that their seconds add up to the whole.
+"""Wall clock by activity: exactly one runs at any moment, so that their seconds add up to the total.
 
 Two readings of a clock for each measured call cost about a microsecond; a training step takes a thousand times as long.
 """

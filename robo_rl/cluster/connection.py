@@ -1,4 +1,4 @@
-"""Start a Ray cluster on this machine, or join one: on loopback, with a token, and with bounded waiting times.
+"""Start a Ray cluster on this machine or join one, on loopback, with a token and bounded waiting times.
 
 `auto` starts one that ends with the process. An address joins one started by `ray start`: this machine must be a node of it.
 Environment: the token in RAY_AUTH_TOKEN, or in the file that RAY_AUTH_TOKEN_PATH names, or in ~/.ray/auth_token; RAY_AUTH_MODE,

@@ -16,7 +16,7 @@ POLL_PERIOD = 5.0
 
 
 def main(descriptor: str, address: str, without_node: str, without_head: str) -> None:
-    """Wait for the end of the input, that is, of the command; then print the loss that preceded it, if any."""
+    """Wait for the end of the command, that is, of the input; then print the loss before it, if any."""
     said = ""
     with socket.socket(fileno=int(descriptor)) as line:
         awaited = [sys.stdin, line]

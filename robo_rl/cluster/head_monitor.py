@@ -1,4 +1,4 @@
-"""Monitor of a cluster's head, in a thread: Ray would wait for the head, and end the process after a minute."""
+"""Monitor of a cluster's head, in a thread; Ray itself would end the process after a minute without it."""
 
 from __future__ import annotations
 

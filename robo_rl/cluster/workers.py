@@ -32,7 +32,7 @@ class Engine(Protocol):
         """Start one, without waiting for it."""
 
     def next(self, timeout: float) -> tuple[Worker, bytes | None] | None:
-        """Return the next reply of a Host, None in its place if the worker is gone; None if none comes in `timeout` [s]."""
+        """Return the next (worker, reply), with reply None if the worker is lost; None after `timeout` [s]."""
 
     def close(self) -> None:
         """Release the engine's own resources."""

@@ -4,7 +4,7 @@
     check_learner(lambda seed: MyConfig().build(spec, seed), spec, rows=256)      # raises ConformanceFailure
 
 `rows` is the size of the batches that the learner needs, sampling.batch_size * sampling.updates_per_step. A learner with
-extras of its own passes `sampling.extras` too.
+extras passes `sampling.extras` too.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def metrics_are_floats_by_tag(make: MakeLearner, spec: EnvironmentSpec, batch_of
 
 
 def seed_determines_updates(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
-    """The same seed and batches give the same state bit for bit, whatever the global generators do; another seed does not."""
+    """The same seed and batches give the same state bit for bit, independent of global generators; another seed does not."""
     first, second, other = (make(seed) for seed in (0, 0, 1))
     require = Rule(type(first).__name__, "seed determines updates")
     before = random.getstate(), repr(np.random.get_state())  # noqa: NPY002

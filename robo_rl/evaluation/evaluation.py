@@ -1,4 +1,4 @@
-"""Measure a policy on fixed seeds, and say how much the figures can be trusted.
+"""Evaluate a policy on fixed seeds, with intervals of all figures.
 
 Evaluation seeds start at a million by convention, training resets lie in [2^30, 2^31): no evaluation start is ever trained on.
 """
@@ -229,7 +229,7 @@ def compare(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> tuple[
     """Compares two sides, each with one evaluation per training run, on the seeds that all of them share.
 
     Returns a comparison of "success", on those seeds of which every run knows it, of "return", and of each measure that all of
-    them tell of every episode, counts as counts; and the shared seeds.
+    them have for every episode, counts as counts; and the shared seeds.
     """
     shared = sorted(set.intersection(*(set(evaluation.seeds) for evaluation in (*first, *second))))
     if not shared:

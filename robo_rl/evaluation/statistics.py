@@ -29,7 +29,7 @@ RESAMPLES = 2000
 class Interval:
     """An estimate with its confidence interval.
 
-    The bounds are NaN if the data cannot tell: one value, or values so alike that every resample gives the same figure.
+    The bounds are NaN if the data do not determine them: one value, or values so alike that all resamples agree.
     """
 
     estimate: float
@@ -98,7 +98,7 @@ def _stats() -> Any:
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
-    """Returns a success rate with Wilson's score interval, which stays inside [0, 1] and has a width at 0 and at 1."""
+    """Returns a success rate with Wilson's score interval: inside [0, 1], with a width also at 0 and 1."""
     if not 0 <= successes <= n or n < 1:
         raise InvalidSetting("A success rate needs 0 <= successes <= n and n >= 1.", got=f"{successes} of {n}")
     z = float(_stats().norm.ppf(0.5 + confidence / 2.0))
@@ -195,7 +195,7 @@ def pooled_intervals(
 
 
 def rate_error(successes: float, n: int) -> float:
-    """Returns the standard error of a success rate, above zero at its ends, too: two of each are added (Agresti-Coull 1998)."""
+    """Returns the standard error of a success rate with two successes and two failures added (Agresti-Coull 1998): never 0."""
     rate = (successes + 2) / (n + 4)
     return float(np.sqrt(rate * (1 - rate) / (n + 4)))
 
@@ -273,7 +273,7 @@ def _paired_bootstrap(a: Floats, b: Floats, seed: int, confidence: float = 0.95)
 
 
 def percentile_interval(estimate: float, draws: Floats, confidence: float = 0.95) -> Interval:
-    """Returns an estimate with the bounds that leave out as many of the draws (R,) of a bootstrap at either end."""
+    """Returns an estimate with the percentile bounds of bootstrap draws (R,)."""
     low, high = np.quantile(draws, [0.5 - confidence / 2, 0.5 + confidence / 2])
     if low == high:  # a bootstrap of values that are all alike would claim certainty
         return Interval(estimate, np.nan, np.nan, confidence)

@@ -106,7 +106,7 @@ class SavesItself(Protocol):
     """A training of which another process has a part: it writes its checkpoints itself."""
 
     def save(self, step: int, parts: dict[str, StateDict]) -> None:
-        """Has a checkpoint of a step written, with these parts in it; raises OSError if the one before was not."""
+        """Requests a checkpoint of a step with these parts; raises OSError if the one before could not be written."""
 
 
 @runtime_checkable

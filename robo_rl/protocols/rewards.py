@@ -35,7 +35,7 @@ class RewardModel(ABC):
         """Return one label per step."""
 
     def label_all(self, episodes: Iterable[Episode]) -> Iterator[RewardLabels]:
-        """Yield the labels of each episode, in their order; for models that label several at once faster than each alone."""
+        """Yield the labels of each episode, in order; to be overridden by models that are faster on several at once."""
         return map(self.label, episodes)
 
     def require_recorded(self, spec: EnvironmentSpec) -> None:  # noqa: B027 - most say so of an episode
@@ -73,7 +73,7 @@ class OnlineRewards(Protocol):
 
 
 class DelayedRewards(ABC):
-    """Rewards that a model gives the steps of N environments: many at once, some time after the steps, and for some never."""
+    """Delayed rewards of a model for the steps of N environments: many at once, some of them missing."""
 
     repeats_itself: bool = True
     """False if the same steps may get other rewards the next time, as rewards that follow from when answers come: resuming is

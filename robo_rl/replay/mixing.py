@@ -1,4 +1,4 @@
-"""Two memories drawn from as one: recordings with a person's corrections, and the symmetric mix of online and offline data."""
+"""Two memories sampled as one: recordings with a person's corrections, or an even mix of online and offline data."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class CorrectedReplay(Stateful):
 
 @dataclass(frozen=True)
 class BothMemories:
-    """Takes steps in as a replay memory does; those that a person chose enter a second one too, each exactly once."""
+    """Stores steps in a replay memory, and those that a person chose once more in a second one."""
 
     online: ReplayBuffer
     corrections: ReplayBuffer

@@ -89,7 +89,7 @@ def size_of(layout: Layout, rows: int) -> int:
 
 
 def available_memory() -> int:
-    """Returns the bytes that this process may still take: free RAM and caches that give way, cut by a container's limit."""
+    """Returns the bytes that this process may still allocate: free RAM and reclaimable caches within a container's limit."""
     return min(_free_ram(), _free_of_container())
 
 

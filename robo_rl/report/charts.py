@@ -1,4 +1,4 @@
-"""Small line charts and bars as inline SVG; colours come from the page's style, so that they suit light and dark."""
+"""Small line charts and bars as inline SVG; colours come from the page's light or dark style."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Human(Stateful, Protocol):
 
     @property
     def source(self) -> ActionSource:
-        """Of the newest action that `command` returned: HUMAN, or GUARD if the person was lost and it merely holds still."""
+        """Source of the newest action of `command`: HUMAN, or GUARD if the person was lost and it holds still."""
 
     def reset(self) -> None:
         """A new episode begins, in which the policy acts until the person takes over."""

@@ -1,4 +1,4 @@
-"""The episode under way, step by step on disk, so that a process that dies loses at most the step it was writing.
+"""Journal of the running episode on disk: a process that dies loses at most the step being written.
 
 Each record of the log (robo_rl.system.framed_log) is a line of JSON and the bytes of its arrays.
 """
@@ -152,7 +152,7 @@ def records(path: Path) -> Iterator[Record]:
 
 
 def read_record(file: BinaryIO) -> Record | None:
-    """Returns the record at a file's position, which moves past it; None, without moving, if no whole one is there (yet)."""
+    """Reads the record at a file's position and moves past it; None, without moving, if it is not complete (yet)."""
     content = framed_log.read_record(file)
     return None if content is None else _parse(content)
 

@@ -149,7 +149,7 @@ def _files(parts: Mapping[str, StateDict]) -> Iterator[tuple[str, Iterable[bytes
 
 
 def _safetensors(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes | memoryview]:
-    """Yields the pieces of a file: eight bytes of the header's length, the header in JSON, then the arrays end to end."""
+    """Yields the pieces of a file: length of the header (8 bytes), header in JSON, arrays end to end."""
     ordered = sorted(arrays.items(), key=lambda item: -item[1].itemsize)  # the largest elements first: all are aligned
     header, end = {}, 0
     for path, array in ordered:
@@ -164,7 +164,7 @@ def _safetensors(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes | mem
 
 
 def _mapped_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Returns the arrays of a file without reading it: pages come when they are looked at, and writing changes copies only."""
+    """Maps the arrays of a file: pages are read at their first use, and writing changes copies only."""
     return _arrays_of(np.memmap(path, np.uint8, mode="c").view(np.ndarray))
 
 

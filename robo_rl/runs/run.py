@@ -48,7 +48,7 @@ class Curve(NamedTuple):
 
 
 class Run:
-    """One training, on disk. Write inside a `with` block: it holds a lock, so that two processes never write the same run."""
+    """Folder of one training. Write inside a `with` block, which holds an exclusive lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

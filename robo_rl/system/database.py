@@ -80,7 +80,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Yields a connection whose changes are kept together at the end of the block: a power cut does not undo them."""
+        """Yields a connection; its changes are committed together and durably at the end of the block."""
         if self._holding is None:
             with self.opened() as connection, connection:
                 yield connection
@@ -146,7 +146,7 @@ class Database:
                 yield connection
 
     def rows(self, table: str, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a query, none if there is no file, or no such table in it, as a kill may have left it."""
+        """Return the rows of a query; none without a file, or without such a table, as after a kill."""
         if not self.path.exists():
             return []
         with self.reading() as connection:

@@ -29,7 +29,7 @@ class FramedLog:
         self._file.truncate()
 
     def append(self, content: bytes) -> None:
-        """Write a record; once this has returned, no kill takes it away. Raises OSError if the disk does not take it."""
+        """Write a record; it survives a kill once this has returned. Raises OSError if the disk rejects it."""
         view = memoryview(_FRAME.pack(len(content), zlib.crc32(content)) + content)
         while view:
             view = view[self._file.write(view) :]
@@ -40,7 +40,7 @@ class FramedLog:
 
 
 def read_record(file: BinaryIO) -> bytes | None:
-    """Return the record at a file's position, which moves past it; None, and no move, if there is no whole one (yet)."""
+    """Read the record at a file's position and move past it; None, without moving, if it is not complete (yet)."""
     start = file.tell()
     head = file.read(_FRAME.size)
     if len(head) == _FRAME.size:

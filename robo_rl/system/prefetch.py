@@ -1,4 +1,4 @@
-"""Do the next piece of work in a thread while this one is used: a disk or a picture's preparation need not be waited for."""
+"""Compute the next items in threads while the present one is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of an on-policy learner: a rollout of T steps of N environments, learnt from once and overwritten by the next.
+"""Memory of an on-policy learner: one rollout of T steps of N environments, overwritten by the next.
 
 D numbers of an observation's vectors. Observations and rewards are scaled by running moments as they are stored.
 """

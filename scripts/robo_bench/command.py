@@ -97,7 +97,7 @@ def _rows(order: Bench) -> Iterator[tuple[Case, Figures]]:
 
 
 def _in_its_own_process(name: str, order: Bench) -> int:
-    """Run one bench so that neither its memory nor its threads are felt by the next; return its exit status."""
+    """Run one bench isolated in memory and threads; return its exit status."""
     given = {name: getattr(order, name) for name in ("seconds", "repeats", "threads", "only")}
     options = [f"--{name}={value}" for name, value in given.items() if value is not None]
     command = [sys.executable, "-m", "robo_cli.main", "bench", name, *options, *(["--json"] if order.json else [])]

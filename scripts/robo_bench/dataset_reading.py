@@ -59,7 +59,7 @@ def cases(effort: Effort) -> list[Case]:
 
 
 def _contestants(observed: ArraySpec, episodes: int, steps: int, in_windows: bool, _: Effort, stack: ExitStack) -> Contestants:
-    """Return readers in processor time: all have one thread and wait for no disk, and other programs do not count."""
+    """Return readers, measured in processor time: one thread each, no disk, no effect of other programs."""
     spec = spec_of("reading", observed, ACTIONS, control_period=PERIOD)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     recorded = [_episode(spec, number, steps) for number in range(episodes)]

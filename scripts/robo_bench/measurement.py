@@ -1,4 +1,4 @@
-"""Measure contestants side by side, in turns on the same machine, so that its other load hits all of them alike."""
+"""Measure contestants in turns on the same machine, so that other load affects all of them alike."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Bound:
-    """A contestant that does less than ours and is no peer; the first one of a case is its limit."""
+    """Contestant that does less than ours and is no peer; the first one of a case is its limit."""
 
     trial: Trial
 

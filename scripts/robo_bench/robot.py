@@ -145,7 +145,7 @@ def _guard(percent: float, *_: object) -> Figures:
 
 
 def _audit(hangs: bool, _: Effort, stack: ExitStack) -> Figures:
-    """Measure lines of the audit log. hangs: its writer stands still meanwhile, as in a write that does not return."""
+    """Measure lines of the audit log. hangs: its writer is stopped meanwhile, as in a blocked write."""
     log, took = AuditLog(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "audit.jsonl"), []
     writer = log.writer_pid
     assert writer is not None
@@ -173,7 +173,7 @@ def _killed(*_: object) -> Figures:
 
 
 def _shown(effort: Effort, _: ExitStack) -> Figures:
-    """Count the pictures of a twin's camera that a page of the console is sent in a second, which draws them at once."""
+    """Count the camera pictures per second that the console sends to a page that draws them at once."""
     from robo_real.console.assembly import RobotConsole
 
     with _twin(None, "--options", "cameras=[front]") as url:
@@ -226,7 +226,7 @@ def _twin(folder: Path | None = None, *arguments: str) -> Iterator[str]:
 
 @contextmanager
 def _process(module: list[str], ready: str, folder: Path | None = None) -> Iterator[str]:
-    """Run a module in a process until the end of the block, which begins with its first line that contains `ready`."""
+    """Run a module in a process for the block, which begins after its first line that contains `ready`."""
     with subprocess.Popen([sys.executable, "-m", *module], stdout=subprocess.PIPE, text=True, cwd=folder) as process:
         assert process.stdout is not None
         try:

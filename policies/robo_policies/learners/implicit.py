@@ -141,7 +141,7 @@ huber: BellmanLoss = nn.HuberLoss(reduction="none", delta=20.0)
 
 
 def cosine(lr: float, update: int, updates: int) -> float:
-    """Return the learning rate of a half cosine from `lr` to 0 over that many updates (Loshchilov & Hutter 2017), then `lr`.
+    """Return the learning rate: half a cosine from `lr` to 0 over `updates` (Loshchilov & Hutter 2017), then `lr`.
 
     Constant again afterwards, because the learning rate would otherwise be 0 in a following online phase.
     """

@@ -1,4 +1,4 @@
-"""Parts of every learner with gradients: networks, their optimisers and targets, generators, the policy, and their state."""
+"""Parts of every learner with gradients: networks, optimisers, targets, generators, policy, and their state."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LearnerParts(Stateful):
         """The policy being trained, saved and restored with the rest."""
 
     def add(self, name: str, network: Module, lr: float, *, trains_encoder: bool = False) -> Module:
-        """Return the network, from now on trained by Adam with this learning rate, and with it the encoder if its loss does."""
+        """Return the network, registered for training by Adam with this learning rate, with the encoder if `trains_encoder`."""
         self._networks[name] = network.to(self.device)
         trained = nn.ModuleDict({"network": network})
         if trains_encoder and self.encoder.network is not None:

@@ -55,7 +55,7 @@ class EnsembleLayerNorm(nn.Module):
 
 
 class MLPEnsemble(nn.Module):
-    """N perceptrons of one shape: linear layers with ReLU between them, LayerNorm and dropout before and after it if wanted."""
+    """N MLPs of one shape: linear layers with ReLU between, optionally LayerNorm before and dropout after it."""
 
     def __init__(
         self, members: int, sizes: Sequence[int], layer_norm: bool, generator: torch.Generator, precision: str = "float32"
@@ -102,7 +102,7 @@ class OwnLayers(nn.Module):
 
 @dataclass(frozen=True)
 class NetworkFactory:
-    """Makes networks as the settings of a learner say: for a device, an engine, a precision and with layers of one's own."""
+    """Factory of networks by the settings of a learner: device, engine, precision, own layers."""
 
     settings: Any
     """NetworkSettings with `hidden` and possibly `precision`."""

@@ -1,4 +1,4 @@
-"""From batches to the input of networks: tensors on a device, vectors standardised, and an encoder network if there is one.
+"""Inputs of networks from batches: tensors on a device, standardised vectors, and an optional encoder network.
 
 B batch, D elements of all vectors, F features that networks read.
 """

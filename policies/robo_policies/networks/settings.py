@@ -1,4 +1,4 @@
-"""Settings that every learner has: the device it computes on, the engine, and networks of one's own in place of ours."""
+"""Settings of every learner: device, engine, and own networks in place of the built-in ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def resolve_device(name: str) -> torch.device:
 def accelerates(
     settings: NetworkSettings, device: torch.device, layers: str | None, precision: str = "float32", dropout: float = 0.0
 ) -> bool:
-    """Return True if kernels compute an MLP, and not `layers` of one's own; raises InvalidSetting if they must, and cannot."""
+    """Return True if kernels compute an MLP instead of own `layers`; raises InvalidSetting if they are required and cannot."""
     given = {"device": device.type, "layers of": layers, "precision": precision, "dropout": dropout}
     fitting = {"device": "cpu", "layers of": None, "precision": "float32", "dropout": 0.0}
     obstacles = ", ".join(f"{name} {value}" for name, value in given.items() if value != fitting[name])

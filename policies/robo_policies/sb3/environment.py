@@ -127,7 +127,7 @@ def _visible(environment: Environment, reward: OnlineRewards | None) -> Environm
 
 
 class SB3Policy(Stateful):
-    """The policy of an SB3 model behind the protocol of the workbench; sees every update of the model at once.
+    """Policy of an SB3 model; follows every update of the model.
 
     Acting never moves the global random generators that SB3 learns with, so that evaluating more often does not
     change a run.

@@ -145,7 +145,7 @@ class WaitingRollout:
             self._fill_gaps(valid)
 
     def _end_before_gaps(self, valid: npt.NDArray[np.bool_], last_values: Array, dones: npt.NDArray[Any]) -> None:
-        """Computes advantages as SB3 does, except that a sum ends with the value of a state whose step has no label."""
+        """Computes advantages as SB3 does, except that a sum ends with the state's value at a step without a label."""
         rollout = self._rollout
         goes_on = 1.0 - np.vstack((rollout.episode_starts[1:], np.asarray(dones, np.float32)))
         following = np.vstack((rollout.values[1:], last_values))

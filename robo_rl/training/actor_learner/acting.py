@@ -1,4 +1,4 @@
-"""The acting half of a training: keeps the rate, writes every step to a log, acts with the newest parameters there are."""
+"""Acting half of a training: keeps the rate, logs every step, acts with the newest parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The learner's half of a training: steps come from a log, in the order in which another process took them."""
+"""Learning half of a training: steps come from the log of another process, in order."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class LearnerServer:
             self.publish(step, training.policy)
 
     def serve(self, step: int, training: SavedTraining, timeout: float = 0.0) -> None:
-        """Take requests, do those that are due; beat. Raises Finished at the end, or if the acting process is gone."""
+        """Receive requests, carry out the due ones, send a heartbeat. Raises Finished at the end of the acting process."""
         try:
             while self._connection.poll(timeout):
                 self._asked |= unpacked(self._connection.recv_bytes())

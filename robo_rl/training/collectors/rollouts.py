@@ -93,7 +93,7 @@ class CollectedLearner(OnPolicyLearner, Protocol):
         """The policy being trained."""
 
     def add_rollout(self, rollout: CollectedRollout) -> None:
-        """Takes in a whole rollout that was acted in with the policy as it is now; `update` learns from it."""
+        """Stores a whole rollout acted with the present policy; `update` learns from it."""
 
 
 class RolloutCollector(Collector):

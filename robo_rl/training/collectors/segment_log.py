@@ -1,4 +1,4 @@
-"""Segments in the order in which they came, on disk before they are learnt from: a learner that is killed has all of them.
+"""Log of segments in their order of arrival, on disk before they are learnt from: a killed learner loses none.
 
     collected/0000000000.log  0000012000.log      named by the steps before, a new one after each checkpoint
 

@@ -22,7 +22,7 @@ TICK = 0.5  # [s] between two checks for collectors that hang
 
 
 class SynchronousTraining(Stateful):
-    """A learner, its pool and how far it got; never takes more than `steps`. One for any number of collectors.
+    """On-policy training with any number of collectors; never takes more than `steps`.
 
     A collector that is lost is replaced; its environments begin new episodes, and its part of the rollout is collected again.
     """

@@ -139,7 +139,7 @@ class Episode:
 
     @property
     def interventions(self) -> list[Intervention]:
-        """Stretches in which a person acted; derived from `sources`, so that it cannot disagree."""
+        """Ranges of steps of a person, derived from `sources`."""
         human = np.concatenate(([False], self.sources == ActionSource.HUMAN, [False])).astype(np.int8)
         edges = np.flatnonzero(np.diff(human))
         return [Intervention(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
@@ -147,7 +147,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Intervention:
-    """Half-open range of steps in which a person acted."""
+    """Half-open range of steps of a person."""
 
     start: int
     stop: int

@@ -52,7 +52,7 @@ class LocalWorker(SupervisedProcess):
 
 
 class InProcessEngine(Engine):
-    """Answers requests in this process, in the order in which they were sent: the reference for other engines."""
+    """Answers requests in this process, in their order: the reference for other engines."""
 
     def __init__(self, make: Make) -> None:
         self._make = make

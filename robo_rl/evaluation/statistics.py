@@ -66,7 +66,7 @@ class Comparison:
     p_value: float | None
     """McNemar's exact test; only for success with one run a side."""
     episodes: int
-    """Shared evaluation seeds of which all runs know the outcome."""
+    """Shared evaluation seeds with a known outcome in all runs."""
     runs: tuple[int, int]
 
     def left_out(self, shared: int) -> str:

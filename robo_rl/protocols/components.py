@@ -103,7 +103,7 @@ class Training(Stateful, Protocol):
 
 @runtime_checkable
 class SavesItself(Protocol):
-    """A training of which another process has a part: it writes its checkpoints itself."""
+    """Training with a part in another process: it writes its checkpoints itself."""
 
     def save(self, step: int, parts: dict[str, StateDict]) -> None:
         """Requests a checkpoint of a step with these parts; raises OSError if the one before could not be written."""

@@ -82,7 +82,7 @@ def shown(figure: Figure, *, rate: bool = False) -> tuple[str, str]:
 
 
 def _rows(figures: Mapping[str, Figure]) -> list[tuple[str, Figure, tuple[str, str]]]:
-    """Returns (meaning, figure, format) of each figure, including those without any measurement."""
+    """Returns (meaning, figure, its texts) of each figure, including those without any measurement."""
     return [
         (MEANINGS[name], figure, shown(figure, rate=any(word in name for word in RATES))) for name, figure in figures.items()
     ]

@@ -299,7 +299,7 @@ class RecordedRollout:
         return [self._episode.transition(step) for step in range(self._position - count, self._position)]
 
     def state_dict(self) -> StateDict:
-        """Returns the replayed steps, in the format of a Rollout."""
+        """Returns seed and replayed actions, a part of a Rollout's state."""
         return {"seed": self._episode.seed, "actions": self._episode.actions[: self._position]}
 
 

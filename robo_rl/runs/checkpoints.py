@@ -102,7 +102,7 @@ def packed(state: StateDict) -> bytes:
 
 
 def unpacked(content: bytes) -> StateDict:
-    """Returns the state of which `packed` made these bytes; its arrays may be written to."""
+    """Inverse of `packed`; the arrays may be written to."""
     arrays = _arrays_of(np.frombuffer(bytearray(content), np.uint8))
     state: StateDict = _join(json.loads(arrays[_JSON].tobytes()), arrays)
     return state

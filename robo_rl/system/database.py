@@ -100,7 +100,7 @@ class Database:
 
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection each transaction of which is durable when it is committed."""
+        """Yield a connection; each transaction is durable once committed."""
         if self.path.is_symlink():
             raise self._failed(f"{self.path} is a link; nothing is written through it.", fix="replace it by its target")
         with self._connected(WRITE) as connection:
@@ -179,7 +179,7 @@ class Database:
         return lambda: sqlite3.connect(f"{self.path.absolute().as_uri()}?{options}", uri=True, timeout=WAIT)
 
     def _with_new_header(self) -> sqlite3.Connection:
-        """Opens a copy in memory the header of which is as SQLite writes it, however damaged the file's is."""
+        """Opens a copy in memory with a sound header in place of the damaged one."""
         content = bytearray(self.path.read_bytes())
         content[:24] = b"SQLite format 3\0" + PAGE.to_bytes(2, "big") + bytes((1, 1, 0, 64, 32, 32))
         content[28:32] = (len(content) // PAGE).to_bytes(4, "big")

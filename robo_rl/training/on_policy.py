@@ -188,7 +188,7 @@ class OnPolicyTraining(Stateful):
         return self.learner.policy
 
     def run(self, observer: TrainingObserver) -> None:
-        """Trains from the present step to the last one in which all environments can take part."""
+        """Trains from the present step to the last full step of all environments."""
         time = self.stopwatch.time
         self.stopwatch.start()
         if not self._is_under_way and self._has_steps_left:

@@ -40,7 +40,7 @@ class LabellingModel:
     episodes: int
     """Number of labelled steps: enough for a realistic share of the work around the model."""
     batches: tuple[int, ...]
-    """Sizes of batches, of which the best is the bare model's."""
+    """Sizes of batches; the bare model gets the best."""
     build: Callable[[Path, Pictures, int], tuple[PictureReward, Forward]]
     """Builds it from an empty folder, pictures of the scene and the size of a batch."""
 

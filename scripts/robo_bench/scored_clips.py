@@ -173,7 +173,7 @@ def _from_text(clips: Sequence[Clip], truth: Floats, scenes: npt.NDArray[np.int6
 
 
 def facts_of(clips: Sequence[Clip]) -> dict[str, Any]:
-    """Return how many clips there are, of which scores, and the first one as an example."""
+    """Return the number of clips, their scores, and the first one as an example."""
     by_score = {str(score): sum(clip.score == score for clip in clips) for score in SCORES}
     return {"clips": len(clips), "by_score": by_score, "counterfactual": sum(c.is_counterfactual for c in clips)} | {
         "example": asdict(clips[0])

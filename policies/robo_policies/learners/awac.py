@@ -24,7 +24,7 @@ class AWACConfig(OfflineValueConfig):
     """Settings of AWAC; the authors' actor has four hidden layers."""
 
     temperature: float = 1.0
-    """Lambda, by which advantages are divided in the exponent [reward]: the paper's for locomotion; 0.3 for manipulation."""
+    """Lambda, divisor of the advantages in the exponent [reward]: the paper's for locomotion; 0.3 for manipulation."""
     reward_scale: float = 1.0
     """Multiplies rewards."""
 

@@ -98,7 +98,7 @@ class CQL(Learned):
     def soft_maximum(self, features: Tensor, data: TensorBatch) -> Tensor:
         """Eq. 4: log of the integral of exp Q_i(s, a), by importance sampling: uniform actions, a ~ pi(s), a ~ pi(s') (N, B).
 
-        Differs from the authors' code by the constant log(3 K), without effect on gradients, so that the estimate is unbiased.
+        Differs from the authors' code by the constant log(3 K), which changes no gradient, so that it estimates this integral.
         """
         count, generator = self.config.actions_sampled, self.parts.generator
         repeated = features.repeat_interleave(count, 0)

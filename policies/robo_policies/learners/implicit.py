@@ -46,7 +46,7 @@ class BellmanLoss(Protocol):
 
 @dataclass(frozen=True)
 class ImplicitConfig(OfflineValueConfig):
-    """The settings that IQL, XQL and f-DVL share; defaults are IQL's for locomotion."""
+    """Settings common to IQL, XQL and f-DVL; defaults are IQL's for locomotion."""
 
     inverse_temperature: float = 3.0
     """Beta, weight of the advantage in the policy's exponent [1/reward]: 0 clones, larger is greedier. 10 for mazes, 0.5 for
@@ -54,8 +54,8 @@ class ImplicitConfig(OfflineValueConfig):
     actor_dropout: float = 0.0
     """Share of the actor's hidden units that are dropped in training; 0.1 for few demonstrations by people."""
     actor_decay_updates: int = 0
-    """Updates over which the actor's learning rate falls to 0 along a cosine, as in the papers; 0 keeps it constant, and so it
-    is again after these updates, for going on online."""
+    """Updates over which the actor's learning rate falls to 0 along a cosine, as in the papers; constant again
+    afterwards, for an online phase. 0 keeps it constant."""
     reward_scale: float = 1.0
     """Multiplies rewards after the shift; the papers scale locomotion so that returns span 1,000."""
     reward_shift: float = 0.0

@@ -44,16 +44,16 @@ class RLPDConfig(SACConfig):
     target_critics: int = 2
     """Critics drawn at random for the minimum of each target; the authors use 1 for AntMaze."""
     layer_norm: bool = True
-    """LayerNorm before each ReLU of the critics, which bounds Q for actions that no data shows."""
+    """LayerNorm before each ReLU of the critics, which bounds Q for actions outside the data."""
     backup_entropy: bool = False
     """Entropy in the target. Off, because with a sparse reward it adds a bias that hides the reward."""
     target_entropy_per_action: float = -0.5
     """[nat] wanted entropy of the policy per action element."""
     convolutions: tuple[int, ...] = ()
-    """Channels of the layers through which pictures are seen, each of half the height and width; none: they are not seen. The
-    authors have 32, 64, 128, 256 for 64 pixels, DrQ four of 32 for 84."""
+    """Channels of the convolutions of pictures, each of half the height and width; none: pictures are not seen. The authors
+    have 32, 64, 128, 256 for 64 pixels, DrQ four of 32 for 84."""
     crop_padding: int = 4
-    """[pixel] by which pictures are shifted at most, at random, when they are learnt from; DrQ's for 84 pixels."""
+    """[pixel] largest random shift of pictures in updates; DrQ's for 84 pixels."""
     frozen_convolutions: str | None = None
     """File of weights (safetensors) of frozen convolutions; later layers are learnt. None: all are learnt."""
     learning_starts: int = 5_000

@@ -24,7 +24,7 @@ from robo_rl.types import Batch, Metrics
 
 @dataclass(frozen=True)
 class TD3Config(OfflineValueConfig):
-    """The settings that both have; defaults are those of TD3+BC."""
+    """Settings common to TD3+BC and ReBRAC; defaults are those of TD3+BC."""
 
     layer_norm: bool = False
     """LayerNorm in the critics."""

@@ -32,7 +32,7 @@ class ImageSettings(Protocol):
 
     @property
     def frozen_convolutions(self) -> str | None:
-        """File of weights with which they stay."""
+        """File of their frozen weights."""
 
 
 def image_encoder(spec: EnvironmentSpec, settings: ImageSettings) -> Callable[[], ImageEncoder] | None:
@@ -41,7 +41,7 @@ def image_encoder(spec: EnvironmentSpec, settings: ImageSettings) -> Callable[[]
 
 
 class ImageEncoder(ConvEncoder):
-    """Convolutions of which the first layers may be read from a file and stay as they are."""
+    """Convolutions whose first layers may be read from a file and frozen."""
 
     def __init__(self, spec: EnvironmentSpec, settings: ImageSettings) -> None:
         """Raises InvalidSetting if there is no picture, or one too small for this number of layers."""
@@ -91,7 +91,7 @@ def crop(pictures: Tensor, corners: Tensor, padding: int) -> Tensor:
 
 
 def _weights(path: str, depths: Sequence[int], channels: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
-    """Return weight and bias of each layer, by which every picture is seen; raises InvalidSetting if they do not fit."""
+    """Return weight and bias of each layer, shared by all pictures; raises InvalidSetting if they do not fit."""
     wanted: dict[str, tuple[int, ...]] = {}
     for index, (before, after) in enumerate(pairwise((depths[0], *channels))):
         wanted |= {f"{index}.weight": (after, before, 3, 3), f"{index}.bias": (after,)}

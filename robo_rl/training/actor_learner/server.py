@@ -38,7 +38,7 @@ class LearnerServer:
     """Observes a training that learns from a log (robo_rl.protocols.components.TrainingObserver)."""
 
     def __init__(self, connection: Connection, checkpoints: Path, forget: Callable[[int], None], *, every: int = EVERY) -> None:
-        """forget: called with the first step that is still needed, for any checkpoint from which a learner resumes."""
+        """forget: called with the first step that a resume from any kept checkpoint may need."""
         self._connection, self._checkpoints, self._forget, self._every = connection, checkpoints, forget, every
         self._asked: StateDict = {}
         self._metrics: Metrics = {}

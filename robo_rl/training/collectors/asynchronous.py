@@ -53,9 +53,9 @@ class Pace:
 
 
 class CollectedSteps:
-    """Steps of collectors, segment by segment in the order in which they came, with parameters of bounded age.
+    """Steps of collectors, segment by segment in their order of arrival, with parameters of bounded age.
 
-    A request says with which parameters a segment is to be acted. None is sent while `Pace.ahead` steps are not learnt from,
+    A request names the parameters for a segment. None is sent while `Pace.ahead` steps are not learnt from,
     nor while an open one is older than that: the fast wait for the slow (Ho et al. 2013, "More Effective Distributed ML via a
     Stale Synchronous Parallel Parameter Server"). Hence parameters are never older than Pace.most_stale + Pace.every.
     """

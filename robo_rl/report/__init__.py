@@ -45,7 +45,7 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
         judged=judged,
         measures=_measures(judged),
         ends={label: Counter(each.stop_reasons).most_common() for label, each in judged},
-        conditions=_conditions(judged),
+        conditions=list({(each.success_rule, each.seeds, each.deterministic): each for _, each in judged}.values()),
         convention=SUCCESS_CONVENTION,
         times=_times(recorded),
         losses=_losses(recorded, groups),
@@ -74,11 +74,6 @@ def _groups(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:
     for run in runs:
         groups.setdefault(run.group, []).append(run)
     return list(groups.values())
-
-
-def _conditions(judged: Sequence[tuple[str, Evaluation]]) -> list[Evaluation]:
-    """Returns one evaluation for each set of conditions that occurs."""
-    return list({(each.success_rule, each.seeds, each.deterministic): each for _, each in judged}.values())
 
 
 def _measures(judged: Sequence[tuple[str, Evaluation]]) -> list[tuple[Measure, list[tuple[str, Interval]]]]:

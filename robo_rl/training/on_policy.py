@@ -303,7 +303,8 @@ class UnrewardedRollout(Stateful):
 
     def _begin(self, index: int, observations: Mapping[str, Array], infos: Mapping[str, Any]) -> None:
         instruction = infos["instruction"][index] if "instruction" in infos else None
-        self._rewards.begin(index, _at(observations, index), instruction or self._instruction)
+        observation = {name: values[index] for name, values in observations.items()}
+        self._rewards.begin(index, observation, instruction or self._instruction)
 
     @override
     def state_dict(self) -> StateDict:
@@ -321,10 +322,6 @@ class UnrewardedRollout(Stateful):
 def _join(parts: Sequence[StepRewards]) -> StepRewards:
     ends = [np.zeros(0, np.bool_), *(part.ends for part in parts)]
     return StepRewards(Labels.joined([Labels.missing(0), *(part.labels for part in parts)]), np.concatenate(ends))
-
-
-def _at(observations: Mapping[str, Array], index: int) -> dict[str, Array]:
-    return {name: values[index] for name, values in observations.items()}
 
 
 class RunningEpisodes(Stateful):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -68,17 +69,13 @@ def ours(torch_threads: int, simulation_threads: int) -> Trial:
 
 def stable_baselines(kind: str, count: int) -> Trial:
     """Return a trial of Stable-Baselines3's PPO at the same hyper-parameters in one of its vector settings."""
-    environments = vec_env.VecNormalize(getattr(vec_env, kind)([_plain_cheetah] * count))
+    environments = vec_env.VecNormalize(getattr(vec_env, kind)([partial(gymnasium.make, TASK)] * count))
     steps, size, network = CONFIG.rollout_size // count, CONFIG.batch_size, {"net_arch": [*CONFIG.hidden]}
     model = SB3PPO(
         "MlpPolicy", environments, n_steps=steps, batch_size=size, n_epochs=CONFIG.epochs, policy_kwargs=network, device="cpu"
     )
     model.set_logger(Logger(folder=None, output_formats=[]))
     return rate(each(lambda: model.learn(CONFIG.rollout_size, reset_num_timesteps=False), CONFIG.rollout_size))
-
-
-def _plain_cheetah() -> gymnasium.Env[object, object]:
-    return gymnasium.make(TASK)
 
 
 def with_pictures(effort: Effort, stack: ExitStack, config: PPOConfig = PICTURES) -> Contestants:

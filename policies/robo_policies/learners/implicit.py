@@ -10,8 +10,8 @@ The order is that of the authors' code and changes results: V with the target cr
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -30,18 +30,10 @@ from robo_rl.types import Batch, Metrics
 LARGEST_WEIGHT = 100.0  # of one action, as in the authors' code
 
 
-class ValueLoss(Protocol):
-    """Loss that makes V(s) a statistic of Q(s, a)."""
-
-    def __call__(self, differences: Tensor) -> Tensor:
-        """Returns the loss of each row, given d = Q'(s, a) - V(s), (B,)."""
-
-
-class BellmanLoss(Protocol):
-    """Weights of the residuals of Q."""
-
-    def __call__(self, values: Tensor, targets: Tensor) -> Tensor:
-        """Returns the loss of each element (N, B)."""
+ValueLoss = Callable[[Tensor], Tensor]
+"""Loss of each row (B,), given d = Q'(s, a) - V(s), that makes V(s) a statistic of Q(s, a)."""
+BellmanLoss = Callable[[Tensor, Tensor], Tensor]
+"""Loss of each element (N, B), given values and targets of Q."""
 
 
 @dataclass(frozen=True)

@@ -53,13 +53,10 @@ class ImageEncoder(ConvEncoder):
         """Set weights and biases of the convolutions from a file, the same for every picture; they stay as they are."""
         arrays = _weights(path, [next(tower.parameters()).shape[1] for tower in self.towers.values()], channels)
         for tower in self.towers.values():
-            for layer, (weight, bias) in zip(_convolutions(tower), arrays, strict=True):
+            layers = [layer for layer in tower.children() if isinstance(layer, nn.Conv2d)]
+            for layer, (weight, bias) in zip(layers, arrays, strict=True):
                 layer.load_state_dict({"weight": weight, "bias": bias})
                 layer.requires_grad_(requires_grad=False)
-
-
-def _convolutions(tower: nn.Module) -> list[nn.Conv2d]:
-    return [layer for layer in tower.children() if isinstance(layer, nn.Conv2d)]
 
 
 def randomly_cropped(data: TensorBatch, pictures: Sequence[str], padding: int, generator: torch.Generator) -> TensorBatch:

@@ -1,8 +1,8 @@
 """Cost of a model that annotates while a policy learns: steps per second with the annotator on and off.
 
 The model is the double that answers by rule, at once or after two seconds a call. "annotator off" makes the same captions and
-rewards, and asks nothing; a bound goes without captions and rewards, too. Every trial begins with no labels, so that all
-that are ever asked for arrive within it. Whole rollouts with their updates, or the simulator alone with random actions.
+rewards without questions; a bound goes without captions and rewards, too. Every trial begins with no labels, so that all
+requested ones arrive within it. Whole rollouts with their updates, or the simulator alone with random actions.
 """
 
 from __future__ import annotations
@@ -30,13 +30,7 @@ from robo_rl.training.on_policy import OnPolicyTraining, UnrewardedRollout
 TASK = "MiniGrid-DoorKey-8x8-v0"
 DOORS = Environments(f"minigrid/{TASK}", encoding="one-hot")
 CONFIG = PPOConfig(
-    lr=5e-4,
-    num_envs=64,
-    steps_per_env=64,
-    batch_size=512,
-    epochs=4,
-    entropy_coefficient=0.01,
-    normalize_observations=False,
+    lr=5e-4, num_envs=64, steps_per_env=64, batch_size=512, epochs=4, entropy_coefficient=0.01, normalize_observations=False
 )
 """As in the recipe minigrid-doorkey-oni."""
 KINDS: tuple[Callable[..., ONI], ...] = (ONIRetrieval, ONIClassification, ONIRanking)
@@ -108,6 +102,6 @@ def _acting(reward: ONI | None, seconds: float) -> float:
 
 
 def _speed(work: Work, seconds: float) -> float:
-    """Return steps per second; the first call, which makes what is made once, is not counted."""
+    """Return steps per second; the first call, which includes the setup, is not counted."""
     work()
     return timed(work, seconds).rate

@@ -1,4 +1,4 @@
-"""Measure the sandbox of reward programs beside the same program in this process, bare and with its outputs checked."""
+"""Measure the sandbox of reward programs against the same program in this process, bare and with checked outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZES |= {"action": 7, "joint_velocities": 7}
 
 
 def reward(batch: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
-    """Six terms over 31 numbers a row: the size of what language models write for an arm that picks."""
+    """Six terms over 31 numbers a row: the size of a language model's programs for an arm that picks."""
     tool, cube, goal = batch["tool_position"], batch["cube_position"], batch["goal_position"]
     apart = np.linalg.norm(tool - cube, axis=1)
     reaching = 1.0 - np.tanh(5.0 * apart)

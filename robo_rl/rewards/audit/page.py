@@ -51,10 +51,7 @@ def write_audit(audit: Audit, facts: Mapping[str, Any], out: Path) -> Path:
         audit=audit,
         facts=facts,
         written=f"{datetime.now():%d %B %Y, %H:%M}",
-        tables={
-            "Agreement with what was recorded": _rows(audit.agreement),
-            "Scale, noise, gaps": _rows(audit.scale),
-        },
+        tables={"Agreement with the recording": _rows(audit.agreement), "Scale, noise, gaps": _rows(audit.scale)},
         comparisons=_rows(audit.comparisons),
         controls=[
             (each.name, each.paid.n, [shown(getattr(each, name)) for name in ("order", "gain", "last", "paid")])
@@ -144,6 +141,6 @@ def _calibration(audit: Audit) -> tuple[str, str, Markup]:
 
 def _cost(audit: Audit) -> str:
     if audit.seconds_per_1000 is None:
-        return "Labels that were there already; nothing was asked."
+        return "Existing labels; the model was not called."
     tokens = "" if audit.tokens_per_1000 is None else f", {audit.tokens_per_1000:,.0f} tokens"
-    return f"{audit.seconds_per_1000:.3g} s{tokens} for 1,000 steps, as they were asked for here, the first episode left out."
+    return f"{audit.seconds_per_1000:.3g} s{tokens} for 1,000 steps, as requested here, the first episode left out."

@@ -17,7 +17,7 @@ REASONS = {
     "eureka": "It was chosen because its policy reached declared success most often, in episodes not trained on. Its "
     "own rewards count for nothing.",
     "icpl": "It was chosen by comparisons of policies alone. The success below was shown neither to the model nor, unless "
-    "it is an oracle, to the comparer.",
+    "it is an oracle, to the rater.",
 }
 
 

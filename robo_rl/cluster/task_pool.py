@@ -1,4 +1,4 @@
-"""Workers that share tasks: each has one task at a time, lost ones are done again, and none is drawn before it is asked for."""
+"""TaskPool of workers: one task at a time each, lost tasks are repeated, tasks are drawn lazily."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ TICK = 0.2
 """[s] between two looks for workers that are late."""
 
 
-class Pool(Workers):
-    """Workers of one kind, whose method `work` takes a task and returns its result; to be closed."""
+class TaskPool(Workers):
+    """Workers of one kind: their method `work` takes a task and returns its result; to be closed."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class Pool(Workers):
             self.ask(index)
 
     def results(self, tasks: Iterable[bytes], *, ahead: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Yields the number of each task with its result, as they come in; a task is drawn when a worker is free for it.
+        """Yields (number, result) of each task as they arrive; a task is drawn when a worker is free.
 
-        A worker gets its next task when the result was taken and the next one is asked for: what a caller has stored until
-        then is all that a worker's answer can depend on. ahead: so many tasks may be drawn beyond the oldest one without a
-        result, and results come in the order of the tasks; 0 for any order.
-        Raises what a worker raised, and WorkerFailed for a task that costs worker after worker.
+        A worker gets its next task when the caller requests the next result, so its answer can depend only on state that the
+        caller has stored until then. ahead: number of tasks drawn beyond the oldest one without a result, with results in
+        the order of the tasks; 0 for any order.
+        Raises the error of a worker, and WorkerFailed for a task that costs worker after worker.
         """
         numbered, again = enumerate(tasks), deque[tuple[int, bytes]]()
         held: dict[int, tuple[int, bytes]] = {}
@@ -71,7 +71,7 @@ class Pool(Workers):
                         raise WorkerFailed(what, got=f"{reply.name} was the last", fix=Kind().fix)
                     again.append(task)
                 continue
-            content = reply.content  # raises what the worker raised, also while it was made
+            content = reply.content  # raises the worker's error, also one of its constructor
             if task is not None:
                 waiting[task[0]] = content
             while waiting and (not ahead or given in waiting):

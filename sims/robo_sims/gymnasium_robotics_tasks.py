@@ -1,8 +1,8 @@
 """Gymnasium-Robotics: the Fetch arm (reach, push, slide, pick and place) and the Franka kitchen.
 
-Order follows the tables of the documentation (https://robotics.farama.org). Two units differ from those tables because the
-code does: Fetch multiplies velocities by the control period, so they are metres (or radians) per step, and the kitchen
-scales its actions by two.
+Array order follows the tables of the documentation (https://robotics.farama.org). Two units follow the code instead: Fetch
+multiplies velocities by the control period, so they are metres (or radians) per step, and the kitchen scales its actions by
+two.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from robo_sims.simulation import Arrays, MujocoSimulation, Simulation, Simulatio
 from robo_sims.task_family import TaskFamily
 
 try:
-    with contextlib.redirect_stderr(io.StringIO()):  # it prints news about other tasks when it is imported
+    with contextlib.redirect_stderr(io.StringIO()):  # the import prints messages about other tasks
         import gymnasium_robotics
     from gymnasium_robotics.envs.franka_kitchen.kitchen_env import OBS_ELEMENT_GOALS
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "gymnasium_robotics":
-        raise  # it is installed, and broken: its own words say more
+        raise  # installed but broken: keep the original error
     raise MissingExtra("Gymnasium-Robotics", "gymnasium_robotics", "gymnasium-robotics") from error
 
 _INSTRUCTIONS = {
@@ -89,7 +89,7 @@ _KITCHEN_UNITS = {"slide cabinet": "m", "hinge cabinet": "rad", "microwave": "ra
 
 
 class FetchSimulation(MujocoSimulation):
-    """A task of the Fetch arm."""
+    """Task of the Fetch arm."""
 
     def __init__(self, task: str, detail: str = "plain") -> None:
         gymnasium.register_envs(gymnasium_robotics)
@@ -100,7 +100,7 @@ class FetchSimulation(MujocoSimulation):
             _part("achieved_goal", 3, "m", frame="world", role="object"),
             _part("desired_goal", 3, "m", frame="world", role="goal"),
         )
-        # 0.05 m a step is a constant of the source's `_set_action`; the fingers' command is added to their position.
+        # 0.05 m per step is a constant of the source's `_set_action`; the finger command is added to their position.
         self._limits = np.array([0.05, 0.05, 0.05, 1.0])
         self.spec = EnvironmentSpec(
             f"gymnasium_robotics/{task}",
@@ -128,14 +128,14 @@ class FetchSimulation(MujocoSimulation):
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Moves the gripper; the source never ends an episode by itself."""
+        """Move the gripper; the source never terminates an episode."""
         command = (action / self._limits).astype(np.float32)
         observation, reward, _, _, info = self._environment.step(command)
         self._show_goal()
         return SimulationStep(self._flat(observation), float(reward), success=bool(info["is_success"]))
 
     def _show_goal(self) -> None:
-        """Puts the mark of the goal in its place; the source does so by a simulation step's worth of work for each picture."""
+        """Move the goal marker; the source does this per picture, at the cost of a simulation step."""
         self._environment.data.site("target0").xpos[:] = self._environment.goal
 
     def _flat(self, observation: dict[str, Any]) -> Arrays:
@@ -144,7 +144,7 @@ class FetchSimulation(MujocoSimulation):
 
 
 class KitchenSimulation(MujocoSimulation):
-    """The Franka arm in a kitchen with several things to do in one episode."""
+    """Franka arm in a kitchen with several goals per episode."""
 
     def __init__(self, goals: Sequence[str], detail: str = "plain") -> None:
         for goal in goals:
@@ -180,7 +180,7 @@ class KitchenSimulation(MujocoSimulation):
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Commands joint velocities; the reward counts the goals reached in this step."""
+        """Command joint velocities; the reward counts the goals reached in this step."""
         observation, reward, terminated, _, _ = self._environment.step(action / self._limits)
         return SimulationStep(self._flat(observation), float(reward), bool(terminated), success=bool(terminated))
 
@@ -220,7 +220,7 @@ def _kitchen_goals(goals: Sequence[str]) -> list[ArraySpec]:
 
 
 def _simulate(task: str, goals: Sequence[str] = tuple(OBS_ELEMENT_GOALS), detail: str = "plain") -> Simulation:
-    """`goals` names what to do in the kitchen; the Fetch tasks have their own."""
+    """Create a simulation; `goals` are those of the kitchen, the Fetch tasks have their own."""
     return KitchenSimulation(goals, detail) if task == _KITCHEN else FetchSimulation(task, detail)
 
 

@@ -1,7 +1,7 @@
-"""Measures the arm tasks: `python -m robo_sims.arm.measure [episodes]` prints experts' success, speed and camera rates.
+"""Benchmark of the arm tasks: `python -m robo_sims.arm.measure [episodes]` prints experts' success, speed and camera rates.
 
-Speed is measured where it matters: in contact, along the expert's own episodes, the expert's thinking left out. Without
-cameras it counts processor time, of which a busy machine takes none away; with cameras, drawn by several threads, wall time.
+Speed is that of `step` along expert episodes, contacts included: processor time without cameras, which is independent of
+the load of the machine, and wall time with cameras, which several threads draw.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from robo_sims.arm.tasks import TASKS
 
 @dataclass(frozen=True)
 class Measurement:
-    """Results of expert episodes."""
+    """Results over expert episodes."""
 
     successes: int
     mean_steps: float
     steps_per_second: float
-    """control steps per second of processor time in `step` alone"""
+    """control steps per second of processor time in `step`"""
     reset_milliseconds: float
 
 
 def measure(environment: ArmEnv, *, seeds: range, noise: float = 0.0) -> Measurement:
-    """Runs one expert episode per seed."""
+    """Run one expert episode per seed."""
     successes, steps, stepping, resetting = 0, 0, 0.0, 0.0
     for seed in seeds:
         start = time.process_time()
@@ -50,7 +50,7 @@ def measure(environment: ArmEnv, *, seeds: range, noise: float = 0.0) -> Measure
 
 
 def main(episodes: int) -> None:
-    """Prints one line per task and control mode, then the rates with cameras."""
+    """Print one line per task and control mode, then the rates with cameras."""
     _print(f"{episodes} episodes each, {os.cpu_count()} cores, one used")
     _print(f"{'task':18}{'control':28}{'success':>10}{'mean steps':>12}{'steps/s':>9}{'reset ms':>10}")
     for task in TASKS:

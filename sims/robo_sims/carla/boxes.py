@@ -1,4 +1,4 @@
-"""Boxes seen from above."""
+"""Rotated boxes in the plane: corners and overlap."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Gymnasium's MuJoCo tasks, version 5, with the flat observation split into named parts in the same order.
 
-Units and order follow the tables in the documentation of each task
-(https://gymnasium.farama.org/environments/mujoco/). Observations and rewards equal the source's bit for bit,
-apart from the cast of observations to float32.
+Units and order follow the documentation of each task (https://gymnasium.farama.org/environments/mujoco/). Observations and
+rewards are bit-identical to the source's, apart from the cast of observations to float32.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def _part(name: str, size: int, unit: str, **details: Any) -> ArraySpec:
 
 
 def _planar_runner(joints: str, height: str, **velocity_limits: float) -> list[ArraySpec]:
-    """A body that runs in the plane of x and z; `joints` are named in the order of the model, `height` says of what."""
+    """Return the specs of a body that runs in the x-z plane; joints: in the order of the model; height: its meaning."""
     number = len(joints.split(", "))
     return [
         _part("root_height", 1, "m", frame="world", meaning=height),
@@ -36,7 +35,7 @@ def _planar_runner(joints: str, height: str, **velocity_limits: float) -> list[A
 
 
 def _free_body(joints: int) -> list[ArraySpec]:
-    """Height, quaternion (w, x, y, z), joints and their velocities; MuJoCo states angular velocity in the torso's frame."""
+    """Return the specs of height, quaternion (w, x, y, z), joints and velocities; angular velocity is in the torso's frame."""
     return [
         _part("root_height", 1, "m", frame="world", meaning="height (z) of the torso's origin"),
         _part("root_orientation", 4, "1", frame="world", meaning="quaternion (w, x, y, z) of the torso"),
@@ -131,7 +130,7 @@ class GymnasiumSimulation(MujocoSimulation):
         self._layout = VectorLayout(LAYOUTS[task])
         low, high = self._environment.model.actuator_ctrlrange.T
         names = actuator_names(self._environment.model)
-        # Control values, as the source states them; a joint's torque is the control times the motor's gear.
+        # Control values, as in the source; a joint's torque is the control times the motor's gear.
         action = ActionSpec(names, low, high, ("1",) * len(names), "joint_torque", float(self._environment.dt))
         self.spec = EnvironmentSpec(
             f"gymnasium/{task}",
@@ -144,7 +143,7 @@ class GymnasiumSimulation(MujocoSimulation):
 
     @property
     def source(self) -> Any:
-        """Gymnasium's own environment."""
+        """Environment of Gymnasium."""
         return self._environment
 
     @override
@@ -154,7 +153,7 @@ class GymnasiumSimulation(MujocoSimulation):
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Applies control values; in float32 as the source's own action space, so that its rewards come out the same."""
+        """Apply control values in float32, as the source's action space, for identical rewards."""
         observation, reward, terminated, _, info = self._environment.step(action.astype(np.float32))
         terms = {key.removeprefix("reward_"): float(value) for key, value in info.items() if key.startswith("reward_")}
         return SimulationStep(self._layout.split(observation), float(reward), bool(terminated), reward_terms=terms)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from robo_sims.carla import birdseye, film
-from robo_sims.carla.judge import GOAL
 from robo_sims.carla.rewards import Situation
 from robo_sims.carla.roads import LaneOfMap, Roads
-from robo_sims.carla.routes import Place
+from robo_sims.carla.routes import RoutePosition
 from robo_sims.carla.scene import RED, Ego, Scene
+from robo_sims.carla.termination import GOAL
 
 
 def lane(y, heading):
@@ -35,7 +35,7 @@ def ego(y=1.75, yaw=0.0, speed=8.3):
 
 
 def situation(car, lights=(), is_oncoming=False):
-    scene, place = Scene(0, car, np.zeros((0, 8)), list(lights)), Place(20.0, 0.0, 0.0, 3.5, False)
+    scene, place = Scene(0, car, np.zeros((0, 8)), list(lights)), RoutePosition(20.0, 0.0, 0.0, 3.5, False)
     return Situation(scene, place, 0.37, None, is_oncoming=is_oncoming)
 
 

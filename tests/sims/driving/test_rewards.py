@@ -9,7 +9,7 @@ import pytest
 
 from robo_sims.carla.rewards import CaRL, Shaped, Situation
 from robo_sims.carla.roads import JUNCTION, WIDTH
-from robo_sims.carla.routes import Place, Route, Tracker
+from robo_sims.carla.routes import Route, RoutePosition, Tracker
 from robo_sims.carla.scene import Ego, Scene
 
 NOBODY = np.zeros((0, 8))
@@ -22,7 +22,7 @@ def car_at(x, y=0.0, heading=0.0, half_length=2.0):
 
 def situation(completion, *, speed=10.0, limit=10.0, offset=0.0, reason=None, others=NOBODY, in_junction=False, yaw=0.0):
     ego = Ego(0.0, offset, yaw, speed * math.cos(yaw), speed * math.sin(yaw), 0.0, 0.0, 0.0, limit)
-    place = Place(100 * completion, offset, 0.0, 3.5, in_junction)
+    place = RoutePosition(100 * completion, offset, 0.0, 3.5, in_junction)
     return Situation(Scene(0, ego, others), place, completion, reason)
 
 
@@ -116,9 +116,9 @@ def test_smoothed_derivatives_are_those_of_a_parabola():
     reward = CaRL()
     ticks = [0.1 * n for n in range(20)]
     egos = [Ego(0, 0, 0.2 * t * t, 3 * t - t * t, 0.5 * t, 0, 0, 0, 10) for t in ticks]
-    reward.reset(Situation(Scene(0, egos[0], NOBODY), Place(0, 0, 0, 3.5, False), 0.0, None))
+    reward.reset(Situation(Scene(0, egos[0], NOBODY), RoutePosition(0, 0, 0, 3.5, False), 0.0, None))
     for ego in egos[1:]:
-        found = reward.motion.measured(ego)
+        found = reward.motion.update(ego)
     t, yaw = ticks[-1], 0.2 * ticks[-1] ** 2
     assert found["yaw_rate"] == pytest.approx(0.4 * t) and found["yaw_acceleration"] == pytest.approx(0.4)
     forward = (3 - 2 * t) * math.cos(yaw) + 0.5 * math.sin(yaw)

@@ -1,4 +1,4 @@
-"""The arm's tasks by name. Adding one is one file here, one line below, and its name in robo_sims.arm.family."""
+"""Arm tasks by name. A new task is one file here, one line below, and its name in robo_sims.arm.family."""
 
 from robo_sims.arm.tasks.peg_insert import PegInsert
 from robo_sims.arm.tasks.pick import Pick

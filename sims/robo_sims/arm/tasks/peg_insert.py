@@ -20,17 +20,17 @@ PEG = np.array([0.010, 0.010, 0.05])
 CLEARANCE = 0.0025
 """[m] between peg and hole on each side."""
 WALL = 0.02
-"""[m] thickness of the wood around the hole."""
+"""[m] wall thickness around the hole."""
 HEIGHT = 0.05
-"""[m] of the block with the hole."""
+"""[m] height of the block with the hole."""
 DEPTH = 0.03
-"""[m] that the peg's tip must be inside."""
+"""[m] depth of the tip at success."""
 REGION = np.array([[0.42, -0.15], [0.62, 0.15]])
-"""[m] where the hole may be, frame base."""
+"""[m] range of the hole's position, frame base."""
 TURN = 0.5
-"""[rad] either way, heading of the hole."""
+"""[rad] either way, yaw of the hole."""
 GRASP = np.array([[-0.003, 0.0, 0.012], [0.003, 0.0, 0.028]])
-"""[m] where the peg's middle may sit in the hand, along the hand's axes."""
+"""[m] range of the peg's middle in the hand, along the hand's axes."""
 
 _UP = np.array([0.0, 0.0, HEIGHT])
 
@@ -44,7 +44,7 @@ def _walls() -> str:
 
 
 class PegInsertExpert(Expert):
-    """Bring the peg over the hole, turn it square, lower it; go up a little and try again where it jams."""
+    """Moves the peg over the hole, aligns and lowers it; goes up and tries again if it jams."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self._gain = random.uniform(0.5, 0.8)  # share of the way to go in one step
@@ -59,14 +59,14 @@ class PegInsertExpert(Expert):
         turn = wrap(heading(observation) + turn, np.pi / 2) - heading(observation)
         sideways = float(np.hypot(to_hole[0], to_hole[1]))
         inside = to_hole[2] > 0.002 and sideways < 0.008
-        allowed = 0.0035 if self._lowering else 0.0018  # [m] start only when exact, go on until it clearly misses
+        allowed = 0.0035 if self._lowering else 0.0018  # [m] start only when exact, continue until it clearly misses
         self._lowering = inside or (sideways < allowed and abs(turn) < 0.06)
         down = (-0.02 if inside else -self._speed) if self._lowering else self._gain * (to_hole[2] + self._hover)
         return Motion(np.array([*(self._gain * to_hole[:2]), down]), self._gain * turn, opening=0.0)
 
 
 class PegInsert(Task):
-    """The hand holds a peg, not quite in its middle; a block with a hole stands somewhere on the table."""
+    """Insert a peg, held off its middle, into the hole of a block anywhere on the table."""
 
     bodies: ClassVar[str] = f"""
     <body name="hole" mocap="true" pos="0.5 0 0">{_walls()}</body>
@@ -132,7 +132,7 @@ class PegInsert(Task):
 
     @override
     def place(self, physics: ArmPhysics, random: np.random.Generator) -> None:
-        """Draws the hole, and puts the peg between the fingers, a little off the middle."""
+        """Draw the hole, and place the peg between the fingers, slightly off the middle."""
         physics.place("hole", (*random.uniform(*REGION), 0.0), random.uniform(-TURN, TURN))
         middle = physics.gripper_position + physics.gripper_matrix @ random.uniform(*GRASP)
         physics.place("peg", middle, float(physics.gripper_yaw))
@@ -157,12 +157,12 @@ class PegInsert(Task):
 
     @override
     def progress(self) -> Progress:
-        """Returns how near the tip is to the rim along the table, and how deep it is inside."""
+        """Return the lateral closeness of the tip to the hole, and its depth."""
         sideways, depth = self._within()
         return {"align": closeness(sideways, 0.02), "insert": share(depth / DEPTH) * (sideways < 2 * CLEARANCE)}
 
     def _within(self) -> tuple[Array, Array]:
-        """Returns (...) [m] from the tip to the axis of the hole, and below its rim."""
+        """Return the distance (...) [m] of the tip from the axis of the hole, and its depth below the rim."""
         below = self._rim() - self._tip()
         return np.hypot(below[..., 0], below[..., 1]), below[..., 2]
 

@@ -1,4 +1,4 @@
-"""Pick up a cube: grasp it wherever it lies and lift it clear of the table."""
+"""Pick up a cube: grasp it and lift it clear of the table."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from robo_sims.arm.tasks.task import Task, fourfold
 HALF_SIZE = 0.025
 """[m] half the edge of the cube."""
 REGION = np.array([[0.35, -0.20], [0.65, 0.20]])
-"""[m] where the middle of the cube starts, frame base: 30 cm by 40 cm."""
+"""[m] range of the cube's start position, frame base: 30 cm by 40 cm."""
 LIFT = 0.10
-"""[m] that the cube must rise."""
+"""[m] required lift of the cube."""
 GRASP_RADIUS = 0.03
-"""[m] between the cube's middle and the point between the finger pads, to count as held"""
+"""[m] maximum distance of a held cube's middle from the point between the finger pads"""
 
 CUBE = f"""
 <body name="object" pos="0.5 0 {HALF_SIZE}">
@@ -91,7 +91,7 @@ class CubeTask(Task):
 
 
 class PickExpert(Expert):
-    """Hover over the cube with the fingers along its faces, descend, close, lift; begin again whenever the cube is lost."""
+    """Hovers over the cube, aligns the fingers, descends, closes and lifts; starts over if the cube is lost."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self._hover = random.uniform(0.06, 0.12)  # [m] above the cube's middle
@@ -106,12 +106,12 @@ class PickExpert(Expert):
         turn = float(np.arctan2(observation["object_turn"][1], observation["object_turn"][0])) / 4
         turn = wrap(heading(observation) + turn, np.pi / 2) - heading(observation)  # of the four, the one nearest to straight
         sideways = float(np.hypot(to_grasp[0], to_grasp[1]))
-        reach = 0.025 if self._closing else 0.012  # [m] a cube that slips a little in the hand is not let go
+        reach = 0.025 if self._closing else 0.012  # [m] a cube that slips a little is not released
         if sideways < reach and abs(to_grasp[2]) < reach:
             return self._close_or_lift()
         self._closing = 0
         aligned = sideways < 0.008 and abs(turn) < 0.12
-        inside = sideways < 0.012 and to_grasp[2] > -0.05  # the fingers are around the cube already
+        inside = sideways < 0.012 and to_grasp[2] > -0.05  # the fingers already surround the cube
         height = 0.0 if aligned or inside else self._hover
         target = to_grasp + np.array([0.0, 0.0, height])
         return Motion(self._gain * target, self._gain * turn, opening=0.08)
@@ -123,7 +123,7 @@ class PickExpert(Expert):
 
 
 class Pick(CubeTask):
-    """A cube lies anywhere in 30 cm by 40 cm, turned at random; lift it by 10 cm and hold it."""
+    """Lift a cube, anywhere in 30 cm by 40 cm at any yaw, by 10 cm and hold it."""
 
     bodies: ClassVar[str] = CUBE
     instruction: ClassVar[str] = "pick up the red cube"
@@ -139,18 +139,18 @@ class Pick(CubeTask):
 
     @override
     def place(self, physics: ArmPhysics, random: np.random.Generator) -> None:
-        """Places the cube at random in its region with a random heading."""
+        """Draw position and yaw of the cube."""
         physics.place("object", (*random.uniform(*REGION), HALF_SIZE), random.uniform(-np.pi, np.pi))
 
     @override
     def holds(self) -> Mask:
-        """Contacts are looked at only where the cube is high."""
+        """Check contacts only where the cube is high."""
         lifted = (self.cube.position[..., 2] >= HALF_SIZE + LIFT) & (self.distance() < GRASP_RADIUS)
         return self.arm.is_grasping(self.cube.geom, lifted)
 
     @override
     def progress(self) -> Progress:
-        """Returns how near the gripper is, whether it grasps, and how high the cube is."""
+        """Return the closeness of the gripper, its grasp, and the height of the cube."""
         grasped = self.arm.is_grasping(self.cube.geom)
         height = (self.cube.position[..., 2] - HALF_SIZE) / LIFT
         return {

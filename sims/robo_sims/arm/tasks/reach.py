@@ -16,13 +16,13 @@ from robo_sims.arm.rewards import Progress, closeness
 from robo_sims.arm.tasks.task import Task
 
 REGION = np.array([[0.35, -0.25, 0.06], [0.65, 0.25, 0.40]])
-"""[m] where the goal may be, frame base."""
+"""[m] range of the goal, frame base."""
 TOLERANCE = 0.02
 """[m] from the goal to the point between the finger pads."""
 
 
 class ReachExpert(Expert):
-    """Go straight to the goal."""
+    """Moves straight to the goal."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self._gain = random.uniform(0.5, 0.9)  # share of the way to go in one step
@@ -34,7 +34,7 @@ class ReachExpert(Expert):
 
 
 class Reach(Task):
-    """A goal anywhere in 30 cm by 50 cm by 34 cm; bring the gripper to it and stay."""
+    """Move the gripper to a goal anywhere in 30 cm by 50 cm by 34 cm, and stay."""
 
     bodies: ClassVar[str] = """
     <body name="goal" mocap="true" pos="0.5 0 0.2">
@@ -83,7 +83,6 @@ class Reach(Task):
 
     @override
     def progress(self) -> Progress:
-        """Returns how near the gripper is."""
         return {"reach": closeness(self._distance(), 0.1)}
 
     def _distance(self) -> Array:

@@ -107,7 +107,7 @@ class JointPosition(Control):
 
     def __init__(self, arm: Arm, repeat: int = 1) -> None:
         self._arm, self._largest_motion = arm, MAX_STEP * repeat
-        low, high = arm.joint_limits.T
+        low, high = arm.joint_limits
         self.spec = ActionSpec(
             names=(*(f"joint{i + 1}" for i in range(JOINTS)), "gripper_opening"),
             low=(*low, 0.0),
@@ -145,10 +145,12 @@ def _lasting(repeat: int) -> float:
 
 def _servo_targets(arm: Arm, joints: Array, opening: Array, rows: Rows) -> Array:
     """Return targets (..., 9): joints (..., 7) [rad] clipped to the velocity limits, and openings (..., 1) [m]."""
-    present, (lowest, highest) = arm.joint_position[rows], arm.joint_limits.T
+    present, (lowest, highest) = arm.joint_position[rows], arm.joint_limits
     low, high = np.maximum(present - _MAX_JOINT_STEP, lowest), np.minimum(present + _MAX_JOINT_STEP, highest)
-    finger = opening / 2
-    return np.concatenate([np.minimum(np.maximum(joints, low), high), finger, finger], axis=-1)
+    targets = np.empty((*joints.shape[:-1], JOINTS + 2))
+    np.minimum(np.maximum(joints, low), high, out=targets[..., :JOINTS])
+    targets[..., JOINTS:] = opening / 2
+    return targets
 
 
 CLOSED = "end_effector_delta_closed"

@@ -34,17 +34,17 @@ def displacement(arm: Arm, position: Array, quaternion: Array, rows: Rows = ...)
     jacobian = arm.jacobian(rows)  # (..., 6, 7)
     transposed = jacobian.mT
     posture = POSTURE_GAIN * (NOMINAL_POSTURE - arm.joint_position[rows])  # (..., 7)
-    wanted = np.empty((*position.shape[:-1], 2, 6))  # task space: pose error, and minus the posture step
-    wanted[..., 0, :3] = position - arm.gripper_position[rows]
-    wanted[..., 0, 3:] = _rotation_to(arm, quaternion, rows)
-    wanted[..., 1, :] = -_apply(jacobian, posture)
-    solved = np.linalg.solve((jacobian @ transposed)[..., None, :, :] + DAMPING, wanted[..., None])[..., 0]
-    return _apply(transposed, solved[..., 0, :] + solved[..., 1, :]) + posture
+    wanted = np.empty((*position.shape[:-1], 2, 6, 1))  # task space: pose error, and minus the posture step
+    np.subtract(position, arm.gripper_position[rows], out=wanted[..., 0, :3, 0])
+    wanted[..., 0, 3:, 0] = _rotation_to(arm, quaternion, rows)
+    np.negative(jacobian @ posture[..., None], out=wanted[..., 1, :, :])
+    solved = np.linalg.solve((jacobian @ transposed)[..., None, :, :] + DAMPING, wanted)
+    return (transposed @ (solved[..., 0, :, :] + solved[..., 1, :, :]))[..., 0] + posture
 
 
 def solve(physics: ArmPhysics, position: Array, yaw: float, iterations: int = 30) -> None:
     """Set the joints, without simulation, so that the gripper reaches the pose to well under a millimetre."""
-    low, high = physics.joint_limits.T
+    low, high = physics.joint_limits
     quaternion = pointing_down(yaw)
     for _ in range(iterations):
         physics.update_kinematics()
@@ -59,10 +59,5 @@ def _rotation_to(arm: Arm, quaternion: Array, rows: Rows) -> Array:
     each = zip(error, quaternion, present, strict=True) if error.ndim > 1 else [(error, quaternion, present)]
     for vector, wanted, now in each:
         mujoco.mju_subQuat(vector, wanted, now)  # in the hand's frame
-    return _apply(arm.gripper_matrix[rows], error)
-
-
-def _apply(matrices: Array, vectors: Array) -> Array:
-    """Return matrices (..., m, k) times vectors (..., k)."""
-    product: Array = (matrices @ vectors[..., None])[..., 0]
-    return product
+    rotation: Array = (arm.gripper_matrix[rows] @ error[..., None])[..., 0]
+    return rotation

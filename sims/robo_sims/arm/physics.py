@@ -42,8 +42,8 @@ class Arm(ABC):
     def __init__(self, model: mujoco.MjModel, qpos: Array, qvel: Array) -> None:
         """qpos: (..., nq), qvel: (..., nv) of the simulation."""
         self.model, self.qpos, self.qvel = model, qpos, qvel
-        self.joint_limits: Array = model.jnt_range[:JOINTS].copy()
-        """(7, 2) [rad]"""
+        self.joint_limits: Array = model.jnt_range[:JOINTS].T.copy()
+        """(2, 7) [rad] lowest and highest"""
         self.joint_position: Array = qpos[..., :JOINTS]
         """(..., 7) [rad]"""
         self.joint_velocity: Array = qvel[..., :JOINTS]
@@ -143,6 +143,12 @@ class ArmPhysics(Arm):
     def orientation(self) -> Array:
         mujoco.mju_mat2Quat(self._orientation, self.gripper_matrix.ravel())
         return self._orientation
+
+    @property
+    @override
+    def gripper_quaternion(self) -> Array:
+        orientation = self.orientation
+        return -orientation if orientation[1] < 0 else orientation.copy()
 
     @override
     def is_grasping(self, geom: int, among: Mask = EVERYWHERE) -> Mask:

@@ -87,7 +87,7 @@ class RealtimeArm:
         wanted = self._step() if self._joints is None else self._joints - physics.joint_position
         most = CAREFUL * LAG * VELOCITY_LIMITS  # a servo with this lead moves at that speed
         target = physics.joint_position + np.clip(wanted, -most, most)
-        physics.data.ctrl[:JOINTS] = np.clip(target, physics.joint_limits[:, 0], physics.joint_limits[:, 1])
+        physics.data.ctrl[:JOINTS] = np.clip(target, *physics.joint_limits)
         physics.advance(SUBSTEPS)
         self._ticks += 1
         if self._ticks % SUCCESS_TICKS == 0:

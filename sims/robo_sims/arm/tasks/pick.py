@@ -145,8 +145,10 @@ class Pick(CubeTask):
     @override
     def holds(self) -> Mask:
         """Check contacts only where the cube is high."""
-        lifted = (self.cube.position[..., 2] >= HALF_SIZE + LIFT) & (self.distance() < GRASP_RADIUS)
-        return self.arm.is_grasping(self.cube.geom, lifted)
+        lifted = self.cube.position[..., 2] >= HALF_SIZE + LIFT
+        if not np.count_nonzero(lifted):
+            return lifted
+        return self.arm.is_grasping(self.cube.geom, lifted & (self.distance() < GRASP_RADIUS))
 
     @override
     def progress(self) -> Progress:

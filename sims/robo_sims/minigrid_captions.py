@@ -89,9 +89,6 @@ class MiniGridCaptioner:
         return caption
 
 
-CAPTIONER = MiniGridCaptioner
-
-
 def _kinds(grids: Array) -> npt.NDArray[np.uint8]:
     """Return one number for object, colour and state of each cell, from channels (..., C) of either encoding."""
     if grids.shape[-1] == ONE_HOT.shape[1]:

@@ -221,6 +221,11 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         return info
 
 
+def part(name: str, size: int, unit: str, **details: Any) -> ArraySpec:
+    """Return the spec of a part of a flat observation vector."""
+    return ArraySpec(name, (size,), unit=unit, **details)
+
+
 class VectorLayout:
     """Named parts of a flat observation vector; their concatenation is the vector."""
 

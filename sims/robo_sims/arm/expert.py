@@ -67,6 +67,13 @@ def heading(observation: Observation) -> float:
     return float(2 * np.arctan2(y, x))
 
 
+def turn_to_faces(observation: Observation, fourfold: str) -> float:
+    """Return the turn [rad] to the faces of a square object, observed as (cos 4a, sin 4a), that leaves the hand straightest."""
+    yaw = heading(observation)
+    turn = float(np.arctan2(observation[fourfold][1], observation[fourfold][0])) / 4
+    return wrap(yaw + turn, np.pi / 2) - yaw
+
+
 def wrap(angle: float, period: float) -> float:
     """Return the angle [rad] shifted by whole periods into [-period/2, period/2)."""
     return (angle + period / 2) % period - period / 2

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
+from typing_extensions import override
 
 from robo_rl.errors import ServerUnavailable
 from robo_sims.carla import pedestrians
@@ -22,16 +24,17 @@ LIFT = 0.3
 
 
 class Scenario(Protocol):
-    """Event of one episode."""
+    """Event of one episode, created with (session, roads, route, random)."""
 
     actors: list[Any]
     """Spawned by the scenario."""
 
     def step(self, s: float, speed: float) -> None:
         """Advance one step; s: [m] along the route, speed: [m/s] of the ego vehicle."""
+        return
 
 
-class PedestrianCrossing:
+class PedestrianCrossing(Scenario):
     """A walker who crosses the road in front of the car without looking."""
 
     def __init__(self, session: Session, roads: Roads, route: Route, random: np.random.Generator) -> None:
@@ -44,6 +47,7 @@ class PedestrianCrossing:
         away = math.hypot(pose.location.x - route.points[index, X], pose.location.y - route.points[index, Y])
         self._left = 2.0 * away + route.points[index, WIDTH]  # [m] to the other side of a road of two lanes
 
+    @override
     def step(self, s: float, speed: float) -> None:
         """Start the walker once, and stop it on the other side."""
         left = self._where - s
@@ -61,7 +65,7 @@ class PedestrianCrossing:
             self._walker.apply_control(self._carla.WalkerControl(self._across, pace, False))
 
 
-class BlockedLane:
+class BlockedLane(Scenario):
     """A parked car in the lane that must be passed."""
 
     def __init__(self, session: Session, roads: Roads, route: Route, random: np.random.Generator) -> None:
@@ -71,14 +75,8 @@ class BlockedLane:
             car.apply_control(session.carla.VehicleControl(hand_brake=True, brake=1.0))
         self.actors = [car]
 
-    def step(self, s: float, speed: float) -> None:
-        """Do nothing: the car is parked."""
 
-
-SCENARIOS: dict[str, type[PedestrianCrossing] | type[BlockedLane]] = {
-    "pedestrian-crossing": PedestrianCrossing,
-    "blocked-lane": BlockedLane,
-}
+SCENARIOS: dict[str, Callable[..., Scenario]] = {"pedestrian-crossing": PedestrianCrossing, "blocked-lane": BlockedLane}
 
 
 def _place(route: Route, random: np.random.Generator) -> int:

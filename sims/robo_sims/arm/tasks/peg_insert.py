@@ -10,10 +10,10 @@ from typing_extensions import override
 
 from robo_rl.spec.environment import ArraySpec, Observation
 from robo_sims.arm.control import Motion
-from robo_sims.arm.expert import Expert, ExpertFactory, heading, wrap
+from robo_sims.arm.expert import Expert, ExpertFactory, turn_to_faces
 from robo_sims.arm.physics import Arm, ArmPhysics, Array, Body, FreeBody, Mask
 from robo_sims.arm.rewards import Progress, closeness, share
-from robo_sims.arm.tasks.task import Task, fourfold
+from robo_sims.arm.tasks.task import Task, fourfold, unit_spec, vector_spec, velocity_spec
 
 PEG = np.array([0.010, 0.010, 0.05])
 """[m] half edges of the peg: 2 cm by 2 cm by 10 cm."""
@@ -55,8 +55,7 @@ class PegInsertExpert(Expert):
     @override
     def motion(self, observation: Observation) -> Motion:
         to_hole = observation["hole_from_peg"].astype(np.float64)  # from the peg's tip to the middle of the hole's rim
-        turn = float(np.arctan2(observation["hole_turn"][1], observation["hole_turn"][0])) / 4
-        turn = wrap(heading(observation) + turn, np.pi / 2) - heading(observation)
+        turn = turn_to_faces(observation, "hole_turn")
         sideways = float(np.hypot(to_hole[0], to_hole[1]))
         inside = to_hole[2] > 0.002 and sideways < 0.008
         allowed = 0.0035 if self._lowering else 0.0018  # [m] start only when exact, continue until it clearly misses
@@ -83,45 +82,23 @@ class PegInsert(Task):
     held_steps: ClassVar[int] = 2
     grasps: ClassVar[bool] = False
     observation: ClassVar[tuple[ArraySpec, ...]] = (
-        ArraySpec("peg_position", (3,), unit="m", frame="base", role="object", meaning="x, y, z of the tip of the held peg"),
-        ArraySpec(
-            "peg_axis",
-            (3,),
-            low=-1.0,
-            high=1.0,
-            unit="1",
-            frame="base",
-            role="object",
-            meaning="unit vector along the peg, away from its tip: (0, 0, 1) where the peg is upright",
-        ),
-        ArraySpec(
-            "hole_position", (3,), unit="m", frame="base", role="goal", meaning="x, y, z of the middle of the hole's rim"
-        ),
-        ArraySpec(
+        vector_spec("peg_position", 3, "object", "x, y, z of the tip of the held peg"),
+        unit_spec("peg_axis", 3, "object", "unit vector along the peg, away from its tip: (0, 0, 1) where the peg is upright"),
+        vector_spec("hole_position", 3, "goal", "x, y, z of the middle of the hole's rim"),
+        vector_spec(
             "hole_from_peg",
-            (3,),
-            unit="m",
-            frame="base",
-            role="goal",
-            meaning="from the tip to the rim: hole_position - peg_position; z is the depth where the tip is inside",
+            3,
+            "goal",
+            "from the tip to the rim: hole_position - peg_position; z is the depth where the tip is inside",
         ),
-        ArraySpec(
+        unit_spec(
             "hole_turn",
-            (2,),
-            low=-1.0,
-            high=1.0,
-            unit="1",
+            2,
+            "goal",
+            "(cos 4a, sin 4a) of the heading a from peg to hole: all four faces of a square peg look alike",
             frame="peg",
-            role="goal",
-            meaning="(cos 4a, sin 4a) of the heading a from peg to hole: all four faces of a square peg look alike",
         ),
-        ArraySpec(
-            "peg_velocity",
-            (6,),
-            unit="mixed",
-            role="privileged",
-            meaning="of the peg: linear x, y, z [m/s] in the frame base, then angular [rad/s] in the peg's own frame",
-        ),
+        velocity_spec("peg_velocity", "peg"),
     )
     expert: ClassVar[ExpertFactory] = PegInsertExpert
 

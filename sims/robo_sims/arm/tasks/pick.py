@@ -10,10 +10,10 @@ from typing_extensions import override
 
 from robo_rl.spec.environment import ArraySpec, Observation
 from robo_sims.arm.control import Motion
-from robo_sims.arm.expert import Expert, ExpertFactory, heading, wrap
+from robo_sims.arm.expert import Expert, ExpertFactory, turn_to_faces
 from robo_sims.arm.physics import Arm, ArmPhysics, Array, FreeBody, Mask, length
 from robo_sims.arm.rewards import Progress, closeness, share
-from robo_sims.arm.tasks.task import Task, fourfold
+from robo_sims.arm.tasks.task import Task, fourfold, unit_spec, vector_spec, velocity_spec
 
 HALF_SIZE = 0.025
 """[m] half the edge of the cube."""
@@ -32,39 +32,26 @@ CUBE = f"""
 </body>"""
 
 OBJECT_ARRAYS = (
-    ArraySpec(
+    vector_spec(
         "object_position",
-        (3,),
-        unit="m",
-        frame="base",
-        role="object",
-        meaning=f"x (forward), y (left), z (up) of the cube's middle; z is {HALF_SIZE} where it rests on the table",
+        3,
+        "object",
+        f"x (forward), y (left), z (up) of the cube's middle; z is {HALF_SIZE} where it rests on the table",
     ),
-    ArraySpec(
+    vector_spec(
         "object_from_gripper",
-        (3,),
-        unit="m",
-        frame="base",
-        role="object",
-        meaning="from the point between the finger pads to the cube's middle: object_position - end_effector_position",
+        3,
+        "object",
+        "from the point between the finger pads to the cube's middle: object_position - end_effector_position",
     ),
-    ArraySpec(
+    unit_spec(
         "object_turn",
-        (2,),
-        low=-1.0,
-        high=1.0,
-        unit="1",
+        2,
+        "object",
+        "(cos 4a, sin 4a) of the heading a from hand to cube: all four faces of a cube look alike",
         frame="hand",
-        role="object",
-        meaning="(cos 4a, sin 4a) of the heading a from hand to cube: all four faces of a cube look alike",
     ),
-    ArraySpec(
-        "object_velocity",
-        (6,),
-        unit="mixed",
-        role="privileged",
-        meaning="of the cube: linear x, y, z [m/s] in the frame base, then angular [rad/s] in the cube's own frame",
-    ),
+    velocity_spec("object_velocity", "cube"),
 )
 
 
@@ -103,8 +90,7 @@ class PickExpert(Expert):
     @override
     def motion(self, observation: Observation) -> Motion:
         to_grasp = observation["object_from_gripper"] + self._grasp
-        turn = float(np.arctan2(observation["object_turn"][1], observation["object_turn"][0])) / 4
-        turn = wrap(heading(observation) + turn, np.pi / 2) - heading(observation)  # of the four, the one nearest to straight
+        turn = turn_to_faces(observation, "object_turn")
         sideways = float(np.hypot(to_grasp[0], to_grasp[1]))
         reach = 0.025 if self._closing else 0.012  # [m] a cube that slips a little is not released
         if sideways < reach and abs(to_grasp[2]) < reach:

@@ -14,6 +14,7 @@ from robo_sims.arm.expert import Expert, ExpertFactory, heading, wrap
 from robo_sims.arm.physics import Arm, ArmPhysics, Array, Body, Mask, length
 from robo_sims.arm.rewards import Progress, closeness
 from robo_sims.arm.tasks.pick import CUBE, HALF_SIZE, OBJECT_ARRAYS, CubeTask
+from robo_sims.arm.tasks.task import vector_spec
 
 REGION = np.array([[0.40, -0.16], [0.60, 0.16]])
 """[m] range of cube and mark, frame base."""
@@ -89,21 +90,12 @@ class Push(CubeTask):
     grasps: ClassVar[bool] = False
     observation: ClassVar[tuple[ArraySpec, ...]] = (
         *OBJECT_ARRAYS,
-        ArraySpec(
-            "goal_position",
-            (2,),
-            unit="m",
-            frame="base",
-            role="goal",
-            meaning="x (forward), y (left) of the middle of the mark on the table",
-        ),
-        ArraySpec(
+        vector_spec("goal_position", 2, "goal", "x (forward), y (left) of the middle of the mark on the table"),
+        vector_spec(
             "goal_from_object",
-            (2,),
-            unit="m",
-            frame="base",
-            role="goal",
-            meaning="from the cube's middle to the mark along the table: goal_position - object_position[:2]",
+            2,
+            "goal",
+            "from the cube's middle to the mark along the table: goal_position - object_position[:2]",
         ),
     )
     expert: ClassVar[ExpertFactory] = PushExpert

@@ -13,7 +13,7 @@ from robo_sims.arm.control import Motion
 from robo_sims.arm.expert import Expert, ExpertFactory
 from robo_sims.arm.physics import Arm, ArmPhysics, Array, Body, Mask, length
 from robo_sims.arm.rewards import Progress, closeness
-from robo_sims.arm.tasks.task import Task
+from robo_sims.arm.tasks.task import Task, vector_spec
 
 REGION = np.array([[0.35, -0.25, 0.06], [0.65, 0.25, 0.40]])
 """[m] range of the goal, frame base."""
@@ -46,21 +46,12 @@ class Reach(Task):
     held_steps: ClassVar[int] = 3  # passing by does not count
     grasps: ClassVar[bool] = False
     observation: ClassVar[tuple[ArraySpec, ...]] = (
-        ArraySpec(
-            "goal_position",
-            (3,),
-            unit="m",
-            frame="base",
-            role="goal",
-            meaning="x (forward), y (left), z (up) of the point to reach",
-        ),
-        ArraySpec(
+        vector_spec("goal_position", 3, "goal", "x (forward), y (left), z (up) of the point to reach"),
+        vector_spec(
             "goal_from_gripper",
-            (3,),
-            unit="m",
-            frame="base",
-            role="goal",
-            meaning="from the point between the finger pads to the goal: goal_position - end_effector_position",
+            3,
+            "goal",
+            "from the point between the finger pads to the goal: goal_position - end_effector_position",
         ),
     )
     expert: ClassVar[ExpertFactory] = ReachExpert

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.spec.environment import ArraySpec
+from robo_rl.spec.environment import ArraySpec, Role
 from robo_sims.arm.expert import ExpertFactory
 from robo_sims.arm.physics import EVERYWHERE, Arm, ArmPhysics, Array, Mask, Rows
 from robo_sims.arm.rewards import Progress
@@ -62,6 +62,22 @@ class Task(ABC):
         self.held = held if among is EVERYWHERE else np.where(among, held, self.held)
         success: Mask = self.held >= self.held_steps
         return success
+
+
+def vector_spec(name: str, size: int, role: Role, meaning: str) -> ArraySpec:
+    """Return the spec of a position or displacement (size,) [m] in the base frame."""
+    return ArraySpec(name, (size,), unit="m", frame="base", role=role, meaning=meaning)
+
+
+def unit_spec(name: str, size: int, role: Role, meaning: str, frame: str = "base") -> ArraySpec:
+    """Return the spec of a unit vector (size,)."""
+    return ArraySpec(name, (size,), low=-1.0, high=1.0, unit="1", frame=frame, role=role, meaning=meaning)
+
+
+def velocity_spec(name: str, body: str) -> ArraySpec:
+    """Return the privileged spec of a body's velocity (6,), as `FreeBody.velocity`."""
+    meaning = f"of the {body}: linear x, y, z [m/s] in the frame base, then angular [rad/s] in the {body}'s own frame"
+    return ArraySpec(name, (6,), unit="mixed", role="privileged", meaning=meaning)
 
 
 def fourfold(angle: Array) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import UnknownName
-from robo_sims.arm.captioned import POSES, Stage, captioned_pictures, concatenate
+from robo_sims.arm.captioned_pictures import POSES, Stage, captioned_pictures, concatenate
 from robo_sims.arm.captions import COLOURS, GRAMMARS, States
 from robo_sims.arm.environment import ArmEnv
 from robo_sims.arm.pose_sampling import POSE_SAMPLERS, Pose, SceneObject

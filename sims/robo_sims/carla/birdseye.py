@@ -43,7 +43,7 @@ class BirdsEye:
         self.middle = np.array([0.5 * size, (1.0 - BEHIND) * size])
 
     def draw(self, scene: Scene, s: float, index: int) -> Pictures:
-        """Returns a fresh picture (size, size, 6) uint8; s [m], index: position of the car on its route."""
+        """Return a new picture (size, size, 6) uint8; s [m], index: position of the car on its route."""
         picture = np.zeros((len(CHANNELS), self.size, self.size), np.uint8)
         ground = cv2.warpAffine(
             self.roads.ground,
@@ -62,7 +62,7 @@ class BirdsEye:
         return drawn
 
     def _to_ground(self, ego: Ego) -> Floats:
-        """Returns the matrix (2, 3) from pixels of the picture to pixels of the ground."""
+        """Return the matrix (2, 3) from pixels of the picture to pixels of the ground."""
         cosine, sine = math.cos(ego.yaw), math.sin(ego.yaw)
         ratio = self.roads.scale / self.scale
         turn = ratio * np.array([[-sine, -cosine], [cosine, -sine]])

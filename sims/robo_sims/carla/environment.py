@@ -13,7 +13,7 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting, ServerUnavailable, UnknownName
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import MEASURES
-from robo_sims.carla import birdseye, film, observations, pedestrians, roads, routes, scoring, traffic
+from robo_sims.carla import birdseye, observations, pedestrians, roads, routes, scoring, status_text, traffic
 from robo_sims.carla.driver import ScriptedDriver
 from robo_sims.carla.rewards import PERIOD, REWARDS, Situation
 from robo_sims.carla.scenarios import SCENARIOS
@@ -235,7 +235,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             self._close_session()
             lost = {
                 "success": False,
-                "reward_terms": self._reward.nothing(),
+                "reward_terms": self._reward.zero_terms(),
                 "stop_reason": SESSION_LOST,
                 "problem": str(error),
             }
@@ -272,7 +272,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         shares = 1.0 - situation.completion, 1.0 - self._steps / steps, 1.0 - self._termination.still
         arrays["left"] = np.array(shares, np.float32)
         if self._reward.memory:
-            arrays["reward_memory"] = np.array(self._reward.remembered(), np.float32)
+            arrays["reward_memory"] = np.array(self._reward.memory_values(), np.float32)
         if self._painter is not None:
             arrays["birdseye"] = self._painter.draw(situation.scene, situation.place.s, tracker.index)
         if (colourist := self._colourist) is not None:
@@ -290,7 +290,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         painter = birdseye.BirdsEye(self._roads, self._tracker.route, PICTURE, scale)
         picture = painter.draw(self._situation.scene, self._situation.place.s, self._tracker.index)
         shown = birdseye.coloured(picture, self._size, scale)
-        return birdseye.captioned(shown, *film.lines(self._situation, self._ended))
+        return birdseye.captioned(shown, *status_text.lines(self._situation, self._ended))
 
     def close(self) -> None:
         """Destroy all actors and stop an own server; may be called again."""

@@ -49,7 +49,7 @@ class DrivingFamily(EnvironmentFamily):
 
     def captioned_pictures(self, name: str, *, camera: str, size: int, count: int, seed: int) -> CaptionedPictures:
         """Return captioned bird's-eye pictures."""
-        from robo_sims.carla.captioned import captioned_pictures
+        from robo_sims.carla.captioned_pictures import captioned_pictures
 
         with closing(self.make(name, birdseye=0)) as environment:
             return captioned_pictures(environment.unwrapped, camera=camera, size=size, count=count, seed=seed)

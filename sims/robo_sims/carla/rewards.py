@@ -14,13 +14,11 @@ from typing_extensions import override
 from robo_sims.carla.boxes import any_overlap
 from robo_sims.carla.roads import Floats
 from robo_sims.carla.routes import RoutePosition
-from robo_sims.carla.scene import HALF_LENGTH, VX, VY, Ego, Scene, X, Y
+from robo_sims.carla.scene import EGO_SIZE, HALF_LENGTH, VX, VY, Ego, Scene, X, Y
 from robo_sims.carla.termination import COLLISIONS, GOAL
 
 PERIOD = 0.1
 """[s] between two actions: one tick below."""
-EGO_SIZE = 2.45, 1.06
-"""[m] default half length and half width of the ego vehicle."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Reward(Protocol):
     names: tuple[str, ...]
     """Of the terms."""
     memory: tuple[str, ...] = ()
-    """Names of the entries of `remembered`."""
+    """Names of the entries of `memory_values`."""
 
     def reset(self, situation: Situation) -> None:
         """Start an episode in this situation."""
@@ -54,11 +52,11 @@ class Reward(Protocol):
     def terms(self, situation: Situation) -> dict[str, float]:
         """Return the terms of one step."""
 
-    def nothing(self) -> dict[str, float]:
+    def zero_terms(self) -> dict[str, float]:
         """Return zero terms, for a step without a situation."""
         return dict.fromkeys(self.names, 0.0)
 
-    def remembered(self) -> list[float]:
+    def memory_values(self) -> list[float]:
         """Return the hidden state that later rewards depend on, each entry from 0 to 1, for a privileged critic."""
         return []
 
@@ -145,7 +143,7 @@ class CaRL(Reward):
         return 0.5 if self.lane_ticks > self.LANE_TICKS else 1.0
 
     @override
-    def remembered(self) -> list[float]:
+    def memory_values(self) -> list[float]:
         """Return the remaining ticks of each violation, as shares of the maximum."""
         ticks = [self.collision_ticks, *self.comfort_ticks.values()]
         return [*(count / self.TICKS for count in ticks), min(self.lane_ticks / (2 * self.LANE_TICKS), 1.0)]

@@ -14,6 +14,8 @@ from robo_sims.carla.routes import Route
 
 X, Y, YAW, VX, VY, HALF_LENGTH, HALF_WIDTH, WALKER = range(8)
 """Columns of `Scene.others`."""
+EGO_SIZE = 2.45, 1.06
+"""[m] default half length and half width of the ego vehicle."""
 RED, YELLOW, GREEN = 0, 1, 2
 STATES = {"Red": RED, "Yellow": YELLOW, "Green": GREEN}
 UNLIT = -1

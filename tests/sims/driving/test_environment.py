@@ -9,7 +9,7 @@ def test_the_scripted_driver_arrives_on_every_map_and_a_seed_is_an_episode(drive
         environment.reset(seed=0)
         for pedal in [1.0] * 8 + [0.1] * 25:  # uncomfortable, and then not any more
             observation, *_ = environment.step(np.array([0.0, pedal], np.float32))
-        remembered = np.array(environment._reward.remembered(), np.float32)
+        remembered = np.array(environment._reward.memory_values(), np.float32)
         assert remembered.any() and (observation["reward_memory"] == remembered).all(), "a critic sees what counts next"
         environment.close()
         for task in ("Ring-v0", "Town-v0", "Highway-v0"):

@@ -129,9 +129,9 @@ def test_smoothed_derivatives_are_those_of_a_parabola():
 def test_the_critic_sees_what_the_reward_remembers():
     reward = CaRL()
     reward.reset(situation(0.0))
-    assert reward.remembered() == [0.0] * len(CaRL.memory)
+    assert reward.memory_values() == [0.0] * len(CaRL.memory)
     reward.terms(situation(0.0, others=car_at(8.0), offset=0.6))
-    assert reward.remembered()[0] == pytest.approx(499 / 500) and reward.remembered()[-1] == pytest.approx(1 / 60)
+    assert reward.memory_values()[0] == pytest.approx(499 / 500) and reward.memory_values()[-1] == pytest.approx(1 / 60)
 
 
 # ways to earn without getting anywhere: on a straight lane of 100 m
@@ -180,7 +180,7 @@ def test_shaped_terms_are_those_that_a_hand_computes():
     assert terms == pytest.approx({"speed": 0.1 * 0.25, "offset": -0.1 * 0.25, "angle": -0.1 * 0.25, "failure": -10.0})
     fast = reward.terms(situation(0.2, speed=11.115))
     assert fast["speed"] == pytest.approx(0.1 * (1.0 - 0.5))
-    assert sum(reward.nothing().values()) == 0.0 and reward.remembered() == []
+    assert sum(reward.zero_terms().values()) == 0.0 and reward.memory_values() == []
 
 
 def test_shaped_pays_no_speed_in_the_oncoming_lane():

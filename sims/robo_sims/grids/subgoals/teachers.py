@@ -338,7 +338,7 @@ TEACHERS: dict[str, Any] = {"perfect": PerfectTeacher, "noisy": NoisyTeacher, "l
 
 
 def read_teacher(name: str, settings: Mapping[str, Any]) -> Teacher:
-    """Returns a teacher by its name; raises UnknownName or InvalidSetting naming the setting."""
+    """Return a teacher by name; raises UnknownName, or InvalidSetting with the setting."""
     if name not in TEACHERS:
         raise UnknownName("teacher", name, TEACHERS)
     teacher: Teacher = settings_as(TEACHERS[name], settings, source=f"the teacher {name}")

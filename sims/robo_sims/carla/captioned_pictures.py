@@ -17,11 +17,10 @@ import numpy.typing as npt
 from robo_rl.errors import UnknownName
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_sims.carla import birdseye, routes
+from robo_sims.carla.boxes import FINE, LOOK, gap, way_to
 from robo_sims.carla.environment import CAMERA, DrivingEnv
-from robo_sims.carla.gaps import FINE, LOOK, gap, way_to
-from robo_sims.carla.rewards import EGO_SIZE
 from robo_sims.carla.roads import HEADING, SPACING, Floats, Roads
-from robo_sims.carla.scene import GREEN, RED, WALKER, YELLOW, Ego, Scene, X, Y
+from robo_sims.carla.scene import EGO_SIZE, GREEN, RED, WALKER, YELLOW, Ego, Scene, X, Y
 
 SLOTS = "own car", "car", "walker", "somebody in the way"
 """Objects with a position: ego vehicle, nearest vehicle and walker in the picture, first obstacle on the route."""

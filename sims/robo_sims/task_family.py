@@ -52,7 +52,7 @@ class TaskFamily(EnvironmentFamily):
             return None
         drawing = self._split(name, arguments)
         from robo_sims.batched.environment import BatchedEnvironment
-        from robo_sims.batched.workers import choose_threads
+        from robo_sims.batched.thread_pool import choose_threads
 
         batch = self.batch(name, num_envs, choose_threads(threads, num_envs), **arguments)
         return None if batch is None else BatchedEnvironment(batch, autoreset_mode=autoreset_mode, **drawing)

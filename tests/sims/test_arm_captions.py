@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import UnknownName
-from robo_sims.arm.captioned_pictures import POSES, Stage, captioned_pictures, concatenate
+from robo_sims.arm.captioned_pictures import POSES, SceneRenderer, captioned_pictures, concatenate
 from robo_sims.arm.captions import COLOURS, GRAMMARS, States
 from robo_sims.arm.environment import ArmEnv
 from robo_sims.arm.pose_sampling import POSE_SAMPLERS, Pose, SceneObject
@@ -19,7 +19,7 @@ OWN = {"ArmReach-v0": {("green", "point")}, "ArmPick-v0": {("red", "cube")}, "Ar
 
 
 def drawn(task: str, count: int = 60, seed: int = 0) -> States:
-    stage, posing, random = Stage(task, "front", 32), POSE_SAMPLERS[task], np.random.default_rng(seed)
+    stage, posing, random = SceneRenderer(task, "front", 32), POSE_SAMPLERS[task], np.random.default_rng(seed)
     return concatenate([stage.show(posing.pose(posing.scene(random), random)) for _ in range(count)])
 
 
@@ -94,7 +94,7 @@ def test_the_tasks_own_instruction_is_known_and_complete_where_the_task_succeeds
 
 @pytest.mark.parametrize("task", GRAMMARS)
 def test_pictures_are_those_of_the_environment(task):
-    env, stage = ArmEnv(task, cameras=["front"], image_size=64), Stage(task, "front", 64)
+    env, stage = ArmEnv(task, cameras=["front"], image_size=64), SceneRenderer(task, "front", 64)
     observation, _ = env.reset(seed=4)
     stage.show(Pose(np.zeros(3), 0, 0.08))
     mine, its = stage.physics, env.physics

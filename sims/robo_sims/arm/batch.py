@@ -25,7 +25,7 @@ from robo_sims.arm.tasks import TASKS
 from robo_sims.batched.environment import BatchedEnvironment, BatchStep, SimulationBatch
 from robo_sims.batched.generators import Generators
 from robo_sims.batched.simulations import Simulations
-from robo_sims.batched.workers import Workers, choose_threads
+from robo_sims.batched.thread_pool import ThreadPool, choose_threads
 
 
 class Arms(Arm):
@@ -77,9 +77,9 @@ class ArmBatch(SimulationBatch):
         self.spec, self.num_envs = self._single.environment_spec, num_envs
         self._physics = [first, *(ArmPhysics(kind.bodies, first.model) for _ in range(num_envs - 1))]
         self.datas = [one.data for one in self._physics]
-        self._workers = Workers(threads)
+        self._threads = ThreadPool(threads)
         advance = [one.advance for one in self._physics]
-        self._simulations = Simulations(first.model, self.datas, self._workers, advance, FASTEST)
+        self._simulations = Simulations(first.model, self.datas, self._threads, advance, FASTEST)
         self._arms = Arms(self._simulations, self._physics)
         self._repeat = settings.get("action_repeat", 1)
         self._control = CONTROLS[settings.get("control", "end_effector_delta")](self._arms, self._repeat)
@@ -144,7 +144,7 @@ class ArmBatch(SimulationBatch):
 
     @override
     def close(self) -> None:
-        self._workers.close()
+        self._threads.close()
         self._single.close()
 
     def _advance(self, control: Array, active: npt.NDArray[np.bool_]) -> None:

@@ -29,7 +29,7 @@ ITERATIONS = 8
 """Inverse kinematics iterations; a residual does no harm because labels use the actual gripper position."""
 
 
-class Stage:
+class SceneRenderer:
     """Simulation of a task with two objects of each kind, set to given states without stepping."""
 
     def __init__(self, task: str, camera: str, size: int) -> None:
@@ -89,29 +89,29 @@ def captioned_pictures(
     """Return pictures (count, size, size, 3) of a task, eight per scene; raises UnknownName for tasks without captions."""
     if task not in GRAMMARS:
         raise UnknownName("task with captions", task, GRAMMARS)
-    random, posing, stage = np.random.default_rng(seed), POSE_SAMPLERS[task], Stage(task, camera, size)
+    random, sampler, renderer = np.random.default_rng(seed), POSE_SAMPLERS[task], SceneRenderer(task, camera, size)
     pictures, states = np.empty((count, size, size, 3), np.uint8), []
     for index in range(count):
         if index % POSES == 0:
-            things = posing.scene(random)
-        pose = start(things, random) if index % POSES == 0 else posing.pose(things, random)
-        states.append(stage.show(pose))
-        pictures[index] = stage.picture()
-    stage.close()
-    return describe(f"robo/{task}", stage, pictures, concatenate(states), np.arange(count) // POSES * POSES)
+            things = sampler.scene(random)
+        pose = start(things, random) if index % POSES == 0 else sampler.pose(things, random)
+        states.append(renderer.show(pose))
+        pictures[index] = renderer.picture()
+    renderer.close()
+    return describe(f"robo/{task}", renderer, pictures, concatenate(states), np.arange(count) // POSES * POSES)
 
 
 def describe(
-    environment: str, stage: Stage, pictures: npt.NDArray[np.uint8], states: States, firsts: npt.NDArray[np.int64]
+    environment: str, renderer: SceneRenderer, pictures: npt.NDArray[np.uint8], states: States, firsts: npt.NDArray[np.int64]
 ) -> CaptionedPictures:
     """Return the pictures with captions, positions and progress of their states."""
     grammar = GRAMMARS[environment.removeprefix("robo/")]
     sentences, instructions = grammar.sentences, grammar.instructions
     positions = np.stack([states.gripper, *states.things.values()], 1)
-    places = stage.project(positions)
+    places = renderer.project(positions)
     return CaptionedPictures(
         environment=environment,
-        camera=stage.camera,
+        camera=renderer.camera,
         pictures=pictures,
         firsts=firsts,
         slots=(HAND, *(" ".join(key) for key in states.things)),
@@ -124,7 +124,7 @@ def describe(
         named=tuple(tuple(" ".join(key) for key in each.things) for each in instructions),
         progress=np.stack([each.progress(states) for each in instructions], 1).astype(np.float32),
         complete=np.stack([each.complete(states) for each in instructions], 1),
-        recorded=f"cameras=[{stage.camera}] image_size={pictures.shape[1]}",
+        recorded=f"cameras=[{renderer.camera}] image_size={pictures.shape[1]}",
     )
 
 

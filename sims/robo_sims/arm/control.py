@@ -41,7 +41,7 @@ class Motion:
     """[m] between the finger pads"""
 
 
-class Control(Protocol):
+class ControlMode(Protocol):
     """Control mode: action spec and mapping from actions to servo targets.
 
     An action lasts `repeat` control periods: a displacement is divided among them, a position is the target of each.
@@ -56,7 +56,7 @@ class Control(Protocol):
         """Return the action in [-1, 1] closest to a motion."""
 
 
-class EndEffectorDelta(Control):
+class EndEffectorDelta(ControlMode):
     """Displacement of the downward gripper: (dx, dy, dz) [m], turn [rad], opening [m]."""
 
     def __init__(self, arm: Arm, repeat: int = 1) -> None:
@@ -102,7 +102,7 @@ class EndEffectorDeltaClosed(EndEffectorDelta):
         return self.spec.to_normalized([*motion.displacement, motion.turn])
 
 
-class JointPosition(Control):
+class JointPosition(ControlMode):
     """Absolute joint positions [rad] within the velocity limits, and a gripper opening [m]."""
 
     def __init__(self, arm: Arm, repeat: int = 1) -> None:

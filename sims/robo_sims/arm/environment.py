@@ -19,7 +19,7 @@ from robo_sims.arm.inverse_kinematics import solve
 from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, Arm, ArmPhysics, Array
 from robo_sims.arm.rewards import REWARDS
 from robo_sims.arm.tasks import TASKS
-from robo_sims.arm.tasks.task import Task
+from robo_sims.arm.tasks.task import ArmTask
 from robo_sims.cameras import CameraObservations, Cameras, detail_of
 
 ObservationArrays = dict[str, npt.NDArray[Any]]
@@ -101,7 +101,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         self._control = _look_up("control mode", control, CONTROLS)(self._physics, action_repeat)
         self._repeat = action_repeat
         self._reward = _look_up("reward", reward, REWARDS)()
-        self._task: Task = kind(self._physics)
+        self._task: ArmTask = kind(self._physics)
         self._cameras = CameraObservations(self._physics.model, cameras, image_size)
         self._overview = Cameras(height=480, width=640, detail=detail_of(detail))
         self._frames: list[npt.NDArray[np.uint8]] = []
@@ -124,7 +124,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         return self._physics
 
     @property
-    def task(self) -> Task:
+    def task(self) -> ArmTask:
         """Task of the episode, for experiments and tests; never for a policy."""
         return self._task
 
@@ -204,7 +204,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         return arrays | self._cameras.observe(self._physics.data)
 
 
-def begin(physics: ArmPhysics, task: Task, random: np.random.Generator) -> None:
+def begin(physics: ArmPhysics, task: ArmTask, random: np.random.Generator) -> None:
     """Set a simulation to an initial state of the task."""
     physics.reset()
     solve(physics, random.uniform(*START), random.uniform(-START_YAW, START_YAW))
@@ -212,7 +212,7 @@ def begin(physics: ArmPhysics, task: Task, random: np.random.Generator) -> None:
     physics.settle_initial_state()
 
 
-def observe(arm: Arm, task: Task) -> dict[str, Array]:
+def observe(arm: Arm, task: ArmTask) -> dict[str, Array]:
     """Return the entries of the observation, (..., size) each, in the order of the spec."""
     return {
         "joint_position": arm.joint_position,

@@ -11,7 +11,7 @@ from typing_extensions import override
 from robo_rl.protocols.components import Stateful
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.types import StateDict
-from robo_sims.arm.control import Control, Motion
+from robo_sims.arm.control import ControlMode, Motion
 
 
 class Expert(Protocol):
@@ -31,7 +31,7 @@ class ExpertFactory(Protocol):
 class ScriptedPolicy(Stateful):
     """Expert in the actions of a control mode, with optional Gaussian noise."""
 
-    def __init__(self, factory: ExpertFactory, control: Control, spec: EnvironmentSpec, *, seed: int, noise: float) -> None:
+    def __init__(self, factory: ExpertFactory, control: ControlMode, spec: EnvironmentSpec, *, seed: int, noise: float) -> None:
         self.environment_spec = spec
         self._factory, self._control, self._noise = factory, control, noise
         self._random = np.random.default_rng(seed)

@@ -11,7 +11,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from robo_sims.batched.workers import Call, Workers
+from robo_sims.batched.thread_pool import Call, ThreadPool
 from robo_sims.divergence import DivergenceMonitor
 
 Array = npt.NDArray[np.float64]
@@ -43,7 +43,7 @@ class Simulations:
         self,
         model: mujoco.MjModel,
         datas: Sequence[mujoco.MjData],
-        workers: Workers,
+        threads: ThreadPool,
         advance: Sequence[Call],
         fastest: float = math.inf,
     ) -> None:
@@ -54,7 +54,7 @@ class Simulations:
         self._parts: list[Gathered] = []
         self._warnings = self.gather(lambda data: data.warning.number[_BAD_STATE])
         self.qpos, self.qvel = self.gather(lambda data: data.qpos), self.gather(lambda data: data.qvel)
-        self._workers = workers
+        self._threads = threads
         self._advance = list(advance)
         self._settle: list[Call] = [functools.partial(mujoco.mj_forward, model, data) for data in self.datas]
         self._control = np.zeros((len(datas), model.nu))
@@ -81,17 +81,17 @@ class Simulations:
         calls = self._advance
         if settling:
             calls = [self._settle[i] if i in settling else call for i, call in enumerate(calls)]
-        self._workers.run(calls)
+        self._threads.run(calls)
         self.read(settling)
 
     def advance(self, indices: Collection[int]) -> None:
         """Simulate one control period in some environments."""
-        self._workers.run([self._advance[i] for i in indices])
+        self._threads.run([self._advance[i] for i in indices])
         self.read(())
 
     def settle(self, indices: Collection[int]) -> None:
         """Update derived quantities of initial states."""
-        self._workers.run([self._settle[i] for i in indices])
+        self._threads.run([self._settle[i] for i in indices])
         self.read(indices)
 
     def diverged(self) -> npt.NDArray[np.bool_] | None:

@@ -17,9 +17,9 @@ from robo_sims.carla import birdseye, observations, pedestrians, roads, routes, 
 from robo_sims.carla.driver import ScriptedDriver
 from robo_sims.carla.rewards import PERIOD, REWARDS, Situation
 from robo_sims.carla.scenarios import SCENARIOS
-from robo_sims.carla.scene import Reader, Scene, lights_on
-from robo_sims.carla.sensors import FrontCamera, Hits
-from robo_sims.carla.session import ANSWER_TIMEOUT, Session, as_server_unavailable
+from robo_sims.carla.scene import Scene, SceneReader, lights_on
+from robo_sims.carla.sensors import CollisionSensor, FrontCamera
+from robo_sims.carla.session import ANSWER_TIMEOUT, CarlaSession, as_server_unavailable
 from robo_sims.carla.termination import GOAL, MOVING, SUCCESS_RULE, Termination
 
 SESSION_LOST, TIME_LIMIT = "link_lost", "time_limit"
@@ -92,7 +92,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         )
         self.render_mode = render_mode
         ports = (port,) if isinstance(port, int) else tuple(port)
-        self._session = Session(map=map, host=host, ports=ports, patience=patience)
+        self._session = CarlaSession(map=map, host=host, ports=ports, patience=patience)
         self._set, self._length, self._traffic = routes, float(route_length), traffic
         self._walkers, self._scenario_name = walkers, scenario
         self._birdseye, self._birdseye_rgb, self._camera_size = birdseye, birdseye_rgb, camera
@@ -131,7 +131,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         return arrays
 
     @property
-    def session(self) -> Session:
+    def session(self) -> CarlaSession:
         """Server session, for experiments and tests; never for a policy."""
         return self._session
 
@@ -169,7 +169,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         route = routes.draw_route(self._roads, random, self._set, self._length)
         self._tracker, self._termination = routes.Tracker(route), Termination(self._roads, PERIOD)
         self._vehicle = self._put(route)
-        self._hits = Hits(session, self._vehicle)
+        self._hits = CollisionSensor(session, self._vehicle)
         self._camera = FrontCamera(session, self._vehicle, self._camera_size) if self._camera_size else None
         make = SCENARIOS.get(self._scenario_name)
         self._scenario = None if make is None else make(session, self._roads, route, random)
@@ -178,7 +178,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         others += pedestrians.spawn_pedestrians(session, self._roads, route, self._walkers, random)
         snapshot = session.tick()
         lights = lights_on(route, list(session.world.get_actors().filter("traffic.traffic_light*")))
-        self._reader = Reader(self._vehicle, others, lights)
+        self._reader = SceneReader(self._vehicle, others, lights)
         self._painter = birdseye.BirdsEye(self._roads, route, self._birdseye) if self._birdseye else None
         coloured = self._birdseye_rgb
         self._colourist = birdseye.BirdsEye(self._roads, route, coloured) if coloured else None

@@ -83,7 +83,7 @@ class Scene:
     """(stop line [m] along the route, state) of each light."""
 
 
-class Reader:
+class SceneReader:
     """Reads scenes from snapshots; actor sizes are queried once, because each query is a call."""
 
     def __init__(self, ego: Any, others: list[Any], lights: list[Light]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import ServerUnavailable
-from robo_sims.carla.session import Session
+from robo_sims.carla.session import CarlaSession
 
 MOUNT = 1.3, 1.4
 """[m] camera position: ahead of the car's middle, above the ground."""
@@ -18,13 +18,13 @@ Hit = tuple[int, int, str]
 """Frame, and id and type of the hit actor."""
 
 
-class Hits:
+class CollisionSensor:
     """Collisions of the ego vehicle, without lasting contacts and actors that run into the standing car."""
 
     TOUCHING = 2
     """[frames] without an event that end a contact."""
 
-    def __init__(self, session: Session, vehicle: Any) -> None:
+    def __init__(self, session: CarlaSession, vehicle: Any) -> None:
         events: queue.SimpleQueue[Hit] = queue.SimpleQueue()  # the sensor's thread keeps only the queue alive
         self._events = events
         self._excused: dict[int, int] = {}
@@ -46,7 +46,7 @@ class Hits:
 class FrontCamera:
     """A colour camera behind the windscreen."""
 
-    def __init__(self, session: Session, vehicle: Any, size: int) -> None:
+    def __init__(self, session: CarlaSession, vehicle: Any, size: int) -> None:
         self._pictures: queue.SimpleQueue[Any] = queue.SimpleQueue()
         blueprint = session.library.find("sensor.camera.rgb")
         for name in ("image_size_x", "image_size_y"):

@@ -1,4 +1,4 @@
-"""Session with a CARLA server: connection or start-up, synchronous mode, actors; every call has a timeout.
+"""CarlaSession with a CARLA server: connection or start-up, synchronous mode, actors; every call has a timeout.
 
 The client raises RuntimeError; this module turns it into ServerUnavailable. It knows nothing of the stand-in but how to start
 one: capabilities of a server are queried through the client.
@@ -30,7 +30,7 @@ OWN = "vehicle.tesla.model3", "driver"
 """Blueprint and attribute that only the stand-in has: it drives traffic itself and reloads a world in milliseconds."""
 
 
-class Session:
+class CarlaSession:
     """World of a server in synchronous mode; `host` None starts a stand-in and stops it with this object.
 
     ports: candidate servers; one without another session in this process is taken.

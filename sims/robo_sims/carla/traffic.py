@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from robo_sims.carla.routes import Route
-from robo_sims.carla.session import Session, as_server_unavailable
+from robo_sims.carla.session import CarlaSession, as_server_unavailable
 
 CLEAR = 15.0
 """[m] around the start of the route without other cars."""
@@ -17,7 +17,7 @@ MANAGER_PORT = 6000
 """Base port of the Traffic Manager, plus the last digits of the server's port: the default may be in use."""
 
 
-def spawn_traffic(session: Session, route: Route, count: int, random: np.random.Generator) -> list[Any]:
+def spawn_traffic(session: CarlaSession, route: Route, count: int, random: np.random.Generator) -> list[Any]:
     """Return new autonomous cars, at most one per spawn point; raises ServerUnavailable."""
     if not count:
         return []
@@ -39,7 +39,7 @@ def spawn_traffic(session: Session, route: Route, count: int, random: np.random.
         return session.spawn_all(commands)
 
 
-def _command(session: Session, blueprint: Any, spot: Any, seed: int) -> Any:
+def _command(session: CarlaSession, blueprint: Any, spot: Any, seed: int) -> Any:
     command = session.carla.command
     if blueprint.has_attribute("color"):
         colours = blueprint.get_attribute("color").recommended_values
@@ -52,7 +52,7 @@ def _command(session: Session, blueprint: Any, spot: Any, seed: int) -> Any:
     return command.SpawnActor(blueprint, spot).then(command.SetAutopilot(command.FutureActor, True, _manager(session, seed)))
 
 
-def _manager(session: Session, seed: int) -> int:
+def _manager(session: CarlaSession, seed: int) -> int:
     """Return the port of a synchronous Traffic Manager, seeded with the seed of the last car."""
     port = MANAGER_PORT + (session.port % 1000)
     manager = session.client.get_trafficmanager(port)

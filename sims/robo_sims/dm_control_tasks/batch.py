@@ -19,7 +19,7 @@ from typing_extensions import override
 from robo_rl.types import StateDict
 from robo_sims.batched.environment import BatchStep, SimulationBatch
 from robo_sims.batched.simulations import Gathered
-from robo_sims.batched.workers import Call, Workers
+from robo_sims.batched.thread_pool import Call, ThreadPool
 from robo_sims.divergence import DivergenceMonitor
 from robo_sims.dm_control_tasks.evaluators import NOT_VECTORIZABLE, PerEnvironmentEvaluator, TaskEvaluator, VectorizedEvaluator
 from robo_sims.dm_control_tasks.simulation import DMControlSimulation
@@ -43,8 +43,8 @@ class DMControlBatch(SimulationBatch):
         )
         self._warnings = Gathered(self.datas, lambda data: data.warning.number)
         self._warned = np.zeros_like(self._warnings.values)  # before the step
-        self._workers = Workers(threads)
-        self._beginners = Workers(1) if task in _DRAWS_ON_RESET else self._workers
+        self._threads = ThreadPool(threads)
+        self._beginners = ThreadPool(1) if task in _DRAWS_ON_RESET else self._threads
 
     @override
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
@@ -59,7 +59,7 @@ class DMControlBatch(SimulationBatch):
         stepping = [(member, row) for i, (member, row) in enumerate(zip(self._members, control, strict=True)) if i not in seeds]
         for member, row in stepping:
             member.command(row)
-        self._workers.run([member.advance for member, _ in stepping])
+        self._threads.run([member.advance for member, _ in stepping])
         diverged = self._diverged()
         vectors = self._evaluator.observe()
         return BatchStep(vectors, self._evaluator.reward(), np.zeros(self.num_envs, np.bool_), diverged)
@@ -78,13 +78,13 @@ class DMControlBatch(SimulationBatch):
         """Simulate the running episodes again, in parallel after all of them have started: a start may change the model."""
         pairs = list(zip(self._members, state["members"], strict=True))
         self._beginners.run([functools.partial(member.restart, saved) for member, saved in pairs])
-        self._workers.run([functools.partial(member.replay, saved) for member, saved in pairs])
+        self._threads.run([functools.partial(member.replay, saved) for member, saved in pairs])
         self._warnings.read()
         self._warned[:] = self._warnings.values
 
     @override
     def close(self) -> None:
-        self._workers.close()
+        self._threads.close()
         for member in self._members:
             member.simulation.close()
 

@@ -18,7 +18,7 @@ from robo_rl.types import StateDict
 from robo_sims.batched.environment import BatchStep, SimulationBatch
 from robo_sims.batched.generators import Generators
 from robo_sims.batched.simulations import Simulations
-from robo_sims.batched.workers import Call, Workers
+from robo_sims.batched.thread_pool import Call, ThreadPool
 from robo_sims.gymnasium_mujoco.simulation import GymnasiumSimulation
 from robo_sims.gymnasium_mujoco.tasks import TASKS
 
@@ -34,12 +34,12 @@ class GymnasiumBatch(SimulationBatch):
         self.spec, self.num_envs = self._single.spec, num_envs
         self.source = self._single.source
         _without_settling(self.source)
-        self._workers = Workers(threads)
+        self._threads = ThreadPool(threads)
         kind, model, skip = TASKS[task], self.source.model, self.source.frame_skip
         self.datas = [mujoco.MjData(model) for _ in range(num_envs)]
         advance = _advance_with_forces if kind.observes_forces else _advance
         calls = [advance(skip, model, data) for data in self.datas]
-        self._simulations = Simulations(model, self.datas, self._workers, calls)
+        self._simulations = Simulations(model, self.datas, self._threads, calls)
         self._task = kind(self.source, self._simulations)
         self._generators = Generators(num_envs)
         self._before = self._task.place()
@@ -83,7 +83,7 @@ class GymnasiumBatch(SimulationBatch):
 
     @override
     def close(self) -> None:
-        self._workers.close()
+        self._threads.close()
         self._single.close()
 
     def _evaluate(self, action: Array, diverged: Mask | None) -> BatchStep:

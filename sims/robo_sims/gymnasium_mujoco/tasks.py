@@ -16,11 +16,11 @@ from robo_sims.batched.simulations import Simulations
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
-Evaluation = tuple[Array, Mask, dict[str, Array]]
+StepResult = tuple[Array, Mask, dict[str, Array]]
 """rewards (N,), terminated (N,), reward terms name -> (N,)"""
 
 
-class Task:
+class GymnasiumTask:
     """Observations and rewards of a task; constants come from `source`, the task's own environment."""
 
     observes_forces: ClassVar[bool] = False
@@ -44,7 +44,7 @@ class Task:
         """Return (N, D) float32, new."""
         return self._side_by_side(self._qpos[:, self.hidden :], self._observed_velocity())
 
-    def evaluate(self, before: Array, after: Array, action: Array) -> Evaluation:
+    def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
         """Return the results of a step between positions (N,) with actions (N, A) float32."""
         raise NotImplementedError
 
@@ -79,11 +79,11 @@ class Task:
         return np.zeros(len(self._qpos), np.bool_)
 
 
-class Runner(Task):
+class Runner(GymnasiumTask):
     """Rewards speed, penalizes control; HalfCheetah and Swimmer."""
 
     @override
-    def evaluate(self, before: Array, after: Array, action: Array) -> Evaluation:
+    def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
         forward = self._source._forward_reward_weight * self._velocity(before, after)
         cost = self._control_cost(action)
         return forward - cost, self._never(), {"forward": forward, "ctrl": -cost.astype(np.float64)}
@@ -95,11 +95,11 @@ class Swimmer(Runner):
     hidden = 2
 
 
-class Healthy(Task):
+class Healthy(GymnasiumTask):
     """Rewards speed and health minus `costs`; terminates when unhealthy."""
 
     @override
-    def evaluate(self, before: Array, after: Array, action: Array) -> Evaluation:
+    def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
         healthy, costs = self.is_healthy(), self.costs(action)
         forward = self._source._forward_reward_weight * self._velocity(before, after)
         survive = healthy * self._source._healthy_reward
@@ -209,7 +209,7 @@ class HumanoidStandup(Humanoid):
     """Rewards height."""
 
     @override
-    def evaluate(self, before: Array, after: Array, action: Array) -> Evaluation:
+    def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
         source = self._source
         up = self._qpos[:, 2] / source.model.opt.timestep
         control = self._control_cost(action.astype(np.float64))
@@ -217,19 +217,19 @@ class HumanoidStandup(Humanoid):
         return up - control - impact + 1, self._never(), {"linup": up, "quadctrl": -control, "impact": -impact}
 
 
-class InvertedPendulum(Task):
+class InvertedPendulum(GymnasiumTask):
     """Rewards every step with the pole upright."""
 
     hidden = 0
 
     @override
-    def evaluate(self, before: Array, after: Array, action: Array) -> Evaluation:
+    def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
         fallen = ~(np.abs(self._qpos[:, 1]) <= 0.2)
         survive = (~fallen).astype(np.float64)
         return survive, fallen, {"survive": survive.copy()}
 
 
-class InvertedDoublePendulum(Task):
+class InvertedDoublePendulum(GymnasiumTask):
     """Rewards a raised tip, penalizes leaning and swinging."""
 
     def __init__(self, source: Any, simulations: Simulations) -> None:
@@ -244,7 +244,7 @@ class InvertedDoublePendulum(Task):
         return self._side_by_side(self._qpos[:, :1], np.sin(angles), np.cos(angles), *clipped)
 
     @override
-    def evaluate(self, before: Array, after: Array, action: Array) -> Evaluation:
+    def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
         """Return survival minus two penalties, which are not reward terms in the source."""
         fallen = self._tip[:, 2] <= 1
         survive = self._source._healthy_reward * (~fallen).astype(np.float64)
@@ -253,7 +253,7 @@ class InvertedDoublePendulum(Task):
         return survive - distance - speed, fallen, {"survive": survive}
 
 
-class Reacher(Task):
+class Reacher(GymnasiumTask):
     """Rewards closeness of the fingertip to the target."""
 
     def __init__(self, source: Any, simulations: Simulations) -> None:
@@ -266,14 +266,14 @@ class Reacher(Task):
         return self._side_by_side(np.cos(angles), np.sin(angles), self._qpos[:, 2:], self._qvel[:, :2], way[:, :2])
 
     @override
-    def evaluate(self, before: Array, after: Array, action: Array) -> Evaluation:
+    def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
         source = self._source
         distance = -_length(self._fingertip - self._target) * source._reward_dist_weight
         control = -np.add.reduce(np.square(action), axis=1) * source._reward_control_weight
         return distance + control, self._never(), {"dist": distance, "ctrl": control.astype(np.float64)}
 
 
-class Pusher(Task):
+class Pusher(GymnasiumTask):
     """Rewards closeness of the object to the goal, and of the fingertip to the object."""
 
     def __init__(self, source: Any, simulations: Simulations) -> None:
@@ -285,7 +285,7 @@ class Pusher(Task):
         return self._side_by_side(self._qpos[:, :7], self._qvel[:, :7], self._tip, self._object, self._goal)
 
     @override
-    def evaluate(self, before: Array, after: Array, action: Array) -> Evaluation:
+    def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
         source = self._source
         near = -_length(self._object - self._tip) * source._reward_near_weight
         distance = -_length(self._object - self._goal) * source._reward_dist_weight
@@ -302,7 +302,7 @@ def _length(vectors: Array) -> Array:
     return np.asarray(np.sqrt(np.vecdot(vectors, vectors)))  # same bits as np.linalg.norm of one vector
 
 
-TASKS: dict[str, type[Task]] = {
+TASKS: dict[str, type[GymnasiumTask]] = {
     "HalfCheetah-v5": Runner,
     "Hopper-v5": Hopper,
     "Walker2d-v5": Walker,

@@ -131,8 +131,8 @@ def test_driving_in_the_oncoming_lane_is_no_success(driven):
 
 def test_who_runs_into_a_car_that_stands_is_not_hit_by_it(driven):
     result = driven("""
-        from robo_sims.carla.sensors import Hits
-        hits = Hits.__new__(Hits)
+        from robo_sims.carla.sensors import CollisionSensor
+        hits = CollisionSensor.__new__(CollisionSensor)
         import queue
         hits._events, hits._excused = queue.SimpleQueue(), {}
         def told(*events, stood):
@@ -262,8 +262,8 @@ def test_link_notices_at_once_that_its_own_server_dies_in_a_tick(driven):
 
 def test_a_server_that_dies_while_an_episode_begins_is_followed_by_another_one(driven):
     result = driven("""
-        from robo_sims.carla.session import Session
-        spawn, killed = Session.spawn, []
+        from robo_sims.carla.session import CarlaSession
+        spawn, killed = CarlaSession.spawn, []
         def last(self, blueprint, *where):  # of the car, before it has its sensors
             actor = spawn(self, blueprint, *where)
             if not killed:
@@ -272,7 +272,7 @@ def test_a_server_that_dies_while_an_episode_begins_is_followed_by_another_one(d
             return actor
         environment = FAMILY.make("Ring-v0", birdseye=0, patience=1.5)
         environment.reset(seed=0)
-        Session.spawn = last
+        CarlaSession.spawn = last
         environment.reset(seed=1)
         result["ended"], result["end"] = killed[0].status, drive(environment, 1)[2]["stop_reason"]
         environment.close()

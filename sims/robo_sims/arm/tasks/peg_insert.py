@@ -13,7 +13,7 @@ from robo_sims.arm.control import Motion
 from robo_sims.arm.expert import Expert, ExpertFactory, turn_to_faces
 from robo_sims.arm.physics import Arm, ArmPhysics, Array, Body, FreeBody, Mask
 from robo_sims.arm.rewards import Progress, closeness, share
-from robo_sims.arm.tasks.task import Task, fourfold, unit_spec, vector_spec, velocity_spec
+from robo_sims.arm.tasks.task import ArmTask, fourfold, unit_spec, vector_spec, velocity_spec
 
 PEG = np.array([0.010, 0.010, 0.05])
 """[m] half edges of the peg: 2 cm by 2 cm by 10 cm."""
@@ -64,7 +64,7 @@ class PegInsertExpert(Expert):
         return Motion(np.array([*(self._gain * to_hole[:2]), down]), self._gain * turn, opening=0.0)
 
 
-class PegInsert(Task):
+class PegInsert(ArmTask):
     """Insert a peg, held off its middle, into the hole of a block anywhere on the table."""
 
     bodies: ClassVar[str] = f"""

@@ -13,7 +13,7 @@ from robo_sims.arm.control import Motion
 from robo_sims.arm.expert import Expert, ExpertFactory, turn_to_faces
 from robo_sims.arm.physics import Arm, ArmPhysics, Array, FreeBody, Mask, length
 from robo_sims.arm.rewards import Progress, closeness, share
-from robo_sims.arm.tasks.task import Task, fourfold, unit_spec, vector_spec, velocity_spec
+from robo_sims.arm.tasks.task import ArmTask, fourfold, unit_spec, vector_spec, velocity_spec
 
 HALF_SIZE = 0.025
 """[m] half the edge of the cube."""
@@ -55,7 +55,7 @@ OBJECT_ARRAYS = (
 )
 
 
-class CubeTask(Task):
+class CubeTask(ArmTask):
     """A task with a cube, observed as OBJECT_ARRAYS."""
 
     def __init__(self, arm: Arm) -> None:

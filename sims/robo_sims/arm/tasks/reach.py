@@ -13,7 +13,7 @@ from robo_sims.arm.control import Motion
 from robo_sims.arm.expert import Expert, ExpertFactory
 from robo_sims.arm.physics import Arm, ArmPhysics, Array, Body, Mask, length
 from robo_sims.arm.rewards import Progress, closeness
-from robo_sims.arm.tasks.task import Task, vector_spec
+from robo_sims.arm.tasks.task import ArmTask, vector_spec
 
 REGION = np.array([[0.35, -0.25, 0.06], [0.65, 0.25, 0.40]])
 """[m] range of the goal, frame base."""
@@ -33,7 +33,7 @@ class ReachExpert(Expert):
         return Motion(self._gain * observation["goal_from_gripper"], 0.0, self._opening)
 
 
-class Reach(Task):
+class Reach(ArmTask):
     """Move the gripper to a goal anywhere in 30 cm by 50 cm by 34 cm, and stay."""
 
     bodies: ClassVar[str] = """

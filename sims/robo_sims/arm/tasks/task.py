@@ -14,7 +14,7 @@ from robo_sims.arm.physics import EVERYWHERE, Arm, ArmPhysics, Array, Mask, Rows
 from robo_sims.arm.rewards import Progress
 
 
-class Task(ABC):
+class ArmTask(ABC):
     """Bodies, initial states, observations, success rule and expert of one task."""
 
     bodies: ClassVar[str]

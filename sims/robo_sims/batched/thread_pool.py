@@ -18,7 +18,7 @@ def choose_threads(threads: int | None, num_envs: int) -> int:
     return min(threads or len(os.sched_getaffinity(0)), num_envs)
 
 
-class Workers:
+class ThreadPool:
     """Calling thread and `threads - 1` helper threads, which run until `close`."""
 
     def __init__(self, threads: int) -> None:

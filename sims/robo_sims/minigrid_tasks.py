@@ -32,7 +32,7 @@ def _simulate(
     simulation = MiniGridSimulation(task, encoding)
     if not subgoals and teaching is None:
         return simulation
-    from robo_sims.grids.guided import GuidedSimulation, guidance  # slow import, not needed to list environments
+    from robo_sims.grids.subgoals.environments import GuidedSimulation, guidance  # slow import, not needed to list environments
 
     return GuidedSimulation(simulation, guidance(subgoals, teaching))
 
@@ -53,7 +53,7 @@ def _batch(
         return None
     if not subgoals and teaching is None:
         return batch
-    from robo_sims.grids.guided import GuidedBatch, guidance
+    from robo_sims.grids.subgoals.environments import GuidedBatch, guidance
 
     return GuidedBatch(batch, guidance(subgoals, teaching))
 

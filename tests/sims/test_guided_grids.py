@@ -15,12 +15,12 @@ from robo_rl.environments.discovery import make_environment, make_vector_environ
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
 from robo_rl.spec.environment import specification
-from robo_sims.grids.guided import SUBGOAL, GuidedSimulation, guidance
 from robo_sims.grids.simulation import MiniGridSimulation
-from robo_sims.grids.subgoal_tracker import SubgoalTracker
+from robo_sims.grids.subgoals.environments import SUBGOAL, GuidedSimulation, guidance
 from robo_sims.grids.subgoals.forms import FORMS, Object, Position
 from robo_sims.grids.subgoals.level import Level, Subgoal
 from robo_sims.grids.subgoals.teachers import PerfectTeacher
+from robo_sims.grids.subgoals.tracker import SubgoalTracker
 
 LEFT, RIGHT, FORWARD, PICK_UP, DROP, TOGGLE, DONE = range(7)
 TASK = "minigrid/MiniGrid-DoorKey-5x5-v0"

@@ -21,10 +21,10 @@ from robo_sims.batched.generators import Generators
 from robo_sims.grids.batch import MiniGridBatch
 from robo_sims.grids.cells import EMPTY, LOOKS, Array, cell_of, cells_of
 from robo_sims.grids.simulation import MiniGridSimulation
-from robo_sims.grids.subgoal_tracker import SubgoalTracker
 from robo_sims.grids.subgoals.forms import FORMS, SubgoalForm
 from robo_sims.grids.subgoals.level import Level, Subgoal, level_of
 from robo_sims.grids.subgoals.teachers import LanguageTeacher, Teacher, read_teacher
+from robo_sims.grids.subgoals.tracker import SubgoalTracker
 from robo_sims.simulation import Arrays, Simulation, SimulationStep
 
 SUBGOAL = "subgoal"

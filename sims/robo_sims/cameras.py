@@ -179,7 +179,7 @@ def free_camera(data: mujoco.MjData, settings: dict[str, Any]) -> mujoco.MjvCame
 
 
 class _Stage:
-    """OpenGL context with the meshes and textures of a model, and a scene; kept alive by the cameras that use it."""
+    """OpenGL context and scene of a model, kept alive by its cameras."""
 
     def __init__(self, model: mujoco.MjModel, height: int, width: int, detail: Detail) -> None:
         self.looks = _looks(model)
@@ -238,7 +238,7 @@ def _shared_stage(model: mujoco.MjModel, height: int, width: int, detail: Detail
 
 
 def _looks(model: mujoco.MjModel) -> bytes:
-    """Return a digest of all model data that is uploaded to OpenGL or sizes a scene; body poses and dynamics do not count."""
+    """Return a digest of the model data uploaded to OpenGL or sizing a scene, without poses and dynamics."""
     if model not in _LOOKS:
         digest = hashlib.blake2b(repr((model.ngeom, model.nlight, model.stat.extent, model.vis.map.zfar)).encode())
         planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE

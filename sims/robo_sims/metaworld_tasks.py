@@ -96,7 +96,7 @@ class MetaWorldSimulation(MujocoSimulation):
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Move the hand's target; a sparse reward is 1 at success, which terminates; a dense one is summed over the repeats."""
+        """Move the hand's target; a sparse success terminates, dense rewards are summed over the repeats."""
         command = (action / self._limits).astype(np.float32)
         total = 0.0
         for _ in range(self._repeat):

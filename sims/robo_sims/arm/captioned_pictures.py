@@ -129,7 +129,7 @@ def describe(
 
 
 def visible_slots(pictures: npt.NDArray[np.uint8], places: Array, colours: Sequence[str | None]) -> npt.NDArray[np.bool_]:
-    """Return (N, S): True if a slot is in the picture and at least two pixels around it have its colour, if any."""
+    """Return (N, S): True if a slot is in the picture, with two pixels of its colour, if any, around it."""
     size = pictures.shape[1]
     inside = np.asarray(np.isfinite(places).all(-1) & (np.abs(np.nan_to_num(places[..., :2])) < 1).all(-1))  # (N, S)
     pixel = np.where(inside[..., None], (np.nan_to_num(places[..., :2]) + 1) / 2 * size, 0).astype(int)

@@ -141,7 +141,7 @@ def pick_instructions() -> Iterator[Instruction]:
 
 
 def push_instructions() -> Iterator[Instruction]:
-    """Yield instructions to push a cube onto a mark; progress is 0.3 nearness of hand and cube, 0.7 of cube and mark."""
+    """Yield instructions to push a cube; progress is 0.3 nearness of hand and cube, 0.7 of cube and mark."""
 
     def progress(states: States, cube: str, mark: str) -> Array:
         both = np.isfinite(to_mark(states, cube, mark))

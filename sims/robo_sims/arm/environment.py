@@ -164,7 +164,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         return observation, sum(terms.values()), success, out_of_time, info
 
     def render(self) -> npt.NDArray[np.uint8] | list[Any] | None:
-        """Return the scene (480, 640, 3), a list of it per control step since the last call or reset, or None."""
+        """Return the scene (480, 640, 3), or a list with one per control step since the last call, or None."""
         if self.render_mode == "rgb_array_list":
             frames, self._frames = self._frames, []
             return frames

@@ -62,13 +62,16 @@ class ScriptedPolicy(Stateful):
 
 
 def heading(observation: Observation) -> float:
-    """Return the yaw [rad] of a downward hand; its quaternion (0, cos yaw/2, sin yaw/2, 0) determines it up to full turns."""
+    """Return the yaw [rad], up to full turns, of a downward hand: quaternion (0, cos yaw/2, sin yaw/2, 0)."""
     _, x, y, _ = observation["end_effector_quaternion"]
     return float(2 * np.arctan2(y, x))
 
 
 def turn_to_faces(observation: Observation, fourfold: str) -> float:
-    """Return the turn [rad] to the faces of a square object, observed as (cos 4a, sin 4a), that leaves the hand straightest."""
+    """Return the turn [rad] to the nearest faces of a square object.
+
+    fourfold: observation (cos 4a, sin 4a). Of the four turns, the one that leaves the hand straightest.
+    """
     yaw = heading(observation)
     turn = float(np.arctan2(observation[fourfold][1], observation[fourfold][0])) / 4
     return wrap(yaw + turn, np.pi / 2) - yaw

@@ -18,7 +18,7 @@ POSTURE_GAIN = 0.1
 
 
 def pointing_down(yaw: Array | float) -> Array:
-    """Return quaternions (..., 4) (w, x, y, z) of downward hands with yaw (...) [rad]: half a turn about x, then yaw."""
+    """Return quaternions (..., 4) (w, x, y, z): half a turn about x, then yaw (...) [rad]."""
     half = np.asarray(yaw) / 2
     quaternion = np.zeros((*half.shape, 4))
     quaternion[..., 1], quaternion[..., 2] = np.cos(half), np.sin(half)

@@ -164,7 +164,7 @@ class ArmPhysics(Arm):
         self.data.ctrl[JOINTS : JOINTS + 2] = opening / 2
 
     def hold(self, width: float) -> None:
-        """Set the fingers to the sides of an object of this width [m], closing with full force; only at a reset."""
+        """Close the fingers on an object of this width [m] with full force; only at a reset."""
         self.finger_position[:] = width / 2
         self.data.ctrl[JOINTS : JOINTS + 2] = 0.0
 

@@ -101,7 +101,7 @@ def push_scene(random: Random) -> tuple[SceneObject, ...]:
 
 
 def push_pose(things: tuple[SceneObject, ...], random: Random) -> Pose:
-    """Return a hand anywhere or next to a cube, which is at its start, between start and mark, or at the mark."""
+    """Return a hand anywhere or next to a cube at its start, on its way or at the mark."""
     cubes = [each for each in things if each.kind == "cube"]
     marks = [each for each in things if each.kind == "mark"]
     cube, mark = _one_of(cubes, random), _one_of(marks, random)

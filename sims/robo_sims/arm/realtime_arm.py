@@ -143,7 +143,7 @@ class RealtimeArm:
         return found
 
     def _force(self, jacobian: Array) -> Array:
-        """Return the external wrench on the hand (6,) [N, N m] from the contact torques of the joints: J^T F = torques."""
+        """Return the external wrench on the hand (6,) [N, N m]: J^T F = contact torques of the joints."""
         torques = self._physics.data.qfrc_constraint[:JOINTS]
         force: Array = np.linalg.solve(jacobian @ jacobian.T + DAMPING[0], jacobian @ torques)
         return force

@@ -57,7 +57,7 @@ class ThreadPool:
 
 
 class _Helper:
-    """Thread that runs its work on `start`. Two bare locks are the cheapest way to wake it and to wait for it."""
+    """Helper thread that runs its work on `start`; two bare locks are the cheapest signals."""
 
     def __init__(self, work: Call, name: str) -> None:
         self._go, self._done = threading.Lock(), threading.Lock()

@@ -146,7 +146,7 @@ def _others(roads: Roads, ego: Ego, line: Floats, random: np.random.Generator) -
 
 
 def _nearest(ego: Ego, line: Floats, others: Floats, size: int) -> tuple[Floats, Floats]:
-    """Return positions of all slots (S, 3) [m] and gaps (S - 1,) [m] to all but the ego vehicle; NaN and infinite for none."""
+    """Return positions (S, 3) [m] of the slots, NaN if absent, and gaps (S - 1,) [m] to others, infinite if absent."""
     positions, gaps = np.full((len(SLOTS), 3), np.nan), np.full(len(SLOTS) - 1, np.inf)
     positions[0] = 0.0
     seen = ego.positions_in_ego(others[:, :2])

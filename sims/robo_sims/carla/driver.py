@@ -147,7 +147,7 @@ def bends(observation: Observation) -> npt.NDArray[np.float64]:
 def meeting(
     way: npt.NDArray[np.float64], place: npt.NDArray[np.float64], velocity: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
-    """Return the mask (n,) of path points that a straight-moving actor comes near to, and the arrival times [s] at these."""
+    """Return the mask (n,) of path points near a straight-moving actor, and its arrival times [s] there."""
     pace = math.hypot(*velocity)
     ahead, aside = (way - place) @ velocity / pace, (way - place) @ np.array([-velocity[1], velocity[0]]) / pace
     met: npt.NDArray[np.bool_] = (np.abs(aside) < ASIDE) & (ahead > 0)

@@ -1,4 +1,4 @@
-"""Gymnasium environment of route driving on a CARLA 0.9.16 server: an own light stand-in, or one given by host and port."""
+"""Gymnasium environment of route driving on a CARLA 0.9.16 server or its light stand-in."""
 
 from __future__ import annotations
 

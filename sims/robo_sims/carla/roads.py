@@ -100,7 +100,7 @@ class Roads:
 
 
 def edges(points: Floats, share: float) -> tuple[Floats, Floats]:
-    """Return the lines (n, 2) at a share of the width to the left and to the right of the centre line."""
+    """Return the lines (n, 2) left and right of the centre line, at a share of the width."""
     across = np.stack([-np.sin(points[:, HEADING]), np.cos(points[:, HEADING])], axis=1) * share * points[:, WIDTH, None]
     return points[:, :2] - across, points[:, :2] + across
 

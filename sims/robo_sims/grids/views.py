@@ -49,7 +49,7 @@ class Views:
         return index // self._shape[1] - self._frame, index % self._shape[1] - self._frame
 
     def looks(self, flat: Cells, index: Array, directions: Array, carried: Array) -> Array:
-        """Return views (N, S, S), x before y: the agent is in the middle of the last row, looks up, and shows its object."""
+        """Return views (N, S, S), x before y; the agent, as its carried object, is in the middle of the last row."""
         size = self._size
         places = index[:, None] + self._offsets[directions]
         seen = np.take_along_axis(flat, places, axis=1).reshape(-1, size, size) & LOOKS - 1  # (N, y, x)

@@ -18,7 +18,7 @@ from robo_sims.simulation import Arrays, MujocoSimulation, SimulationStep, Vecto
 
 
 def _planar_runner(joints: str, height: str, **velocity_limits: float) -> list[ArraySpec]:
-    """Return the specs of a body that runs in the x-z plane; joints: in the order of the model; height: its meaning."""
+    """Return the specs of a planar runner; joints: in the order of the model; height: its meaning."""
     number = len(joints.split(", "))
     return [
         part("root_height", 1, "m", frame="world", meaning=height),
@@ -31,7 +31,7 @@ def _planar_runner(joints: str, height: str, **velocity_limits: float) -> list[A
 
 
 def _free_body(joints: int) -> list[ArraySpec]:
-    """Return the specs of height, quaternion (w, x, y, z), joints and velocities; angular velocity is in the torso's frame."""
+    """Return the specs of a floating base with joints; angular velocity is in the torso's frame."""
     return [
         part("root_height", 1, "m", frame="world", meaning="height (z) of the torso's origin"),
         part("root_orientation", 4, "1", frame="world", meaning="quaternion (w, x, y, z) of the torso"),

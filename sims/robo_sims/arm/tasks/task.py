@@ -1,4 +1,4 @@
-"""Base class of arm tasks, single or batched: `...` is no axis for one environment, N for a batch of N."""
+"""Base class of arm tasks; `...` is no axis for one environment, N for a batch."""
 
 from __future__ import annotations
 

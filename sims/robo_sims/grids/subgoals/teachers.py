@@ -316,7 +316,7 @@ def question(level: Level) -> Prompt:
 
 
 def listed(reply: Reply, level: Level) -> Sequence[Subgoal]:
-    """Return the subgoals of a reply; none if a cell lies outside the grid, because the model then misread the level."""
+    """Return the subgoals of a reply; none if a cell outside the grid shows that the level was misread."""
     if reply.status != "ok":
         return ()
     cells: Sequence[Mapping[str, int]] = reply.content["subgoals"]

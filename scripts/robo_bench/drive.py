@@ -217,7 +217,7 @@ def _steps(arguments: Mapping[str, Any], trial: Callable[..., Trial], _: Effort,
             environment.step(action)
         return len(actions)
 
-    used = lambda: time.process_time() + environment.link.processor_seconds()  # noqa: E731
+    used = lambda: time.process_time() + environment.session.processor_seconds()  # noqa: E731
     return {"ours": trial(drive, before=partial(environment.reset, seed=0), processor=used)}
 
 

@@ -1,7 +1,7 @@
-"""States of the arm tasks, drawn at random without simulating: where things lie, where the hand is, what it holds.
+"""Random states of the arm tasks without simulation: objects, hand pose and grasp.
 
-A scene has the things of its task, and every second scene one more of each kind in another colour, so that words decide which
-is meant. Half of the poses are near what the task is about.
+A scene has the objects of its task, and half of the scenes one more of each kind in another colour, so that the words matter.
+Half of the poses are close to the objects.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from robo_sims.arm.physics import MAX_OPENING, Array
 from robo_sims.arm.tasks import pick, push, reach
 
 APART = {"point": 0.06, "cube": 0.09, "mark": 0.08}
-"""[m] that two things of one kind are apart at least."""
+"""[m] minimum distance of two objects of one kind."""
 SEEN = np.array([[0.30, -0.24, 0.012], [0.64, 0.24, 0.36]])
-"""[m] the part of the workspace in which the front camera sees the fingers."""
-EYE = np.array([1.15, 0.0, 0.62])
-"""[m] where the front camera is."""
+"""[m] part of the workspace in which the front camera sees the fingers."""
+CAMERA = np.array([1.15, 0.0, 0.62])
+"""[m] position of the front camera."""
 OWN_COLOUR = 0.4
-"""Share of scenes whose first thing has the colour that the task itself gives it."""
+"""Share of scenes in which the first object has the task's own colour."""
 
 
 @dataclass(frozen=True)
-class Thing:
-    """Something with a colour, and where it is."""
+class SceneObject:
+    """Coloured object with a pose."""
 
     kind: str
     colour: str
@@ -41,45 +41,45 @@ class Thing:
 
 @dataclass(frozen=True)
 class Pose:
-    """A hand that points down, and the things of the scene."""
+    """Pose of a downward hand, and the objects of the scene."""
 
     gripper: Array
-    """(3,) [m] wanted of the point between the finger pads, frame base"""
+    """(3,) [m] target of the point between the finger pads, frame base"""
     yaw: float
     """[rad]"""
     opening: float
     """[m]"""
-    things: tuple[Thing, ...] = field(default=())
+    things: tuple[SceneObject, ...] = field(default=())
 
 
 Random = np.random.Generator
 
 
-def start(things: tuple[Thing, ...], random: Random) -> Pose:
-    """Returns a pose as an episode begins."""
+def start(things: tuple[SceneObject, ...], random: Random) -> Pose:
+    """Return an initial pose of an episode."""
     return Pose(random.uniform(*START), random.uniform(-START_YAW, START_YAW), MAX_OPENING, things)
 
 
-def reach_scene(random: Random) -> tuple[Thing, ...]:
-    """Returns one or two points in the air."""
+def reach_scene(random: Random) -> tuple[SceneObject, ...]:
+    """Return one or two points in the air."""
     return _several("point", "green", reach.REGION, random)
 
 
-def reach_pose(things: tuple[Thing, ...], random: Random) -> Pose:
-    """Returns a hand anywhere, or near one of the points."""
+def reach_pose(things: tuple[SceneObject, ...], random: Random) -> Pose:
+    """Return a hand anywhere, or near one of the points."""
     aim, kind = _one_of(things, random).position, random.random()
     far = _in_line(aim, random) if kind < 0.2 else _anywhere(random)
     position = far if kind < 0.5 else _near(aim, 0.12, random)
     return Pose(position, _turn(random), random.uniform(0, MAX_OPENING), things)
 
 
-def pick_scene(random: Random) -> tuple[Thing, ...]:
-    """Returns one or two cubes on the table."""
+def pick_scene(random: Random) -> tuple[SceneObject, ...]:
+    """Return one or two cubes on the table."""
     return _several("cube", "red", pick.REGION, random)
 
 
-def pick_pose(things: tuple[Thing, ...], random: Random) -> Pose:
-    """Returns a hand anywhere, coming down on a cube or near it, or holding one at any height."""
+def pick_pose(things: tuple[SceneObject, ...], random: Random) -> Pose:
+    """Return a hand anywhere, above or around a cube, or holding one at any height."""
     chosen, kind = _one_of(things, random), random.random()
     if kind < 0.35:
         place = _anywhere(random) if kind < 0.15 else _in_line(chosen.position, random)
@@ -93,15 +93,15 @@ def pick_pose(things: tuple[Thing, ...], random: Random) -> Pose:
     return Pose(grip, yaw, 2 * pick.HALF_SIZE, others)
 
 
-def push_scene(random: Random) -> tuple[Thing, ...]:
-    """Returns one or two cubes and one or two marks on the table."""
+def push_scene(random: Random) -> tuple[SceneObject, ...]:
+    """Return one or two cubes and one or two marks on the table."""
     cubes = _several("cube", "red", push.REGION, random)
     marks = _several("mark", "green", push.REGION, random)
     return (*cubes, *marks)
 
 
-def push_pose(things: tuple[Thing, ...], random: Random) -> Pose:
-    """Returns a hand anywhere, or beside a cube, that lies where it lay, on its way to a mark or anywhere."""
+def push_pose(things: tuple[SceneObject, ...], random: Random) -> Pose:
+    """Return a hand anywhere or next to a cube at its start, on its way or at the mark."""
     cubes = [each for each in things if each.kind == "cube"]
     marks = [each for each in things if each.kind == "mark"]
     cube, mark = _one_of(cubes, random), _one_of(marks, random)
@@ -117,28 +117,28 @@ def push_pose(things: tuple[Thing, ...], random: Random) -> Pose:
         place = _anywhere(random) if kind < 0.2 else _in_line(moved.position, random)
         return _clear(Pose(place, _turn(random), random.uniform(0, MAX_OPENING), there))
     angle, gap = random.uniform(-np.pi, np.pi), random.uniform(0.04, 0.10)
-    beside = moved.position + np.array([gap * np.cos(angle), gap * np.sin(angle), 0])
-    low = np.array([*beside[:2], random.uniform(0.015, 0.06) if random.random() < 0.7 else random.uniform(0.06, 0.15)])
+    close_by = moved.position + np.array([gap * np.cos(angle), gap * np.sin(angle), 0])
+    low = np.array([*close_by[:2], random.uniform(0.015, 0.06) if random.random() < 0.7 else random.uniform(0.06, 0.15)])
     return Pose(low, _turn(random), random.uniform(0.02, MAX_OPENING), there)
 
 
 @dataclass(frozen=True)
-class Posing:
+class PoseSampler:
     """Distribution of the states of one task."""
 
-    scene: Callable[[Random], tuple[Thing, ...]]
-    pose: Callable[[tuple[Thing, ...], Random], Pose]
+    scene: Callable[[Random], tuple[SceneObject, ...]]
+    pose: Callable[[tuple[SceneObject, ...], Random], Pose]
 
 
-POSINGS: Mapping[str, Posing] = {
-    "ArmReach-v0": Posing(reach_scene, reach_pose),
-    "ArmPick-v0": Posing(pick_scene, pick_pose),
-    "ArmPush-v0": Posing(push_scene, push_pose),
+POSE_SAMPLERS: Mapping[str, PoseSampler] = {
+    "ArmReach-v0": PoseSampler(reach_scene, reach_pose),
+    "ArmPick-v0": PoseSampler(pick_scene, pick_pose),
+    "ArmPush-v0": PoseSampler(push_scene, push_pose),
 }
-"""By task."""
+"""Task -> sampler."""
 
 
-def _several(kind: str, own: str, region: Array, random: Random) -> tuple[Thing, ...]:
+def _several(kind: str, own: str, region: Array, random: Random) -> tuple[SceneObject, ...]:
     names = [*random.permutation([*COLOURS])]
     if random.random() < OWN_COLOUR:
         names = [own, *(name for name in names if name != own)]
@@ -147,7 +147,8 @@ def _several(kind: str, own: str, region: Array, random: Random) -> tuple[Thing,
         places = [_lying(kind, np.asarray(random.uniform(*region))) for _ in range(count)]
         if count == 1 or np.linalg.norm(places[0] - places[1]) >= APART[kind]:
             return tuple(
-                Thing(kind, str(name), place, random.uniform(-np.pi, np.pi)) for name, place in zip(names, places, strict=False)
+                SceneObject(kind, str(name), place, random.uniform(-np.pi, np.pi))
+                for name, place in zip(names, places, strict=False)
             )
 
 
@@ -156,7 +157,7 @@ def _lying(kind: str, place: Array) -> Array:
     return np.array([*place[:2], heights.get(kind, place[-1])])
 
 
-def _one_of(things: tuple[Thing, ...] | list[Thing], random: Random) -> Thing:
+def _one_of(things: tuple[SceneObject, ...] | list[SceneObject], random: Random) -> SceneObject:
     return things[random.integers(len(things))]
 
 
@@ -170,8 +171,8 @@ def _near(place: Array, radius: float, random: Random) -> Array:
 
 
 def _in_line(place: Array, random: Random) -> Array:
-    """Returns a place that looks nearly the same: before or behind it, seen from the camera, where only size tells."""
-    way = EYE - place
+    """Return a position in line with another as seen from the camera, which only its size distinguishes."""
+    way = CAMERA - place
     share = random.uniform(-0.1, 0.4)
     return np.clip(place + share * way + random.normal(0, 0.015, 3), WORKSPACE[0], WORKSPACE[1])
 
@@ -181,20 +182,20 @@ def _turn(random: Random) -> float:
 
 
 def _along(yaw: float, random: Random) -> float:
-    """Returns a heading of the fingers along the faces of a cube, near straight."""
+    """Return the yaw of fingers along the faces of a cube, closest to straight."""
     return float((yaw + np.pi / 4) % (np.pi / 2) - np.pi / 4 + random.normal(0, 0.05))
 
 
-def _over(cube: Thing, things: tuple[Thing, ...], random: Random) -> Pose:
-    """Returns an open hand around or above a cube, the fingers along its faces the lower it is."""
+def _over(cube: SceneObject, things: tuple[SceneObject, ...], random: Random) -> Pose:
+    """Return an open hand around or above a cube, aligned with its faces when low."""
     above = random.uniform(0, 0.14)
     sideways = random.normal(0, 0.004 + 0.35 * max(above - 0.04, 0), 2)
     yaw = _along(cube.yaw, random) if above < 0.06 else _turn(random)
     return Pose(cube.position + np.array([*sideways, above]), yaw, random.uniform(0.065, MAX_OPENING), things)
 
 
-def _held_at(cube: Thing, random: Random) -> Array:
-    """Returns where a held cube is: often where it lay and a little higher, else anywhere."""
+def _held_at(cube: SceneObject, random: Random) -> Array:
+    """Return the position of a held cube: near its start and raised, or anywhere."""
     up = random.uniform(0, 0.2) if random.random() < 0.7 else 0.0
     if random.random() < 0.5:
         return np.asarray(cube.position + np.array([*random.normal(0, 0.02, 2), up]))
@@ -202,7 +203,7 @@ def _held_at(cube: Thing, random: Random) -> Array:
 
 
 def _clear(pose: Pose) -> Pose:
-    """Returns the pose with the hand lifted out of any cube."""
+    """Return the pose with the hand lifted out of any cube."""
     places = [each.position for each in pose.things if each.kind == "cube"]
     inside = any(np.linalg.norm(pose.gripper[:2] - place[:2]) < 0.07 and pose.gripper[2] < 0.09 for place in places)
     return replace(pose, gripper=pose.gripper + np.array([0, 0, 0.09])) if inside else pose

@@ -1,60 +1,60 @@
-"""When an episode is over, and why."""
+"""Termination of a driving episode: goal or infraction."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from robo_sims.carla.roads import Roads
-from robo_sims.carla.routes import Place
+from robo_sims.carla.routes import RoutePosition
 from robo_sims.carla.scene import RED, Scene
 
 GOAL = "goal"
 COLLISIONS = {"walker.": "collision_walker", "vehicle.": "collision_vehicle", "": "collision_static"}
-"""By the beginning of the type of what was hit."""
+"""Prefix of the hit actor's type -> infraction."""
 INFRACTIONS = (*COLLISIONS.values(), "red_light", "off_road", "route_deviation", "oncoming_lane", "blocked")
-"""Each ends an episode as a failure; if there are several, the first counts."""
+"""Each ends the episode as a failure; the first one in this order counts."""
 SUCCESS_RULE = (
     "the end of the route is reached without collision, red light, leaving the road or the route, standing still, or driving "
     "in the lane of oncoming traffic for longer than to pass somebody"
 )
 DEVIATION = 8.0
-"""[m] from the middle of the route's lane."""
+"""[m] from the lane's centre line."""
 PASSING, PASSING_SHARE = 50.0, 0.2
-"""[m] in the lane of oncoming traffic from which an episode ends, if they are more than this share of what was driven: to pass
-a car that stands takes about 30 m. At the end of the route the share alone counts."""
+"""[m] in lanes of oncoming traffic that end an episode if they exceed this share of the distance driven; passing a standing car
+takes about 30 m. At the end of the route the share alone counts."""
 BLOCKED, MOVING = 45.0, 0.1
-"""[s] below a speed [m/s]."""
+"""[s] below a speed [m/s] that count as blocked."""
 
 
 @dataclass
-class Judge:
-    """Watches one episode."""
+class Termination:
+    """Decides the end of one episode."""
 
     roads: Roads
     period: float
-    """[s] between two looks."""
+    """[s] between two calls of `reason`."""
     ticks: int = 0
-    """That the car has stood."""
+    """Consecutive ticks at standstill."""
     before: float = 0.0
-    """[m] along the route, a step ago."""
+    """[m] along the route at the previous step."""
     driven: float = 0.0
-    """[m] that the car has driven; and of these, in lanes of oncoming traffic."""
+    """[m] distance driven; `oncoming` is the part in lanes of oncoming traffic."""
     oncoming: float = 0.0
     is_oncoming: bool = False
-    """The car's middle is in a lane of oncoming traffic, as of the last look."""
+    """True if the car's middle is in a lane of oncoming traffic."""
 
     @property
     def oncoming_share(self) -> float:
-        """Share of the distance that was driven in lanes of oncoming traffic, 0 to 1."""
+        """Share of the distance driven in lanes of oncoming traffic, 0 to 1."""
         return self.oncoming / self.driven if self.driven > 0 else 0.0
 
     @property
     def still(self) -> float:
-        """Returns the share of the time of standing still that is over, 0 to 1."""
+        """Used share of the allowed standing time, 0 to 1."""
         return min(self.ticks * self.period / BLOCKED, 1.0)
 
-    def reason(self, scene: Scene, place: Place, completion: float, hit: str | None) -> str | None:
-        """Returns why the episode is over, or None; hit: type of what was hit, as the server names it, or None."""
+    def reason(self, scene: Scene, place: RoutePosition, completion: float, hit: str | None) -> str | None:
+        """Return the stop reason, or None; hit: the server's type name of the hit actor, or None."""
         self.ticks = self.ticks + 1 if scene.ego.speed < MOVING else 0
         passed, self.before = self.before, place.s
         self._note_lane(scene, place)
@@ -69,8 +69,8 @@ class Judge:
         }
         return next((name for name, holds in found.items() if holds), None)
 
-    def _note_lane(self, scene: Scene, place: Place) -> None:
-        """Count the way of this step; in junctions, where lanes cross, as that before them."""
+    def _note_lane(self, scene: Scene, place: RoutePosition) -> None:
+        """Count the distance of this step; in junctions, the previous lane counts."""
         way = scene.ego.speed * self.period
         if not place.in_junction:
             is_beside = abs(place.offset) > 0.5 * place.width
@@ -80,5 +80,5 @@ class Judge:
 
 
 def collision_with(kind: str) -> str:
-    """Returns the infraction of hitting an actor of a type."""
+    """Return the infraction of hitting an actor of a type."""
     return next(name for beginning, name in COLLISIONS.items() if kind.startswith(beginning))

@@ -1,8 +1,7 @@
-"""Pictures from above with sentences that are known to be true of them, for an image-text model that learns from them.
+"""Captioned bird's-eye pictures: training data for an image-text model.
 
-Scenes are put together here, on the roads of a task: the car on a route, others on lanes near it, walkers, in every third
-scene somebody very near, and in every other one somebody on the route ahead, because those who drive well hardly ever see that.
-Nothing is simulated.
+Scenes are composed on the roads of a task without simulation: the car on a route, other vehicles on nearby lanes, walkers. A
+third of the scenes have an actor very near and half have one on the route ahead, because good driving rarely produces them.
 """
 
 from __future__ import annotations
@@ -18,27 +17,25 @@ import numpy.typing as npt
 from robo_rl.errors import UnknownName
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_sims.carla import birdseye, routes
+from robo_sims.carla.boxes import FINE, LOOK, gap, way_to
 from robo_sims.carla.environment import CAMERA, DrivingEnv
-from robo_sims.carla.gaps import FINE, LOOK, gap, way_to
-from robo_sims.carla.rewards import EGO_SIZE
 from robo_sims.carla.roads import HEADING, SPACING, Floats, Roads
-from robo_sims.carla.scene import GREEN, RED, WALKER, YELLOW, Ego, Scene, X, Y
+from robo_sims.carla.scene import EGO_SIZE, GREEN, RED, WALKER, YELLOW, Ego, Scene, X, Y
 
 SLOTS = "own car", "car", "walker", "somebody in the way"
-"""What has a place: the car that is driven, the nearest other one and the nearest walker in the picture, and the first of them
-that it would run into on its route."""
+"""Objects with a position: ego vehicle, nearest vehicle and walker in the picture, first obstacle on the route."""
 NEAR, TOUCH, FREE = 4.0, 0.7, 10.0
-"""[m] between two bodies that are near, that collide, and that leave the road clear."""
+"""[m] gap below which two bodies are near, below which they collide, and above which the road is clear."""
 HALT, GO = 8.0, 16.0
-"""[m] from the car's front along the route to who makes it stop, and to who leaves it free to go: 1 s and 2 s at 8 m/s."""
+"""[m] from the car's front to an obstacle on the route: it must stop below `HALT`, may go above `GO` (1 s and 2 s at 8 m/s)."""
 DISTANCE = 10.0
-"""[m] of a camera that would draw such a picture: any will do, because all lies on the ground."""
+"""[m] nominal camera distance; any value works because all objects lie on the ground."""
 CAR, PERSON = (2.3, 1.0), (0.25, 0.25)
-"""[m] half length and half width."""
+"""[m] half length and half width of a car and of a walker."""
 LENGTH = 100.0
 """[m] of the routes."""
 UNIT = 20.0
-"""[m] that positions are told in: up to one unit from their mean, a metre for arms, the embedded model tells places apart."""
+"""[m] unit of positions: the embedded model resolves positions within about one unit (1 m for arms) around their mean."""
 
 Gaps = npt.NDArray[np.float64]
 Says = Callable[[Gaps, Gaps, Gaps], npt.NDArray[np.bool_]]
@@ -58,8 +55,8 @@ CAPTIONS: dict[str, Says] = {
     "the way of the car is free": lambda car, walker, way: way > GO,
     "nobody is in the way of the car": lambda car, walker, way: way > GO,
 }
-"""Each with what makes it true: the gaps [m] to the nearest car and to the nearest walker, and that along the route to whoever
-is in the way first; infinite for none."""
+"""Sentence -> truth condition on the gaps [m] to the nearest car, to the nearest walker and to the first obstacle on the route;
+infinite for none."""
 INSTRUCTIONS = {
     ("keep away from the car", "stay clear of the car"): "car",
     ("keep away from the walker", "stay clear of the walker"): "walker",
@@ -70,7 +67,10 @@ INSTRUCTIONS = {
 def captioned_pictures(
     environment: gymnasium.Env[Any, Any], *, camera: str, size: int, count: int, seed: int
 ) -> CaptionedPictures:
-    """Returns pictures of scenes on the roads of a DrivingEnv, the same for the same seed; raises UnknownName."""
+    """Return pictures of scenes on the roads of a DrivingEnv, determined by the seed.
+
+    Raises UnknownName for a camera other than the bird's-eye view.
+    """
     if camera != CAMERA:
         raise UnknownName("camera of driving", camera, [CAMERA])
     assert isinstance(environment, DrivingEnv)
@@ -83,7 +83,7 @@ def captioned_pictures(
     seen = np.isfinite(positions).all(-1)
     near = gaps.T
     progress = np.stack([np.clip(gaps[:, SLOTS.index(name) - 1] / FREE, 0, 1) for name in INSTRUCTIONS.values()], 1)
-    progress = np.where(np.isfinite(gaps), progress, 0.0)  # of nobody who is there, nothing is asked
+    progress = np.where(np.isfinite(gaps), progress, 0.0)  # no progress without the object
     return CaptionedPictures(
         environment=environment.environment_spec.name,
         camera=camera,
@@ -100,13 +100,13 @@ def captioned_pictures(
         progress=progress.astype(np.float32),
         complete=progress >= 1.0,
         recorded=f"birdseye_rgb={size} birdseye=0",
-        has_task=False,  # how far a route is done, no picture shows
+        has_task=False,  # a picture does not show route progress
     )
 
 
 def _drawn(roads: Roads, random: np.random.Generator, size: int) -> tuple[npt.NDArray[np.uint8], Floats, Floats]:
-    """Returns a picture (size, size, 3), positions (S, 3), and the gaps (3,) that sentences are about."""
-    route = routes.drawn(roads, random, "train", LENGTH)
+    """Return a picture (size, size, 3), positions (S, 3) [m] and gaps (3,) [m] of a random scene."""
+    route = routes.draw_route(roads, random, "train", LENGTH)
     index = int(random.integers(12, len(route.points) - 30))
     x, y, _, heading, *_ = route.points[index].tolist()
     aside, turned = random.normal(0.0, 0.5), random.normal(0.0, 0.1)
@@ -116,7 +116,7 @@ def _drawn(roads: Roads, random: np.random.Generator, size: int) -> tuple[npt.ND
     others = _others(roads, ego, line, random)
     painter = birdseye.BirdsEye(roads, route, size)
     stop, state = index + random.uniform(-5.0, 25.0), int(random.choice([RED, YELLOW, GREEN]))
-    scene = Scene(0, ego, others, [(stop, state)] if random.random() < 1 / 2 else [])  # of which no sentence tells
+    scene = Scene(0, ego, others, [(stop, state)] if random.random() < 1 / 2 else [])  # no sentence describes lights
     picture = birdseye.coloured(painter.draw(scene, float(index), index), EGO_SIZE, painter.scale)
     return picture, *_nearest(ego, line, others, size)
 
@@ -131,13 +131,13 @@ def _others(roads: Roads, ego: Ego, line: Floats, random: np.random.Generator) -
             spread = 4.0 * walks
             x, y = place[:2] + random.normal(0.0, 0.3 + spread, 2)
             rows.append([x, y, place[HEADING] + random.normal(0.0, 0.1), 0.0, 0.0, *(PERSON if walks else CAR), walks])
-    if random.random() < 1 / 3:  # somebody very near, before the car more often than beside it
+    if random.random() < 1 / 3:  # an actor very near, more often ahead than to the side
         walks, angle = float(random.random() < 0.3), ego.yaw + random.normal(0.0, 0.8)
         away = random.uniform(1.0, 8.0)
         x, y = ego.x + away * math.cos(angle), ego.y + away * math.sin(angle)
         turned = ego.yaw + random.choice([0.0, math.pi / 2, math.pi]) + random.normal(0.0, 0.3)
         rows.append([x, y, turned, 0.0, 0.0, *(PERSON if walks else CAR), walks])
-    if random.random() < 1 / 2:  # somebody on the route, who mostly drives there
+    if random.random() < 1 / 2:  # an actor on the route, mostly driving along it
         walks, place = float(random.random() < 0.2), int(random.integers(round(4.0 / FINE), len(line) - 1))
         (x, y), (onward, aside) = line[place] + random.normal(0.0, 0.3, 2), line[place + 1] - line[place]
         across = random.normal(0.0, 0.1) if random.random() < 0.8 else random.uniform(0.0, math.pi)
@@ -146,10 +146,10 @@ def _others(roads: Roads, ego: Ego, line: Floats, random: np.random.Generator) -
 
 
 def _nearest(ego: Ego, line: Floats, others: Floats, size: int) -> tuple[Floats, Floats]:
-    """Returns where everything that has a slot is [m], and the gaps to all but the own car; NaN and infinite for none."""
+    """Return positions (S, 3) [m] of the slots, NaN if absent, and gaps (S - 1,) [m] to others, infinite if absent."""
     positions, gaps = np.full((len(SLOTS), 3), np.nan), np.full(len(SLOTS) - 1, np.inf)
     positions[0] = 0.0
-    seen = ego.seen(others[:, :2])
+    seen = ego.positions_in_ego(others[:, :2])
     shown = (np.abs(_places(np.pad(seen, ((0, 0), (0, 1))), size)[:, :2]) < 1.0).all(1) if len(others) else np.zeros(0, bool)
     for walks in (0, 1):
         chosen = np.flatnonzero((others[:, WALKER] == walks) & shown)
@@ -167,7 +167,7 @@ def _nearest(ego: Ego, line: Floats, others: Floats, size: int) -> tuple[Floats,
 
 
 def _places(positions: Floats, size: int) -> Floats:
-    """Returns places in the picture, right and down from -1 to 1, and the distance, of positions forward and right [m]."""
+    """Return picture coordinates (right, down in -1 to 1, distance [m]) of positions (forward, right) [m]."""
     half = size / birdseye.SCALE / 2.0
     down = (1.0 - birdseye.BEHIND) * 2.0 - 1.0
     right, forward = positions[..., 1] / half, positions[..., 0] / half

@@ -1,7 +1,4 @@
-"""A handful of threads that carry a list of calls out together.
-
-The calls are MuJoCo's: each releases the interpreter lock while it simulates, so that threads of Python run side by side.
-"""
+"""Thread pool for lists of MuJoCo calls, which release the GIL while they simulate."""
 
 from __future__ import annotations
 
@@ -15,14 +12,14 @@ Call = Callable[[], object]
 
 
 def choose_threads(threads: int | None, num_envs: int) -> int:
-    """Returns the number of threads to use: the cores that this process may use, at most one per environment."""
+    """Return the number of threads: by default the cores of this process, at most one per environment."""
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise InvalidSetting("threads is out of range.", got=threads, allowed="integer from 1, or None for all cores")
     return min(threads or len(os.sched_getaffinity(0)), num_envs)
 
 
-class Workers:
-    """The calling thread and `threads - 1` more, which live until `close`."""
+class ThreadPool:
+    """Calling thread and `threads - 1` helper threads, which run until `close`."""
 
     def __init__(self, threads: int) -> None:
         self._calls: Iterator[Call] = iter(())
@@ -30,10 +27,10 @@ class Workers:
         self._helpers = [_Helper(self._work, f"simulation-{index}") for index in range(1, threads)]
 
     def run(self, calls: Sequence[Call]) -> None:
-        """Carries every call out, in any order; raises the first error, after all threads have come to rest.
+        """Run every call, in any order; raise the first error after all threads are idle.
 
-        Whoever is free takes the next call, which balances calls of different length. `next` of a list's iterator is one
-        step under the interpreter lock, so that no call is taken twice.
+        A free thread takes the next call, which balances calls of different length. `next` of a list iterator is atomic under
+        the GIL, so no call runs twice.
         """
         self._calls = iter(calls)
         for helper in self._helpers:
@@ -46,7 +43,7 @@ class Workers:
             raise errors[0]
 
     def close(self) -> None:
-        """Ends the threads and waits for them; may be called again."""
+        """Stop and join the threads; may be called again."""
         helpers, self._helpers = self._helpers, []
         for helper in helpers:
             helper.end()
@@ -60,7 +57,7 @@ class Workers:
 
 
 class _Helper:
-    """One thread that works whenever it is told to. Two bare locks are the cheapest way to wake it and to wait for it."""
+    """Helper thread that runs its work on `start`; two bare locks are the cheapest signals."""
 
     def __init__(self, work: Call, name: str) -> None:
         self._go, self._done = threading.Lock(), threading.Lock()
@@ -71,20 +68,20 @@ class _Helper:
         self._thread.start()
 
     def start(self) -> None:
-        """Wakes the thread."""
-        if self._is_out:  # Ctrl-C came while it was waited for
+        """Wake the thread."""
+        if self._is_out:  # Ctrl-C interrupted the last `wait`
             self.wait()
         self._is_out = True
         self._go.release()
 
     def wait(self) -> None:
-        """Returns when it is done; if it has not even woken up, the work was done without it."""
+        """Wait until it is done; a thread that has not woken up had nothing left to do."""
         if not self._go.acquire(blocking=False):
             self._done.acquire()
         self._is_out = False
 
     def end(self) -> None:
-        """Ends the thread."""
+        """Stop and join the thread."""
         self._is_ending = True
         if self._go.locked():
             self._go.release()

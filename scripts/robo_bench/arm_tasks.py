@@ -1,7 +1,7 @@
-"""Measures the arm tasks: `python -m robo_sims.arm.measure [episodes]` prints experts' success, speed and camera rates.
+"""Benchmark of the arm tasks: `python -m robo_bench.arm_tasks [episodes]` prints experts' success, speed and camera rates.
 
-Speed is measured where it matters: in contact, along the expert's own episodes, the expert's thinking left out. Without
-cameras it counts processor time, of which a busy machine takes none away; with cameras, drawn by several threads, wall time.
+Speed is that of `step` along expert episodes, contacts included: processor time without cameras, which is independent of
+the load of the machine, and wall time with cameras, which several threads draw.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from robo_sims.arm.tasks import TASKS
 
 @dataclass(frozen=True)
 class Measurement:
-    """Results of expert episodes."""
+    """Results over expert episodes."""
 
     successes: int
     mean_steps: float
     steps_per_second: float
-    """control steps per second of processor time in `step` alone"""
+    """control steps per second of processor time in `step`"""
     reset_milliseconds: float
 
 
 def measure(environment: ArmEnv, *, seeds: range, noise: float = 0.0) -> Measurement:
-    """Runs one expert episode per seed."""
+    """Run one expert episode per seed."""
     successes, steps, stepping, resetting = 0, 0, 0.0, 0.0
     for seed in seeds:
         start = time.process_time()
@@ -50,19 +50,19 @@ def measure(environment: ArmEnv, *, seeds: range, noise: float = 0.0) -> Measure
 
 
 def main(episodes: int) -> None:
-    """Prints one line per task and control mode, then the rates with cameras."""
-    _print(f"{episodes} episodes each, {os.cpu_count()} cores, one used")
-    _print(f"{'task':18}{'control':28}{'success':>10}{'mean steps':>12}{'steps/s':>9}{'reset ms':>10}")
+    """Print one line per task and control mode, then the rates with cameras."""
+    print(f"{episodes} episodes each, {os.cpu_count()} cores, one used")
+    print(f"{'task':18}{'control':28}{'success':>10}{'mean steps':>12}{'steps/s':>9}{'reset ms':>10}")
     for task in TASKS:
         for control in (mode for mode in CONTROLS if not (TASKS[task].grasps and mode == CLOSED)):
             got = measure(ArmEnv(task, control=control), seeds=range(episodes))
             success = f"{got.successes}/{episodes}"
-            _print(
+            print(
                 f"{task:18}{control:28}{success:>10}{got.mean_steps:12.1f}"
                 f"{got.steps_per_second:9.0f}{got.reset_milliseconds:10.2f}"
             )
     for cameras in (CAMERAS[:1], CAMERAS):
-        _print(f"ArmPick-v0 with {' and '.join(cameras)} at 84x84: {_rate_with(cameras):.0f} control steps/s")
+        print(f"ArmPick-v0 with {' and '.join(cameras)} at 84x84: {_rate_with(cameras):.0f} control steps/s")
 
 
 def _rate_with(cameras: tuple[str, ...]) -> float:
@@ -75,11 +75,6 @@ def _rate_with(cameras: tuple[str, ...]) -> float:
     rate = steps / (time.perf_counter() - start)
     environment.close()
     return rate
-
-
-def _print(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Draws pictures of an arm task in states of all kinds, with what is true of them: what an image-text model is trained on."""
+"""Captioned pictures of random states of an arm task: training data for an image-text model."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from robo_rl.rewards.embedded.pictures import HAND, CaptionedPictures
 from robo_sims.arm.captions import COLOURS, GRAMMARS, States
 from robo_sims.arm.inverse_kinematics import solve
 from robo_sims.arm.physics import ArmPhysics, Array
-from robo_sims.arm.posing import POSINGS, Pose, Thing, start
+from robo_sims.arm.pose_sampling import POSE_SAMPLERS, Pose, SceneObject, start
 from robo_sims.arm.tasks import TASKS
 from robo_sims.cameras import Cameras
 
 AWAY = np.array([0.0, 0.0, -5.0])
-"""[m] where bodies are that are not in a scene."""
+"""[m] position of bodies that are not in a scene."""
 BODIES = {"point": "goal", "cube": "object", "mark": "goal"}
-"""Kind of thing -> its body in the model."""
+"""Kind of object -> its body in the model."""
 POSES = 8
-"""Pictures of one scene, the first as an episode begins."""
+"""Pictures per scene, the first in an initial state of the task."""
 ALIKE = 0.2
-"""Difference of hues, with their largest part at 1, up to which a pixel belongs to a thing in light or shadow."""
+"""Largest difference of hues (largest component scaled to 1) between a pixel and its object, in light or shadow."""
 ITERATIONS = 8
-"""Of inverse kinematics; what is left is no error, since labels follow from where the gripper really is."""
+"""Inverse kinematics iterations; a residual does no harm because labels use the actual gripper position."""
 
 
-class Stage:
-    """The simulation of a task with room for two things of each kind, which states are put into by hand."""
+class SceneRenderer:
+    """Simulation of a task with two objects of each kind, set to given states without stepping."""
 
     def __init__(self, task: str, camera: str, size: int) -> None:
         bodies = TASKS[task].bodies
@@ -41,7 +41,7 @@ class Stage:
         self._bodies = {kind: (BODIES[kind], f"other_{BODIES[kind]}") for kind in kinds}
 
     def show(self, pose: Pose) -> States:
-        """Puts the simulation into a state, and returns the state it is in."""
+        """Set the simulation to a pose, and return the resulting state."""
         physics = self.physics
         physics.reset()
         for kind, names in self._bodies.items():
@@ -50,32 +50,32 @@ class Stage:
                 self._place(name, things[index] if index < len(things) else None)
         solve(physics, pose.gripper, pose.yaw, ITERATIONS)
         physics.set_opening(pose.opening)
-        mujoco.mj_forward(physics.model, physics.data)  # kinematics alone would leave camera and light where they were
+        mujoco.mj_forward(physics.model, physics.data)  # mj_kinematics alone would not move camera and light
         return self.state(pose)
 
     def state(self, pose: Pose) -> States:
-        """Returns what the simulator knows, of one state."""
+        """Return the ground truth of the state, N = 1."""
         things = {(colour, kind): np.full((1, 3), np.nan) for kind in self._bodies for colour in COLOURS}
         for each in pose.things:
             things[each.colour, each.kind] = each.position[None]
         return States(self.physics.gripper_position[None].copy(), things)
 
     def picture(self) -> npt.NDArray[np.uint8]:
-        """Returns (H, W, 3) of the state."""
+        """Return a picture (H, W, 3) of the state."""
         return self._cameras.picture(self.physics.data, self.camera)
 
-    def seen_at(self, positions: Array) -> Array:
-        """Returns where points (..., 3) [m] are seen: right and down, -1 to 1 over the picture, and [m] away."""
+    def project(self, positions: Array) -> Array:
+        """Return picture coordinates of points (..., 3) [m]: right and down in -1 to 1, and distance [m]."""
         camera, model = self.physics.data.camera(self.camera), self.physics.model
         right, up, back = np.moveaxis((positions - camera.xpos) @ camera.xmat.reshape(3, 3), -1, 0)
         half = np.tan(np.radians(model.cam_fovy[camera.id]) / 2)
         return np.stack([right / (-back * half), -up / (-back * half), -back], -1)
 
     def close(self) -> None:
-        """Frees the OpenGL context."""
+        """Free the OpenGL context."""
         self._cameras.close()
 
-    def _place(self, name: str, thing: Thing | None) -> None:
+    def _place(self, name: str, thing: SceneObject | None) -> None:
         if thing is None:
             self.physics.place(name, AWAY)
         else:
@@ -86,50 +86,50 @@ class Stage:
 def captioned_pictures(
     task: str, *, camera: str = "front", size: int = 64, count: int = 8000, seed: int = 0
 ) -> CaptionedPictures:
-    """Returns pictures (count, size, size, 3) of a task, eight of each scene; UnknownName is raised for other tasks."""
+    """Return pictures (count, size, size, 3) of a task, eight per scene; raises UnknownName for tasks without captions."""
     if task not in GRAMMARS:
         raise UnknownName("task with captions", task, GRAMMARS)
-    random, posing, stage = np.random.default_rng(seed), POSINGS[task], Stage(task, camera, size)
+    random, sampler, renderer = np.random.default_rng(seed), POSE_SAMPLERS[task], SceneRenderer(task, camera, size)
     pictures, states = np.empty((count, size, size, 3), np.uint8), []
     for index in range(count):
         if index % POSES == 0:
-            things = posing.scene(random)
-        pose = start(things, random) if index % POSES == 0 else posing.pose(things, random)
-        states.append(stage.show(pose))
-        pictures[index] = stage.picture()
-    stage.close()
-    return captioned(f"robo/{task}", stage, pictures, joined(states), np.arange(count) // POSES * POSES)
+            things = sampler.scene(random)
+        pose = start(things, random) if index % POSES == 0 else sampler.pose(things, random)
+        states.append(renderer.show(pose))
+        pictures[index] = renderer.picture()
+    renderer.close()
+    return describe(f"robo/{task}", renderer, pictures, concatenate(states), np.arange(count) // POSES * POSES)
 
 
-def captioned(
-    environment: str, stage: Stage, pictures: npt.NDArray[np.uint8], states: States, firsts: npt.NDArray[np.int64]
+def describe(
+    environment: str, renderer: SceneRenderer, pictures: npt.NDArray[np.uint8], states: States, firsts: npt.NDArray[np.int64]
 ) -> CaptionedPictures:
-    """Returns pictures with all that is true of the states they show."""
+    """Return the pictures with captions, positions and progress of their states."""
     grammar = GRAMMARS[environment.removeprefix("robo/")]
-    sentences, told = grammar.sentences, grammar.instructions
+    sentences, instructions = grammar.sentences, grammar.instructions
     positions = np.stack([states.gripper, *states.things.values()], 1)
-    places = stage.seen_at(positions)
+    places = renderer.project(positions)
     return CaptionedPictures(
         environment=environment,
-        camera=stage.camera,
+        camera=renderer.camera,
         pictures=pictures,
         firsts=firsts,
         slots=(HAND, *(" ".join(key) for key in states.things)),
         positions=positions.astype(np.float32),
         places=places.astype(np.float32),
-        seen=seen(pictures, places, [None, *(colour for colour, _ in states.things)]),
+        seen=visible_slots(pictures, places, [None, *(colour for colour, _ in states.things)]),
         captions=tuple(each.words for each in sentences),
         truth=np.stack([each.holds(states) for each in sentences], 1),
-        instructions=tuple(each.wordings for each in told),
-        named=tuple(tuple(" ".join(key) for key in each.things) for each in told),
-        progress=np.stack([each.progress(states) for each in told], 1).astype(np.float32),
-        complete=np.stack([each.complete(states) for each in told], 1),
-        recorded=f"cameras=[{stage.camera}] image_size={pictures.shape[1]}",
+        instructions=tuple(each.wordings for each in instructions),
+        named=tuple(tuple(" ".join(key) for key in each.things) for each in instructions),
+        progress=np.stack([each.progress(states) for each in instructions], 1).astype(np.float32),
+        complete=np.stack([each.complete(states) for each in instructions], 1),
+        recorded=f"cameras=[{renderer.camera}] image_size={pictures.shape[1]}",
     )
 
 
-def seen(pictures: npt.NDArray[np.uint8], places: Array, colours: Sequence[str | None]) -> npt.NDArray[np.bool_]:
-    """Returns (N, S): whether a place is in the picture, and two pixels around it have the colour, if it has one."""
+def visible_slots(pictures: npt.NDArray[np.uint8], places: Array, colours: Sequence[str | None]) -> npt.NDArray[np.bool_]:
+    """Return (N, S): True if a slot is in the picture, with two pixels of its colour, if any, around it."""
     size = pictures.shape[1]
     inside = np.asarray(np.isfinite(places).all(-1) & (np.abs(np.nan_to_num(places[..., :2])) < 1).all(-1))  # (N, S)
     pixel = np.where(inside[..., None], (np.nan_to_num(places[..., :2]) + 1) / 2 * size, 0).astype(int)
@@ -146,8 +146,8 @@ def seen(pictures: npt.NDArray[np.uint8], places: Array, colours: Sequence[str |
     return inside
 
 
-def joined(states: Sequence[States]) -> States:
-    """Returns many states as one."""
+def concatenate(states: Sequence[States]) -> States:
+    """Return many states as one."""
     keys = states[0].things
     return States(
         np.concatenate([each.gripper for each in states]),

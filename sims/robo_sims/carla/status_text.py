@@ -1,21 +1,21 @@
-"""Text below the picture from above in films: progress, speed and its limit, the next light, the oncoming lane."""
+"""Text below rendered pictures: progress, speed and limit, next light, oncoming lane."""
 
 from __future__ import annotations
 
-from robo_sims.carla.judge import GOAL
 from robo_sims.carla.rewards import Situation
 from robo_sims.carla.scene import GREEN, RED, YELLOW
+from robo_sims.carla.termination import GOAL
 
 LIGHTS = {RED: "red", YELLOW: "yellow", GREEN: "green"}
 AHEAD = 60.0
-"""[m] within which a light is shown."""
+"""[m] range within which a light is shown."""
 WRONG_LANE = "WRONG LANE"
 DRIVING, DONE, FAILED, AGAINST = (30, 30, 36), (30, 110, 60), (150, 40, 40), (150, 100, 20)
 """Backgrounds of the text."""
 
 
 def lines(situation: Situation, ended: str) -> tuple[list[str], tuple[int, int, int]]:
-    """Return two lines of text and their background; ended: why the episode is over, "" while it is not."""
+    """Return two lines of text and their background colour; ended: stop reason, "" while the episode runs."""
     ego, is_wrong = situation.scene.ego, situation.is_oncoming
     done = f"{100 * situation.completion:.0f} % of the route, {ego.speed:.1f} of {ego.limit:.1f} m/s"
     parts = [light_ahead(situation), WRONG_LANE if is_wrong else "", ended]

@@ -1,4 +1,4 @@
-"""Observations of a driver: name, unit, frame and meaning of each array, and its computation from a scene."""
+"""Observations of the driving task: specs of the arrays and their computation from a scene."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from robo_sims.carla.scene import GREEN, HALF_LENGTH, RED, VX, VY, YAW, YELLOW, 
 Arrays = dict[str, npt.NDArray[np.generic]]
 
 DISTANCES = np.array([2.0, 4.0, 6.0, 9.0, 12.0, 16.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0])
-"""[m] along the route, of the points that are seen."""
+"""[m] along the route of the observed points."""
 NEAREST, SIGHT = 6, 60.0
-"""Others that are seen, and [m] how far."""
+"""Number of observed actors, and range [m]."""
 FAR = 100.0
-"""[m] to a light if there is none."""
+"""[m] distance reported without a light."""
 
 VECTORS = (
     ArraySpec("velocity", (2,), unit="m/s", frame="ego", meaning="of the car's middle: forward, to the right"),
@@ -75,7 +75,7 @@ LEFT = ArraySpec(
 
 
 def reward_memory(reward: Reward) -> tuple[ArraySpec, ...]:
-    """Returns the entry of what a reward remembers; none if it remembers nothing."""
+    """Return the spec of the reward's memory; empty if the reward has none."""
     if not reward.memory:
         return ()
     meaning = "shares of the time for which the reward remembers: " + ", ".join(reward.memory).replace("_", " ")
@@ -83,16 +83,16 @@ def reward_memory(reward: Reward) -> tuple[ArraySpec, ...]:
 
 
 def vectors(situation: Situation, route: Route, controls: npt.NDArray[np.float64]) -> Arrays:
-    """Returns the arrays of `VECTORS`."""
+    """Return the arrays of `VECTORS`."""
     scene, s = situation.scene, situation.place.s
     ego = scene.ego
     return {
-        "velocity": np.array(ego.own(ego.vx, ego.vy), np.float32),
-        "acceleration": np.array(ego.own(ego.ax, ego.ay), np.float32),
+        "velocity": np.array(ego.to_ego(ego.vx, ego.vy), np.float32),
+        "acceleration": np.array(ego.to_ego(ego.ax, ego.ay), np.float32),
         "yaw_rate": np.array([ego.turning], np.float32),
         "controls": controls.astype(np.float32),
         "speed_limit": np.array([ego.limit], np.float32),
-        "route": ego.seen(route.ahead(s, DISTANCES)).astype(np.float32),
+        "route": ego.positions_in_ego(route.ahead(s, DISTANCES)).astype(np.float32),
         "next_light": _next_light(scene, s),
         "others": _others(ego, scene.others),
     }
@@ -114,7 +114,7 @@ def _others(ego: Ego, others: Floats) -> npt.NDArray[np.float32]:
     chosen = others[order[squares[order] < SIGHT * SIGHT]]
     rows = seen[: len(chosen)]
     rows[:, 0] = 1.0
-    rows[:, 1:3] = ego.seen(chosen[:, :2])
+    rows[:, 1:3] = ego.positions_in_ego(chosen[:, :2])
     turned = chosen[:, YAW] - ego.yaw
     rows[:, 3], rows[:, 4] = np.cos(turned), np.sin(turned)
     cosine, sine = np.cos(ego.yaw), np.sin(ego.yaw)

@@ -1,7 +1,7 @@
-"""Observations and rewards of suite tasks, over all environments at once.
+"""Observations and rewards of suite tasks over all environments.
 
-The task's own code runs once over arrays of all environments. Where its reward needs plain numbers (`float`, `max`, `all`), the
-same arithmetic stands here.
+The task's own code runs once over arrays of all environments. Rewards that need plain numbers (`float`, `max`, `all`) are
+written here with the same arithmetic.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from robo_sims.dm_control_tasks.simulation import DMControlSimulation
 
 Array = npt.NDArray[Any]
 
-ONE_AFTER_THE_OTHER = frozenset({"dog-fetch"})
-"""Tasks that ask MuJoCo for more than its arrays: each environment's own code judges."""
+NOT_VECTORIZABLE = frozenset({"dog-fetch"})
+"""Tasks that call MuJoCo beyond its arrays; each environment runs its own task code."""
 
 
-class Judge(Protocol):
-    """Observes and rewards every environment in its present state."""
+class TaskEvaluator(Protocol):
+    """Computes observations and rewards of all environments in their present states."""
 
     def observe(self) -> Array:
-        """Returns (N, D) float32, fresh."""
+        """Return observations (N, D) float32, new."""
 
     def reward(self) -> Array:
-        """Returns (N,) float64, fresh."""
+        """Return rewards (N,) float64, new."""
 
 
-class TogetherJudge(Judge):
-    """Runs the task's code once for all; its constants are those of the first environment."""
+class VectorizedEvaluator(TaskEvaluator):
+    """Runs the task's code once over all environments, with the constants of the first."""
 
     def __init__(self, simulations: Sequence[DMControlSimulation]) -> None:
         first = simulations[0]
@@ -60,8 +60,8 @@ class TogetherJudge(Judge):
         return np.array(self._reward(self._task, self._physics), np.float64)
 
 
-class OneByOneJudge(Judge):
-    """Runs each environment's own task."""
+class PerEnvironmentEvaluator(TaskEvaluator):
+    """Runs the task's code of each environment in turn."""
 
     def __init__(self, simulations: Sequence[DMControlSimulation]) -> None:
         self._simulations = simulations
@@ -76,7 +76,7 @@ class OneByOneJudge(Judge):
 
 
 def row(observation: dict[str, Array]) -> Array:
-    """Returns one environment's observation as a vector."""
+    """Return one environment's observation as a vector."""
     return np.concatenate([value.reshape(-1) for value in observation.values()])
 
 

@@ -45,7 +45,7 @@ def judged_environment_of(recipe: Recipe[Any], operator: Operator | None = None,
     """Returns a fresh environment in which the recipe's policy is evaluated, by its operator if there is one."""
     arguments = {**recipe.environment.arguments, **recipe.evaluation.arguments}
     environment = make_environment(recipe.environment.name, **arguments, **more)
-    return beside(recipe, environment) if operator is None else operator.judging(environment)
+    return beside(recipe, environment) if operator is None else operator.evaluation_env(environment)
 
 
 def plan_of(
@@ -80,7 +80,7 @@ def plan_of(
 def _accompaniment(recipe: Recipe[Any], operator: Operator | None) -> Accompany | None:
     """Return what puts the recipe's person beside its environment, None without one."""
     if operator is not None:
-        return operator.training
+        return operator.training_env
 
     def accompany(environment: gymnasium.Env[Any, Any]) -> tuple[gymnasium.Env[Any, Any], TrainingSupervisor]:
         person = person_of(recipe, specification(environment), scripted_expert(environment, recipe.environment.name))

@@ -22,8 +22,8 @@ from robo_cli.loops import ROBOT
 from robo_cli.online_reward import reward_of
 from robo_cli.recipe import Recipe
 from robo_datasets.dataset import DESCRIPTION, Dataset
-from robo_real.console.asked import AskedFor
-from robo_real.priority import run_as_others, running_first
+from robo_real.console.operator_env import OperatorEnv
+from robo_real.priority import drop_realtime, realtime_priority
 from robo_rl.errors import RunError
 from robo_rl.protocols.components import Learner, Training
 from robo_rl.replay.recorded import ReplayableEpisodes
@@ -68,7 +68,7 @@ def acting_half(run: Run, recipe: Recipe[Any], plan: TrainingPlan, acting: Actin
         recorder=plan.recorder,
         acts_at_once=plan.acts_at_once,
     )
-    if isinstance(environment, AskedFor):
+    if isinstance(environment, OperatorEnv):
         environment.may_begin = training.may_begin
     return training
 
@@ -126,7 +126,7 @@ def priority(training: Training) -> AbstractContextManager[object]:
 
     Threads that are begun in it have that, too: none that writes to a disk should be.
     """
-    return running_first() if isinstance(training, ActingTraining) and training.is_in_real_time else nullcontext()
+    return realtime_priority() if isinstance(training, ActingTraining) and training.is_in_real_time else nullcontext()
 
 
 def main(path: str, dataset: str, descriptor: str) -> int:
@@ -134,7 +134,7 @@ def main(path: str, dataset: str, descriptor: str) -> int:
     connection, run = inherited(int(descriptor)), Run(Path(path))
     recipe = with_dataset(recipe_of(run), dataset)
     if recipe.environment.name.startswith(ROBOT):
-        run_as_others()
+        drop_realtime()
         os.nice(NICE)
     use_threads(recipe.threads)
     folder = run.path / FOLDER

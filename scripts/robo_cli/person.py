@@ -43,9 +43,9 @@ def beside(recipe: Recipe[Any], environment: gymnasium.Env[Any, Any]) -> gymnasi
     """Returns the environment with the recipe's simulated person beside its robot if it has both; she re-arms a twin."""
     if recipe.human.kind in ("", CONSOLE) or not recipe.environment.name.startswith(ROBOT):
         return environment
-    from robo_real.attended import attended
+    from robo_real.auto_rearm import with_auto_rearm
 
-    return attended(environment, tell=partial(print, flush=True))
+    return with_auto_rearm(environment, tell=partial(print, flush=True))
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def asking(record: RunRecord, operator: Operator | None) -> Callable[[], None]:
     def ask() -> None:
         record.request_stop()
         if operator is not None:
-            operator.leave()
+            operator.cancel()
 
     return ask
 

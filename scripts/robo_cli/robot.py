@@ -16,11 +16,11 @@ from robo_cli.actions import Actions, run_action
 from robo_cli.typed_settings import settings_of
 from robo_real.audit_log import FILES, LARGEST
 from robo_real.check import check
-from robo_real.link import Link
-from robo_real.priority import running_first
+from robo_real.client import RobotClient
+from robo_real.priority import realtime_priority
 from robo_real.remote import TIMEOUT
 from robo_real.server.application import ADDRESS
-from robo_real.serving import Serving, served
+from robo_real.serving import ServerSettings, build_server
 
 LOOK = 0.5
 """[s] between two looks whether the HTTP process can still be replaced"""
@@ -102,7 +102,7 @@ def main(arguments: list[str]) -> int:
 
 def serve(arguments: Serve) -> int:
     """Serves until it is interrupted, then leaves the arm still."""
-    serving = Serving(
+    settings = ServerSettings(
         driver=arguments.driver,
         options=settings_of(arguments.options),
         limits=arguments.limits,
@@ -120,8 +120,8 @@ def serve(arguments: Serve) -> int:
     done = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: done.set())
-    with running_first() as is_first:  # before any thread begins
-        server = served(serving)
+    with realtime_priority() as is_first:  # before any thread begins
+        server = build_server(settings)
         server.notify = lambda text: print(text, file=sys.stderr, flush=True)
         server.start()
         print(f"{server.application.robot.spec.name} at {server.url}, audit log {arguments.log}", flush=True)
@@ -147,14 +147,14 @@ def look(arguments: Check) -> int:
 
 def stop(arguments: Stop) -> int:
     """Stops the robot."""
-    link = Link(arguments.url)
+    link = RobotClient(arguments.url)
     by = f"robo-rl robot stop{_by_user()}{f': {arguments.why}' if arguments.why else ''}"
     return _mode_of(link, link.json("/robo/stop", {"by": by}, timeout=TIMEOUT))
 
 
 def rearm(arguments: Rearm) -> int:
     """Re-arms the robot; a stop that comes meanwhile stays."""
-    link = Link(arguments.url)
+    link = RobotClient(arguments.url)
     stops = link.json("/robo/health", method="GET").get("stops")
     return _mode_of(link, link.json("/robo/rearm", {"by": arguments.by, "stops": stops}))
 
@@ -166,7 +166,7 @@ def _by_user() -> str:
         return ""
 
 
-def _mode_of(link: Link, health: dict[str, Any]) -> int:
+def _mode_of(link: RobotClient, health: dict[str, Any]) -> int:
     link.close()
     print(f"mode {health['mode']}{': ' + health['reason'] if health['reason'] else ''}")
     return 0

@@ -14,44 +14,44 @@ from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.spec.environment import ActionSpec
 
 GRIP = "gripper_opening"
-"""The part of actions and observations that is a position of the fingers; the others displace the hand."""
+"""Name of the gripper's position in actions and observations; all other elements displace the hand."""
 Action = npt.NDArray[np.float32]
 Value = TypeVar("Value")
 
 
-class Fingers(Protocol):
-    """Stands between the actions of a policy and those of the robot; both are in [-1, 1]."""
+class GripperControl(Protocol):
+    """Conversion between actions of the policy and of the robot; both are in [-1, 1]."""
 
     spec: ActionSpec
-    """Of the policy's actions, each of one control period of the robot."""
+    """Spec of the policy's actions, each for one control period of the robot."""
 
-    def sent(self, action: Action) -> Action:
-        """Returns the robot's action (A,) for one of the policy."""
+    def to_robot(self, action: Action) -> Action:
+        """Return the robot's action (A,) for one of the policy."""
 
-    def seen(self, executed: Action) -> Action:
-        """Returns the policy's action for one that the robot executed."""
+    def to_policy(self, executed: Action) -> Action:
+        """Return the policy's action for one executed by the robot, (A,)."""
 
 
 @dataclass
-class FreeFingers(Fingers):
-    """Commanded by the policy, where the robot has any."""
+class PolicyGripper(GripperControl):
+    """Gripper, if any, commanded by the policy."""
 
     spec: ActionSpec
 
     @override
-    def sent(self, action: Action) -> Action:
+    def to_robot(self, action: Action) -> Action:
         return action
 
     @override
-    def seen(self, executed: Action) -> Action:
+    def to_policy(self, executed: Action) -> Action:
         return executed
 
 
-class ClosedFingers(Fingers):
-    """Sent to close with every action, which has no element for them: for what the hand holds when an episode begins."""
+class ClosedGripper(GripperControl):
+    """Gripper closed by every action, which has no element for it: for an object in the hand at the start."""
 
     def __init__(self, robot: ActionSpec) -> None:
-        """Raises InvalidSetting if the robot has no fingers."""
+        """Raises InvalidSetting if the robot has no gripper."""
         if GRIP not in robot.names:
             raise InvalidSetting(
                 "This robot has no fingers to be kept closed.", got=robot.names, allowed=f"names with {GRIP!r}"
@@ -63,23 +63,23 @@ class ClosedFingers(Fingers):
         self.spec = replace(robot, names=names, low=low, high=high, units=units)
 
     @override
-    def sent(self, action: Action) -> Action:
+    def to_robot(self, action: Action) -> Action:
         return np.insert(action, self._at, self._closed)
 
     @override
-    def seen(self, executed: Action) -> Action:
+    def to_policy(self, executed: Action) -> Action:
         return np.delete(executed, self._at)
 
 
-CONTROLS: dict[str, Callable[[ActionSpec], Fingers]] = {
-    "end_effector_delta": FreeFingers,
-    "end_effector_delta_closed": ClosedFingers,
+CONTROLS: dict[str, Callable[[ActionSpec], GripperControl]] = {
+    "end_effector_delta": PolicyGripper,
+    "end_effector_delta_closed": ClosedGripper,
 }
-"""By the names of the simulated tasks' control modes."""
+"""Control mode, named as in the simulated tasks -> gripper control"""
 
 
-def fingers(control: str, robot: ActionSpec) -> Fingers:
-    """Returns what a control mode does with the fingers of a robot; raises UnknownName, InvalidSetting."""
+def gripper_control(control: str, robot: ActionSpec) -> GripperControl:
+    """Return the gripper control of a control mode; raises UnknownName, InvalidSetting."""
     if control not in CONTROLS:
         raise UnknownName("control mode of a robot", str(control), CONTROLS)
     return CONTROLS[control](robot)

@@ -45,7 +45,7 @@ class Console:
     options: TwinSettings = field(default_factory=dict)
     """Setting of the twin: task, speed, cameras, image_size."""
     policy: str = ""
-    """Who acts while you do not: "scripted", RUN or RUN@STEP; nobody by default."""
+    """Policy that acts while you do not: "scripted", RUN or RUN@STEP; by default none."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Dataset that the episodes are added to; it is made if there is none."""
     arguments: EnvironmentArguments = field(default_factory=dict)

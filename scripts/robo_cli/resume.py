@@ -32,11 +32,11 @@ class Resume:
     online_steps: int = 0
     """Environment steps of that; 0 for as many as the recipe names, or as there were updates."""
     dataset: str = ""
-    """Where the dataset of the run lies now, if it was moved; it must hold the episodes that the run learnt from."""
+    """New path of the run's dataset if it was moved; it must contain the episodes of the training."""
     ray: str = ""
-    """Where the run's collectors are from now on: auto, HOST:PORT, or "here" for processes of this machine."""
+    """New location of the run's collectors: auto, HOST:PORT, or "here" for processes of this machine."""
     robot: str = ""
-    """Where the robot of the run is served now, if at another address."""
+    """New address of the run's robot, if it has moved."""
 
 
 def run(arguments: Resume) -> int:

@@ -1,4 +1,4 @@
-"""robo-rl robot: serve a robot, simulated or real, look at one that is served, stop it and re-arm it."""
+"""robo-rl robot: serve a robot, simulated or real, and check, stop or re-arm a served one."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class Serve:
     image_size: int = 128
     """[pixel] Height and width of their pictures."""
     address: str = ADDRESS
-    """To listen at. Whoever reaches the port can move the robot."""
+    """Address to listen at. Every client that reaches the port can move the robot."""
     port: int = 5000
     """0 takes a free one."""
     log: Path = Path("robot-audit.jsonl")
-    """Audit log, to which is appended: modes, commands, refusals, who stopped and re-armed."""
+    """Audit log, append-only: modes, commands, refusals, stops and re-armings with their origin."""
     log_mib: int = LARGEST >> 20
-    """[MiB] Size of the audit log after which another file is begun; the older ones are LOG.1, LOG.2, ..."""
+    """[MiB] Size of one file of the audit log; the older ones are LOG.1, LOG.2, ..."""
     log_files: int = FILES
     """Files of the audit log that are kept, the newest."""
     plain_clients: bool | None = None
@@ -63,12 +63,12 @@ class Serve:
     auto_clear: bool = False
     """Let /clearerr end a stop that came from the robot's own error, as HIL-SERL's client expects."""
     allow_joint_reset: bool = False
-    """Forward /jointreset to a robot whose own server moves the joints: no limit holds then, and no stop ends it."""
+    """Forward /jointreset to a robot whose own server moves the joints: without limits, and no stop ends it."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """Look at a robot without moving it: limits, rate, latency, cameras; exit status 1 if something is wrong."""
+    """Check a robot without moving it: limits, rate, latency, cameras; exit status 1 if a check fails."""
 
     url: URL
     """Such as http://127.0.0.1:5000."""
@@ -76,12 +76,12 @@ class Check:
 
 @dataclass(frozen=True)
 class Stop:
-    """Stop a robot until a person re-arms it; nobody needs to hold it for that."""
+    """Stop a robot until a person re-arms it; needs no lease."""
 
     url: URL
     """Such as http://127.0.0.1:5000."""
     why: str = ""
-    """Why, for who sees the stopped robot and for the audit log."""
+    """Reason, shown by the stopped robot and written to the audit log."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Rearm:
     url: URL
     """Such as http://127.0.0.1:5000."""
     by: str = "operator"
-    """Who says so, for the audit log."""
+    """Your name, for the audit log."""
 
 
 def main(arguments: list[str]) -> int:
@@ -120,7 +120,7 @@ def serve(arguments: Serve) -> int:
     done = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: done.set())
-    with realtime_priority() as is_first:  # before any thread begins
+    with realtime_priority() as is_first:  # before any thread starts
         server = build_server(settings)
         server.notify = lambda text: print(text, file=sys.stderr, flush=True)
         server.start()

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from robo_real.arm import Scene
 from robo_real.clock import Clock
 from robo_real.control_loop import ControlLoop
-from robo_real.gripper import GRIP, gripper_control
+from robo_real.gripper import GRIP, gripper_control, hold_action
 from robo_rl.errors import CameraStale, InvalidSetting, RobotBusy, RobotStopped, RobotUnavailable
 from robo_rl.protocols.components import Policy, Robot
 from robo_rl.spec.environment import ActionSpec
@@ -119,7 +119,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self._scene.reset(seed)
         self._robot.arm()
         self._observation = self._observe()
-        self._sent = self._hold_action()
+        self._sent = hold_action(self._robot.spec.action, self._observation)
         self._steps, self._overruns = 0, 0
         self._loop.start()
         return dict(self._observation), self._info(self._scene.success())
@@ -231,19 +231,11 @@ class RobotEnv(gymnasium.Env[Any, Any]):
 
         The gripper takes the last command.
         """
-        mean = np.mean([*done, *([self._hold_action()] * (self._repeat - len(done)))], axis=0)
-        is_position = np.array([name == GRIP for name in self._robot.spec.action.names])
+        spec = self._robot.spec.action
+        mean = np.mean([*done, *([hold_action(spec, self._observation)] * (self._repeat - len(done)))], axis=0)
+        is_position = np.array([name == GRIP for name in spec.names])
         self._sent = np.where(is_position, done[-1] if done else self._sent, mean).astype(np.float32)
         return self._sent
-
-    def _hold_action(self) -> npt.NDArray[np.float32]:
-        """Return the robot's action (A,) that moves nothing, with the measured gripper opening."""
-        spec = self._robot.spec.action
-        physical = np.clip(np.zeros(spec.size), spec.low, spec.high)
-        if GRIP in spec.names and GRIP in self._observation:
-            physical[spec.names.index(GRIP)] = self._observation[GRIP][0]
-        action: npt.NDArray[np.float32] = np.clip(spec.to_normalized(physical), -1.0, 1.0).astype(np.float32)
-        return action
 
     def _hold_arm(self, end: str | None) -> None:
         """Hold the arm after an episode; stop it if a camera has failed, which a person must check."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.spec.environment import ActionSpec
+from robo_rl.spec.environment import ActionSpec, Observation
 
 GRIP = "gripper_opening"
 """Name of the gripper's position in actions and observations; all other elements displace the hand."""
@@ -83,6 +83,14 @@ def gripper_control(control: str, robot: ActionSpec) -> GripperControl:
     if control not in CONTROLS:
         raise UnknownName("control mode of a robot", str(control), CONTROLS)
     return CONTROLS[control](robot)
+
+
+def hold_action(spec: ActionSpec, observation: Observation) -> Action:
+    """Return the action (A,) in [-1, 1] that moves nothing: no displacement, and the measured gripper opening."""
+    physical = np.clip(np.zeros(spec.size), spec.low, spec.high)
+    if GRIP in spec.names and GRIP in observation:
+        physical[spec.names.index(GRIP)] = observation[GRIP][0]
+    return np.asarray(np.clip(spec.to_normalized(physical), -1.0, 1.0), np.float32)
 
 
 def _without(values: tuple[Value, ...], index: int) -> tuple[Value, ...]:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from robo_real.console.operator_state import DecisionKind, OperatorState
-from robo_real.gripper import GRIP
+from robo_real.gripper import GRIP, hold_action
 from robo_real.remote import RemoteRobot
 from robo_rl.spec.environment import ActionSpec, EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, StateDict
@@ -44,13 +40,9 @@ class HoldAction:
 
     def action(self, observation: Observation) -> Array:
         """Return the action (A,) in [-1, 1]."""
-        spec = self._spec
-        physical: Any = np.clip(np.zeros(spec.size), spec.low, spec.high)
-        if GRIP in spec.names and GRIP in observation:
-            physical[spec.names.index(GRIP)] = float(observation[GRIP][0])
-        action: Array = np.clip(spec.to_normalized(physical), -1.0, 1.0).astype(np.float32)
+        action = hold_action(self._spec, observation)
         if self.grip is not None:
-            action[spec.names.index(GRIP)] = self.grip
+            action[self._spec.names.index(GRIP)] = self.grip
         return action
 
     def with_gripper_held(self, action: Array, observation: Observation) -> Array:

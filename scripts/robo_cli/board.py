@@ -51,7 +51,7 @@ class Board:
         self.say(f"{self._title} {self._ended}/{self.total}: {job} {'failed' if status else 'done'}")
 
     def drop(self, job: str) -> None:
-        """Show a job, which was stopped on purpose, no more."""
+        """Remove a job that was stopped on purpose."""
         self._running.pop(job, None)
 
     def look(self) -> None:

@@ -128,7 +128,7 @@ class TrainingElsewhere:
             self._stops += self._stops == 1
 
     def _go_on(self) -> None:
-        """Go on elsewhere, if that makes sense."""
+        """Resume on another node if that can help."""
         self._losses += 1
         if self._ended is not None or self._stops:
             self._end(STOPPED if self._ended is None else self._ended)

@@ -32,7 +32,7 @@ class Shown:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Shows no more."""
+        """Close the display."""
 
     def update(self, step: int, metrics: Metrics) -> None:
         """Show that `step` was reached; `metrics` holds the newest value of every tag."""

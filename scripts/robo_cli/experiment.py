@@ -35,7 +35,7 @@ robo-rl race beacons --out races/beacons --jobs 2        (the same command)"""
 
 @dataclass(frozen=True)
 class ExperimentOrder:
-    """Train several methods, on several datasets or tasks, with several seeds, and compare them; stop it at any time, go on."""
+    """Train several methods, on several datasets or tasks, with several seeds, and compare them; resumable."""
 
     plan: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PLAN")]
     """Name of an experiment that comes with the package, or a YAML file."""

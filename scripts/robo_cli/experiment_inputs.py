@@ -71,7 +71,7 @@ class Data:
             )
 
     def command(self, path: Path, source: Training | None) -> Words:
-        """Return the command that records it, or goes on recording."""
+        """Return the command that records it, or resumes the recording."""
         environment = self.environment if source is None else read_recipe(source.words[0]).environment.name
         settings: Settings = {
             "family": self.family,

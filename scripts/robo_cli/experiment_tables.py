@@ -102,7 +102,7 @@ def _online_phase(run: Path, reference: Reference) -> dict[str, float] | None:
 
 
 def _dataset_lines(rows: Mapping[str, Facts]) -> list[str]:
-    """Return the table of scores; methods that went on online are in one of their own."""
+    """Return the table of scores; methods with an online phase are in a separate table."""
     known = [(name, method, cell) for name, row in rows.items() for method, cell in row["methods"].items()]
     methods = dict.fromkeys(method for _, method, cell in known if "online" not in cell)
     scores = []

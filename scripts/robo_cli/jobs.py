@@ -1,4 +1,4 @@
-"""Commands of the workbench that run side by side in processes of their own, with logs: for seeds, experiments and sweeps."""
+"""Concurrent workbench commands in separate processes, with logs: for seeds, experiments and sweeps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Job:
 
 
 class UnderWay(Protocol):
-    """A job under way, wherever that is."""
+    """Running job, local or remote."""
 
     @property
     def job(self) -> Job:
@@ -57,7 +57,7 @@ def fitting(threads: int) -> int:
 
 
 class Running:
-    """A job under way in a process here."""
+    """Running job in a local process."""
 
     def __init__(self, job: Job, logs: Path) -> None:
         self.job = job

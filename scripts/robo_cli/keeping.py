@@ -30,7 +30,7 @@ FOLDER = "episodes"
 Recorded = OnlineTraining[EnvironmentSteps] | ActingTraining
 """Training with episodes that can be recorded."""
 STEPS_DONE, INTERRUPTED = "steps_done", "interrupted"
-"""Stop reasons of an episode under way when the training had taken its last step, or was interrupted: nothing crashed."""
+"""Stop reasons of an episode that was running at the last step of the training, or at an interruption, without a crash."""
 
 
 class RunEpisodes:
@@ -104,7 +104,7 @@ class RunEpisodes:
         return None if entry is None or self._writer is None else self._writer.dataset.read(entry)
 
     def _cut(self, stop_reason: str) -> None:
-        """Store the episode under way, if it has a journal, as truncated here."""
+        """Store the running episode, if it has a journal, as truncated."""
         if self._journal is None or self._writer is None:
             return
         self._journal.close()

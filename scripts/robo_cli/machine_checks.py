@@ -20,7 +20,7 @@ GIGABYTE = 1e9  # bytes
 
 
 def rendering() -> Iterator[Finding]:
-    """Frames can be drawn, as MUJOCO_GL says if it is set; in processes of their own, because a broken driver may end one."""
+    """Check that frames can be rendered, with MUJOCO_GL if set; in separate processes, because a broken driver may crash."""
     if drawing.REQUESTED is not None:
         yield _as_requested(drawing.REQUESTED)
         return

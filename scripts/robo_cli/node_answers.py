@@ -57,7 +57,7 @@ class Ledger:
             return packed({model: list(tokens) for model, tokens in kept.spent(told["judge"]).items()})
 
     def add(self, content: bytes) -> bytes:
-        """Stores an answer durably; its question is under way no more."""
+        """Store an answer durably; its question is no longer pending."""
         told = unpacked(content)
         answer = Answer(**told["answer"])
         with self._opened(told) as kept:
@@ -67,7 +67,7 @@ class Ledger:
         return self.release(content)
 
     def release(self, content: bytes) -> bytes:
-        """Takes note that a question is under way no more."""
+        """Drop a pending question."""
         told = unpacked(content)
         self._under_way.get(told["judge"], {}).pop(told["key"], None)
         return b""

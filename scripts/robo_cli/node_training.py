@@ -63,7 +63,7 @@ class NodeTraining:
         return self.news(b"")
 
     def close(self, _: bytes) -> bytes:
-        """Removes the folder; there is no more news."""
+        """Remove the folder; there are no more updates."""
         self._process.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
         return packed({})

@@ -72,7 +72,7 @@ def labelled(reward: OnlineRewards, episodes: Iterable[Episode], spec: Environme
 
 
 def require_same_reward(run: Run, reward: OnlineRewards | None) -> None:
-    """Raises InvalidSetting if a run would go on with another reward than it began with."""
+    """Raise InvalidSetting if a run would continue with another reward than it started with."""
     before, now = run.description.get("reward"), None if reward is None else dict(reward.identity)
     if before != now:
         names = [name for name in {**(before or {}), **(now or {})} if (before or {}).get(name) != (now or {}).get(name)]

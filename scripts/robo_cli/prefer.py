@@ -1,4 +1,4 @@
-"""robo-rl prefer: have pairs of segments of a dataset compared; stop it at any time and go on."""
+"""robo-rl prefer: have pairs of segments of a dataset compared; resumable at any time."""
 
 from __future__ import annotations
 

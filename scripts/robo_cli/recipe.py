@@ -81,7 +81,7 @@ class EvaluationSettings:
     """Reset seed of the first episode; apart from all training and demonstration seeds."""
     stochastic: bool = False
     """Sample actions instead of taking the most likely ones. A policy without memory that sees only a part of its world may
-    take the same few steps for ever; published results on MiniGrid are of sampled actions."""
+    repeat the same few steps endlessly; published results on MiniGrid are of sampled actions."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"episodes": 1, "every": 0, "episodes_during": 1, "videos": 0, "seed": 0})

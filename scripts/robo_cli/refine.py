@@ -49,7 +49,7 @@ STARTS = 100
 
 @dataclass(frozen=True)
 class Refine:
-    """Refine the policy of a run on a robot: the run's learner goes on there, with demonstrations and a person's corrections.
+    """Refine the policy of a run on a robot: the run's learner continues with demonstrations and a person's corrections.
 
     Episodes are kept step by step in RUN/episodes of the new run; after any crash `robo-rl resume` learns from them again.
     """

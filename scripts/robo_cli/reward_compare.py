@@ -31,7 +31,7 @@ class CompareRewards:
 
     recipe: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RECIPE")]
     out: Path
-    """Folder of the runs; the same command goes on there."""
+    """Folder of the runs; the same command resumes there."""
     programs: Programs = field(default_factory=dict)
     """Path of the program that is called KEY."""
     beside: OtherRecipes = field(default_factory=dict)

@@ -41,7 +41,7 @@ class SearchReward:
     recipe: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RECIPE")]
     """Recipe to train with each program; its environment must declare success."""
     out: Path
-    """Folder of the search; the same command goes on there, and asks and trains nothing twice."""
+    """Folder of the search; the same command resumes there without repeating calls or trainings."""
     method: Literal["eureka", "icpl"] = "eureka"
     """"eureka" chooses by declared success in episodes that were not trained on, "icpl" by comparisons of policies."""
     settings: RecipeKeys = field(default_factory=dict)

@@ -38,7 +38,7 @@ class SweepOrder(Train[Learner]):
     space: Path = tyro.MISSING
     """YAML file that gives settings of the recipe ranges or choices (docs/sweeps.md)."""
     trials: int = tyro.MISSING
-    """Settings that are tried; with more of them the sweep goes on."""
+    """Number of trials; with a larger number the sweep continues."""
     seeds: str = "0-2"
     """Training seeds of every trial, such as 0-4."""
     risk: float = 0.05
@@ -154,7 +154,7 @@ class Sweep:
         return left
 
     def _take(self, trial: Trial) -> None:
-        """Makes a trial one of those under way; a mixture of settings that the recipe refuses has failed at once."""
+        """Start a trial; a combination of settings that the recipe refuses fails at once."""
         try:
             recipe = self._space.at(trial.values, self._folder.name_of(trial.number))
         except RoboRLError as error:

@@ -1,4 +1,4 @@
-"""Rule that stops a trial before its end: if an interval, not a single seed, says that it is behind the best.
+"""Rule that stops a trial early if an interval over seeds shows that it is behind the best.
 
 At a step, each trial of which two seeds or more were evaluated has a mean over seeds with an interval that covers training
 (`statistics.pooled_intervals`). A trial is stopped if the upper end of its interval lies below the lower end of

@@ -47,9 +47,9 @@ class Train(Generic[Learner]):
     labels: str = ""
     """Short for --demonstrations.labels: rewards of a model (`robo-rl label`) in the place of the recorded ones."""
     then: Literal["nothing", "online"] = "nothing"
-    """"online": go on in the environment after the updates of a learner from recorded data (--online.steps)."""
+    """"online": continue in the environment after the updates of a learner from recorded data (--online.steps)."""
     seeds: str = ""
-    """Several seeds side by side, in processes of their own, such as 0-9 or 0,3,7-9; the same command goes on."""
+    """Concurrent seeds in separate processes, such as 0-9 or 0,3,7-9; the same command resumes."""
     jobs: int = 0
     """Trainings at once with `--seeds`; 0 for as many as there are cores for."""
     ray: str = ""

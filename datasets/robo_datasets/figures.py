@@ -12,7 +12,7 @@ from robo_datasets.episode_file import FileName
 
 
 def figures_of(entries: Sequence[Entry]) -> dict[str, Any]:
-    """Returns episodes, steps, range of undiscounted returns, success rate (None without a notion of it), content hash."""
+    """Returns episodes, steps, range of undiscounted returns, success rate (None without a criterion), content hash."""
     returns = [entry.episode_return for entry in entries]
     judged = [entry.success for entry in entries if entry.success is not None]
     return {
@@ -31,5 +31,5 @@ def normalised(episode_return: float, reference: Mapping[str, Any]) -> float:
 
 
 def content_hash(entries: Sequence[Entry]) -> str:
-    """Returns the SHA-256 over the digests of the episodes' files in their order: it changes with any byte, or the order."""
+    """Returns the SHA-256 over the digests of the episodes' files: it changes with any byte, or their order."""
     return hashlib.sha256("".join(FileName.parse(entry.file).digest for entry in entries).encode()).hexdigest()

@@ -1,10 +1,10 @@
 """D4RL's HDF5 file: Fu et al. 2020, https://arxiv.org/abs/2004.07219; layout of the version 2 files, from memory.
 
     observations, next_observations (N, O) float32     actions (N, A)     rewards, terminals, timeouts (N,)
-    metadata/robo_rl                our spec, and which observations lie in the vector, one behind the other
+    metadata/robo_rl                our spec, and the names of the observations in the vector, in order
 
-All episodes lie one behind the other; one ends where `terminals` or `timeouts` is set. Files without `next_observations` do not
-say what followed the last action of an episode.
+Episodes are concatenated; one ends at each row with `terminals` or `timeouts`. Files without `next_observations` lack the
+observation after the last action of an episode.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class D4RL(Format):
 
     @override
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
-        """Returns what D4RL keeps: numbers as float32, no pictures, nothing privileged, since one vector is all there is."""
+        """Returns the part that D4RL keeps, one vector: numbers as float32, no pictures, nothing privileged."""
         arrays = flat_arrays(spec.observation)
         if not arrays:
             raise DatasetError("D4RL holds no pictures, and there is nothing else.", got=sorted(spec.observation))
@@ -114,7 +114,7 @@ FORMAT = D4RL()
 
 
 def flat_arrays(observation: ObservationSpec) -> tuple[ArraySpec, ...]:
-    """Returns what goes into the one vector: what a policy without a camera may see."""
+    """Returns the arrays of the vector: the observations of a policy without a camera."""
     return tuple(observation.vectors.values())
 
 
@@ -161,7 +161,7 @@ def _recordings(path: Path, arrays: tuple[ArraySpec, ...] | None) -> Iterator[Re
 
 
 def _joined(datasets: Mapping[str, h5py.Dataset], start: int, stop: int) -> list[tuple[int, int]]:
-    """Returns the stretches in which each observation is what followed the action before."""
+    """Returns the ranges of rows in which each observation is the successor of the previous row."""
     if "next_observations" not in datasets:
         return [(start, stop)]
     before, after = loaded(datasets["next_observations"], start, stop - 1), loaded(datasets["observations"], start + 1, stop)

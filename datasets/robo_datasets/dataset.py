@@ -15,7 +15,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -126,30 +126,33 @@ class DatasetWriter:
 
     def add(self, episode: Episode, identity: str | None = None) -> Entry:
         """Stores an episode durably, on disk and in the catalogue."""
-        spec, folder = self.dataset.spec, self.dataset.path / "episodes"
-        try:
-            file = write_episode(folder, identity or new_identity(), episode, spec, self.dataset.packing)
-        except OSError as error:
-            raise _unwritten(folder, error) from error
+        with self._written() as folder:
+            file = write_episode(folder, identity or new_identity(), episode, self.dataset.spec, self.dataset.packing)
         return self.adopt(Entry.of(episode, file, (folder / str(file)).stat().st_size))
 
     def copy(self, source: Dataset, entry: Entry) -> Entry:
         """Stores an episode of another dataset of the same spec, byte for byte: packed pictures are not packed again."""
-        folder, episode = self.dataset.path / "episodes", source.read(entry)
-        try:
+        episode = source.read(entry)
+        with self._written() as folder:
             file = copy_episode(source.path / "episodes" / entry.file, folder)
-        except OSError as error:
-            raise _unwritten(folder, error) from error
         return self.adopt(Entry.of(episode, file, (folder / str(file)).stat().st_size))
 
     def store(self, entry: Entry, content: bytes) -> Entry:
         """Stores an encoded episode; raises EpisodeCorrupt if content and entry disagree."""
+        with self._written() as folder:
+            store_episode(folder, entry.file, content)
+        return self.adopt(entry)
+
+    @contextmanager
+    def _written(self) -> Iterator[Path]:
+        """Yields the folder of episodes; raises DatasetError if an episode cannot be written there."""
         folder = self.dataset.path / "episodes"
         try:
-            store_episode(folder, entry.file, content)
+            yield folder
         except OSError as error:
-            raise _unwritten(folder, error) from error
-        return self.adopt(entry)
+            raise DatasetError(
+                f"The episode could not be written to {folder}; nothing of it is visible.", got=error, fix=fix_of(error)
+            ) from error
 
     def adopt(self, entry: Entry) -> Entry:
         """Adds an episode whose file is in place to the catalogue."""
@@ -159,12 +162,6 @@ class DatasetWriter:
     def journal(self) -> Journal:
         """Returns a new journal; store its episode under the identity in the journal's file name."""
         return Journal(self.dataset.path / "journal", new_identity(), self.dataset.spec)
-
-
-def _unwritten(folder: Path, error: OSError) -> DatasetError:
-    return DatasetError(
-        f"The episode could not be written to {folder}; nothing of it is visible.", got=error, fix=fix_of(error)
-    )
 
 
 def new_identity() -> str:

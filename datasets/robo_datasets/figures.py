@@ -9,6 +9,7 @@ from typing import Any
 
 from robo_datasets.catalogue import Entry
 from robo_datasets.episode_file import FileName
+from robo_rl.types import ActionSource
 
 
 def figures_of(entries: Sequence[Entry]) -> dict[str, Any]:
@@ -28,6 +29,11 @@ def normalised(episode_return: float, reference: Mapping[str, Any]) -> float:
     """Returns 100 (R - random) / (expert - random), the score of D4RL (Fu et al. 2020); `reference` is that of a card."""
     random, expert = float(reference["random"]), float(reference["expert"])
     return 100 * (episode_return - random) / (expert - random)
+
+
+def actor_name(source: int) -> str:
+    """Returns the name of an ActionSource, "unknown (9)" for other numbers."""
+    return ActionSource(source).name.lower() if source in {*ActionSource} else f"unknown ({source})"
 
 
 def content_hash(entries: Sequence[Entry]) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 
 import numpy as np
 
+from robo_datasets.cache import Watch
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset, dataset_lock, require_no_links
 from robo_datasets.label_cache import LabelCache, Maker
@@ -17,8 +18,6 @@ from robo_rl.protocols.rewards import RewardModel
 from robo_rl.system.prefetch import prefetched
 from robo_rl.types import RewardLabels
 
-Watch = Callable[[Sequence[Entry]], Iterable[Entry]]
-"""Passes entries on one by one; may show progress."""
 Answers = Callable[[Sequence[Entry]], Generator[tuple[Entry, RewardLabels], None, None]]
 """Labels episodes lazily, in any order."""
 

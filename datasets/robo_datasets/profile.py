@@ -16,9 +16,10 @@ import numpy.typing as npt
 from robo_datasets.cache import Watch, read_listed
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
+from robo_datasets.figures import actor_name
 from robo_rl.replay.rows import columns_of
 from robo_rl.spec.environment import EnvironmentSpec
-from robo_rl.types import ActionSource, Array, Episode
+from robo_rl.types import Array, Episode
 
 DRAWN = 5_000
 """Steps of an actor for its coverage: it falls as data grow, so all actors are measured on as many."""
@@ -42,7 +43,7 @@ def profile(dataset: Dataset, watch: Watch = iter) -> dict[str, Any]:
         episode = read_listed(dataset, entry)
         for name, values in _arrays(episode).items():
             arrays.setdefault(name, _Moments()).add(values)
-        sources.update(map(_name, episode.sources.tolist()))
+        sources.update(map(actor_name, episode.sources.tolist()))
         pairs.setdefault(entry.source, []).append(_pairs(dataset.spec, episode)[drawn[number]])
     return {
         "episodes": len(entries),
@@ -137,10 +138,6 @@ class _Moments:
             },
         }
         return facts | ({"saturated": self._saturated / total} if is_bounded else {})
-
-
-def _name(source: int) -> str:
-    return ActionSource(source).name.lower() if source in {*ActionSource} else f"unknown ({source})"
 
 
 def _arrays(episode: Episode) -> dict[str, Array]:

@@ -47,7 +47,7 @@ def verify(dataset: Dataset) -> list[Finding]:
     if dataset.card.get("content") not in (None, content_hash(entries)):
         complete = "none: the command that made it completes it with --append"
         findings.append(Finding(DESCRIPTION, "the episodes are not those that its content hash is of", complete))
-    return [*findings, *_label_faults(dataset), *_preference_faults(dataset)]
+    return [*findings, *_faults_of_sets(dataset)]
 
 
 def repair(writer: DatasetWriter, *, thorough: bool = True) -> list[Finding]:
@@ -165,20 +165,14 @@ def _judged(dataset: Dataset, entry: Entry) -> tuple[str | None, Entry | None]:
     return "the catalogue says something else about it than its file", true
 
 
-def _label_faults(dataset: Dataset) -> Iterator[Finding]:
-    for name in label_sets(dataset):
+def _faults_of_sets(dataset: Dataset) -> Iterator[Finding]:
+    """Yields the damaged sets of labels and preferences."""
+    labels = [(LabelSet, name, "none: label it again") for name in label_sets(dataset)]
+    for kind, name, action in [*labels, *((PreferenceSet, name, "none: compare again") for name in preference_sets(dataset))]:
         try:
-            LabelSet(dataset, name).require_sound()
+            kind(dataset, name).require_sound()
         except DatasetError as error:
-            yield Finding(name, str(error), "none: label it again")
-
-
-def _preference_faults(dataset: Dataset) -> Iterator[Finding]:
-    for name in preference_sets(dataset):
-        try:
-            PreferenceSet(dataset, name).require_sound()
-        except DatasetError as error:
-            yield Finding(name, str(error), "none: compare again")
+            yield Finding(name, str(error), action)
 
 
 def _quarantine_entry(dataset: Dataset, entry: Entry) -> None:

@@ -20,7 +20,17 @@ import numpy as np
 from typing_extensions import override
 
 from robo_datasets.formats.hdf5_file import SPEC, loaded, names_in_hdf5, opened_hdf5
-from robo_datasets.formats.recording import About, Actions, Array, Foreign, Format, Recording, foreign_array, within
+from robo_datasets.formats.recording import (
+    About,
+    Actions,
+    Array,
+    Foreign,
+    Format,
+    Recording,
+    foreign_array,
+    split_columns,
+    within,
+)
 from robo_datasets.hdf5_arrays import created_hdf5, write_array
 from robo_rl.errors import DatasetError
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
@@ -150,7 +160,7 @@ def _recordings(path: Path, arrays: tuple[ArraySpec, ...] | None) -> Iterator[Re
                     flat = np.concatenate([flat, loaded(datasets["next_observations"], last - 1, last)])
                 is_marked = last == stop
                 yield Recording(
-                    {"observation": flat} if arrays is None else _parts(flat, arrays),
+                    {"observation": flat} if arrays is None else split_columns(flat, arrays),
                     loaded(datasets["actions"], first, last),
                     loaded(datasets["rewards"], first, last).reshape(-1),
                     terminated=is_marked and bool(terminals[last - 1]),
@@ -168,9 +178,3 @@ def _joined(datasets: Mapping[str, h5py.Dataset], start: int, stop: int) -> list
     apart = np.flatnonzero(~((before == after) | (np.isnan(before) & np.isnan(after))).all(axis=1)) + start + 1
     edges = [start, *apart.tolist(), stop]
     return list(pairwise(edges))
-
-
-def _parts(flat: Array, arrays: tuple[ArraySpec, ...]) -> dict[str, Array]:
-    edges = np.cumsum([array.size for array in arrays])[:-1]
-    parts = np.split(flat, edges, axis=1)
-    return {array.name: part.reshape(len(part), *array.shape) for array, part in zip(arrays, parts, strict=True)}

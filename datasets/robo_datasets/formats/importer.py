@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from robo_datasets.formats.recording import Actions, Array, Foreign, Recording
+from robo_datasets.formats.recording import Actions, Array, Foreign, Recording, split_columns
 from robo_rl.errors import DatasetError, SpecMismatch
 from robo_rl.rollout.episode import end_of
 from robo_rl.spec.environment import ActionSpec, EnvironmentSpec, ObservationSpec
@@ -74,12 +74,7 @@ class EpisodeImporter:
     def _observations(self, found: Mapping[str, Array]) -> dict[str, Array]:
         if self.split:
             (flat,) = found.values()
-            edges = np.cumsum([array.size for array in self.spec.observation.values()])[:-1]
-            parts = np.split(flat, edges, axis=1)
-            found = {
-                name: part.reshape(len(part), *array.shape)
-                for (name, array), part in zip(self.spec.observation.items(), parts, strict=True)
-            }
+            found = split_columns(flat, [*self.spec.observation.values()])
         kept = {}
         for name, array in self.spec.observation.items():
             values = found[name]

@@ -62,7 +62,6 @@ class LeRobot(Format):
 
     @override
     def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
-        """Writes the folder; raises MissingExtra without pyarrow."""
         write(recordings, about, plan(about.spec, as_videos=self._as_videos), out)
 
     @override

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -169,6 +169,13 @@ def foreign_array(name: str, shape: tuple[int, ...], dtype: Any, low: Limit = -n
     if kept.kind != "f":
         low, high = float(np.iinfo(kept).min), float(np.iinfo(kept).max)
     return ArraySpec(flat_name(name), shape, kept.name, low, high, unit="unknown")
+
+
+def split_columns(values: Array, arrays: Sequence[ArraySpec]) -> dict[str, Array]:
+    """Returns name -> (T, ...), the parts of concatenated arrays (T, D)."""
+    edges = np.cumsum([array.size for array in arrays])[:-1]
+    parts = np.split(values, edges, axis=1)
+    return {array.name: part.reshape(len(part), *array.shape) for array, part in zip(arrays, parts, strict=True)}
 
 
 def within(parts: Iterable[tuple[str, Array]]) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
+from robo_datasets.figures import actor_name
 from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.viewer.signals import Signal, encoded_picture, label_signals, pictures_of, signals_of
 from robo_rl.errors import DatasetError, DatasetNotFound, InvalidSetting, RoboRLError, UnknownName
@@ -108,7 +109,7 @@ class Reader:
             "cameras": [{"name": name, "height": height, "width": width} for name, (height, width) in cameras.items()],
             "signals": [signal.describe() for signal in signals],
             "labels": [facts for facts, _ in labels],
-            "actors": {_actor(code): count for code, count in sorted(Counter(episode.sources.tolist()).items())},
+            "actors": {actor_name(code): count for code, count in sorted(Counter(episode.sources.tolist()).items())},
             "source_names": {str(source.value): source.name.lower() for source in ActionSource},
             "interventions": [[stretch.start, stretch.stop] for stretch in episode.interventions],
             "action": asdict(spec.action),
@@ -137,10 +138,6 @@ class Reader:
             return len(LabelSet(self.dataset, name).labelled)
         except RoboRLError as error:
             return str(error)
-
-
-def _actor(code: int) -> str:
-    return ActionSource(code).name.lower() if code in {*ActionSource} else f"unknown ({code})"
 
 
 def _is_unicode(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""A highway that closes on itself, one way, with an exit to a slower road beside it and an entry with a lane to merge from."""
+"""A closed one-way highway with an exit to a parallel slower road, and an entry with a merging lane."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from carla_standin.maps.roads import Connection, Junction, Lane, Link, Piece, Ro
 
 WIDTH = 3.5
 JUNCTION = 12.0
-"""[m] length of the two places where ways part and join."""
+"""[m] length of the two junctions in which ways split and merge."""
 RAMP_RADIUS = 80.0
 """[m] of the bends of the ramps."""
 EXIT, ENTRY = 1000, 1001
@@ -31,9 +31,9 @@ class Highway:
     taper: float = 60.0
     """[m] in which a lane becomes wide or narrow."""
     aside: float = 120.0
-    """[m] of the lanes to leave from and to merge from."""
+    """[m] length of the exit lane and of the merging lane."""
     between: float = 160.0
-    """[m] of the slow road beside the highway."""
+    """[m] length of the slow road."""
     offset: float = 18.0
     """[m] of the slow road to the right."""
     speed: float = 110 / 3.6
@@ -42,7 +42,7 @@ class Highway:
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> Highway:
-        """Returns a shape by chance."""
+        """Returns a random shape."""
         low, high = [90.0, 40.0, 80.0, 80.0, 14.0], [180.0, 80.0, 180.0, 240.0, 26.0]
         radius, taper, aside, between, offset = (float(value) for value in random.uniform(low, high))
         speeds = float(random.choice([90, 100, 110, 120])) / 3.6, float(random.choice([50, 60, 70])) / 3.6
@@ -50,7 +50,7 @@ class Highway:
 
     @property
     def shift_angle(self) -> float:
-        """[rad] of each of the two bends that take a ramp aside."""
+        """[rad] of each of the two bends that move a ramp sideways."""
         return math.acos(1 - self.offset / (2 * RAMP_RADIUS))
 
     def build(self, name: str) -> RoadMap:
@@ -115,7 +115,7 @@ class Highway:
 
 
 def chain(start: Pose, parts: list[tuple[float, float]]) -> tuple[tuple[Piece, ...], Pose]:
-    """Returns pieces of given length and curvature, one after the other, and where the last one ends."""
+    """Returns connected pieces of given length and curvature, and the end pose of the last one."""
     x, y, heading = start
     pieces = []
     for length, curvature in parts:
@@ -134,12 +134,12 @@ def road(
     speed: float,
     junction: int = -1,
 ) -> Road:
-    """Returns a road that is driven one way."""
+    """Returns a one-way road."""
     return Road(number, pieces, lanes, junction, before, after, speed, "none" if junction != -1 else "solid")
 
 
 def lanes_of(count: int, last: Width, before: int, after: int) -> tuple[Lane, ...]:
-    """Returns lanes of one direction; `before` and `after` of them, from the left, go on with their own number."""
+    """Returns lanes of one direction; `before` and `after` of them, from the left, are linked to lanes of the same number."""
     return tuple(
         Lane(
             -k,

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("msgpack")
 
-from carla_standin.sensors.camera import Camera, View, fixed_point
+from carla_standin.sensors.projection import Camera, View, fixed_point
 from carla_standin.sensors.scene import Boxes
 
 SENSORS = """

@@ -35,7 +35,7 @@ class Nobody:
 
 def world_of(name: str, cars: int = 0, walkers: int = 0, seed: int = 0, heard: bool = False) -> World:
     world = World(town(name), Nobody(heard))
-    Population(cars, walkers, seed).settle(world)
+    Population(cars, walkers, seed).spawn(world)
     return world
 
 
@@ -286,7 +286,7 @@ def test_a_reloaded_world_goes_the_same_way_again():
     world = World(town("grid"), Nobody())
     courses = []
     for _ in range(2):
-        Population(15, 3, 2).settle(world)
+        Population(15, 3, 2).spawn(world)
         run(world, 20)
         courses.append(world.bodies.motion.copy())
         world.begin(world.town)
@@ -318,7 +318,7 @@ def test_the_same_cars_and_walkers_spawned_again_in_the_same_world_go_the_same_w
     world = World(town("grid"), Nobody())
     courses = []
     for _ in range(2):
-        Population(15, 3, 2).settle(world)
+        Population(15, 3, 2).spawn(world)
         run(world, 20)
         courses.append(world.bodies.motion.copy())
         run(world, 0.35)  # not a round number of turns
@@ -331,8 +331,8 @@ def test_the_same_cars_and_walkers_spawned_again_in_the_same_world_go_the_same_w
 def courses_of(prepares: bool, looks: list[int]) -> list[np.ndarray]:
     """Returns all motion of an episode in which a client's car is put before others between steps, and cars come and go."""
     world = world_of("grid", cars=12, seed=4)
-    look = world.cars.sight.look
-    world.cars.sight.look = lambda *given: looks.append(world.clock.frame) or look(*given)
+    look = world.cars.detector.look
+    world.cars.detector.look = lambda *given: looks.append(world.clock.frame) or look(*given)
     pose = [[-300.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     vehicle = spawn(world, "vehicle.mini.cooper_s", pose)
     courses = []

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from carla_standin.sensors.brightness import Dvs
+from carla_standin.sensors.cameras import Colour, Cosmos, Depth, Instance, Semantic
+from carla_standin.sensors.collision_sensor import Collision
 from carla_standin.sensors.detectors import Obstacle, Radar
-from carla_standin.sensors.events import Collision
-from carla_standin.sensors.inertial import Gnss, Imu
+from carla_standin.sensors.event_camera import Dvs
+from carla_standin.sensors.imu_gnss import Gnss, Imu
 from carla_standin.sensors.lidar import Lidar, SemanticLidar
-from carla_standin.sensors.pictures import Colour, Cosmos, Depth, Instance, Semantic
 from carla_standin.sensors.sensor import Sensor
-from carla_standin.sensors.surfaces import Normals, OpticalFlow
+from carla_standin.sensors.surface_cameras import Normals, OpticalFlow
 
 KINDS: dict[str, type[Sensor]] = {
     "sensor.camera.rgb": Colour,
@@ -28,4 +28,4 @@ KINDS: dict[str, type[Sensor]] = {
     "sensor.lidar.ray_cast": Lidar,
     "sensor.lidar.ray_cast_semantic": SemanticLidar,
 }
-"""`sensor.other.lane_invasion` is not among them: the client finds out by itself."""
+"""`sensor.other.lane_invasion` is missing: the client computes it."""

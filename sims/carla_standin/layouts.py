@@ -169,7 +169,7 @@ class Attribute(IntEnum):
     COLOUR = 5
 
 
-class Colour(IntEnum):
+class TrafficLightState(IntEnum):
     """States of a traffic light."""
 
     RED = 0

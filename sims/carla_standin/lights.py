@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from carla_standin.actors import Actor, Bodies, Box
 from carla_standin.errors import Refused
-from carla_standin.layouts import Colour, Tag
+from carla_standin.layouts import Tag, TrafficLightState
 from carla_standin.maps.curves import Floats
 from carla_standin.maps.grid import LIGHT
 from carla_standin.maps.roads import Road, Signal
@@ -28,9 +28,9 @@ Size = tuple[float, float, float, float]
 """[m] half length, half width, bottom, top"""
 REACH = 12.0
 """[m] Length of a light's area before its stop line: braking there from 50 km/h, cars stop before the line."""
-ORDER = Colour.GREEN, Colour.YELLOW, Colour.RED
+ORDER = TrafficLightState.GREEN, TrafficLightState.YELLOW, TrafficLightState.RED
 """Colours of a cycle, in the order of TIMES."""
-NEXT = {Colour.GREEN: Colour.YELLOW, Colour.YELLOW: Colour.RED}
+NEXT = {TrafficLightState.GREEN: TrafficLightState.YELLOW, TrafficLightState.YELLOW: TrafficLightState.RED}
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Cycle:
     groups: list[list[int]]
     """Numbers of lights that are green together."""
     turn: int = 0
-    colour: Colour = Colour.GREEN
+    colour: TrafficLightState = TrafficLightState.GREEN
     lights: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class Cycle:
         if self.colour in NEXT:
             self.colour = NEXT[self.colour]
         else:
-            self.turn, self.colour = (self.turn + 1) % len(self.groups), Colour.GREEN
+            self.turn, self.colour = (self.turn + 1) % len(self.groups), TrafficLightState.GREEN
 
 
 class Lights:
@@ -116,7 +116,7 @@ class Lights:
         controlled = {light for cycle in self.cycles for light in cycle.lights}
         self.cycles += [Cycle([[light]]) for light in number.values() if light not in controlled]
         count = len(self.places)
-        self.colours = np.full(count, Colour.RED, np.uint8)
+        self.colours = np.full(count, TrafficLightState.RED, np.uint8)
         self.frozen = np.zeros(count, bool)
         self.times = np.tile(np.array(TIMES), (count, 1))
         self.actors: list[Actor] = []
@@ -168,7 +168,7 @@ class Lights:
         self.limits = np.array(ends) - 1e-9
 
     def _show(self, cycle: Cycle) -> None:
-        self.colours[cycle.lights] = Colour.RED
+        self.colours[cycle.lights] = TrafficLightState.RED
         self.colours[cycle.groups[cycle.turn]] = cycle.colour
 
     # calls of clients
@@ -189,7 +189,7 @@ class Lights:
 
     def set_colour(self, actor: Actor, colour: int) -> None:
         """Shows a colour, until the junction's cycle changes it."""
-        self.colours[self.number(actor)] = Colour(colour)
+        self.colours[self.number(actor)] = TrafficLightState(colour)
 
     def set_time(self, actor: Actor, which: int, seconds: float) -> None:
         """Sets the time [s] of green (0), yellow (1) or red (2) of a light."""
@@ -206,7 +206,7 @@ class Lights:
         """Restarts the cycle of one junction, or of all."""
         for number, cycle in enumerate(self.cycles):
             if actor is None or self.number(actor) in cycle.lights:
-                cycle.turn, cycle.colour, self.elapsed[number] = 0, Colour.GREEN, 0.0
+                cycle.turn, cycle.colour, self.elapsed[number] = 0, TrafficLightState.GREEN, 0.0
                 self._show(cycle)
         self._note()
 

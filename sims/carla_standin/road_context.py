@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from carla_standin.actors import Bodies, rows_of, span_of
-from carla_standin.layouts import Colour
+from carla_standin.layouts import TrafficLightState
 from carla_standin.maps.ground import Ground
 
 
@@ -22,7 +22,7 @@ class RoadContext:
         """Updates rows."""
         vehicles = [actor for actor in bodies if actor.type_id.startswith("vehicle.")]
         self.rows, self.count = span_of(rows_of(vehicles)), len(vehicles)
-        bodies.records["light_state"][self.rows] = Colour.GREEN
+        bodies.records["light_state"][self.rows] = TrafficLightState.GREEN
         self.limit = bodies.records["limit"]
         self.light_records = [bodies.records[name] for name in ("has_light", "light", "light_state")]
 
@@ -42,9 +42,9 @@ class RoadContext:
             values: tuple[object, ...] = (
                 there,
                 np.where(there, light_ids[number], 0),
-                np.where(there, colours[number], int(Colour.GREEN)),
+                np.where(there, colours[number], int(TrafficLightState.GREEN)),
             )
         else:
-            values = 0, 0, int(Colour.GREEN)
+            values = 0, 0, int(TrafficLightState.GREEN)
         for record, value in zip(self.light_records, values, strict=True):
             record[rows] = value

@@ -17,7 +17,7 @@ RAMP_RADIUS = 80.0
 """[m] of the bends of the ramps."""
 EXIT, ENTRY = 1000, 1001
 """Ids of the two junctions."""
-Pose = tuple[float, float, float]
+Pose2D = tuple[float, float, float]
 Width = tuple[float, float, float, float]
 
 
@@ -102,7 +102,7 @@ class Highway:
         arc, bend = RAMP_RADIUS * self.shift_angle, 1 / RAMP_RADIUS
         return [(arc, -bend), (arc, bend), (self.between, 0.0), (arc, bend), (arc, -bend)]
 
-    def _right_of(self, pose: Pose) -> Pose:
+    def _right_of(self, pose: Pose2D) -> Pose2D:
         """Returns the left edge of the lane right of the highway."""
         x, y, heading = pose
         aside = self.lanes * WIDTH
@@ -114,7 +114,7 @@ class Highway:
         return replace(one, signals=(sign,))
 
 
-def chain(start: Pose, parts: list[tuple[float, float]]) -> tuple[tuple[Piece, ...], Pose]:
+def chain(start: Pose2D, parts: list[tuple[float, float]]) -> tuple[tuple[Piece, ...], Pose2D]:
     """Returns connected pieces of given length and curvature, and the end pose of the last one."""
     x, y, heading = start
     pieces = []

@@ -13,7 +13,7 @@ from carla_standin.actors import Actor
 from carla_standin.layouts import IMAGE_HEADER, SensorType, Tag
 from carla_standin.sensors.observed_world import ObservedWorld
 from carla_standin.sensors.paint import SMALL
-from carla_standin.sensors.projection import FAR, NO_BOXES, SHIFT, Camera, View
+from carla_standin.sensors.projection import FAR, NO_BOXES, SHIFT, Pinhole, View
 from carla_standin.sensors.rays import frame_of, through
 from carla_standin.sensors.scene import Boxes
 from carla_standin.sensors.sensor import Sensor, setting
@@ -59,13 +59,13 @@ _KINDS[Tag.ROAD_LINE, :3], _KINDS[:, 3] = CONTROL[Tag.ROAD_LINE], 255
 KINDS = _KINDS.view(np.uint32)[:, 0]
 
 
-class PictureSensor(Sensor):
+class CameraSensor(Sensor):
     """Base of cameras. Each picture is drawn over the last one."""
 
     def __init__(self, actor: Actor, world: ObservedWorld) -> None:
         super().__init__(actor, world)
         width, height = (int(setting(actor, f"image_size_{axis}", 1, LARGEST)) for axis in "xy")
-        self.camera = Camera(width, height, setting(actor, "fov", 1.0, 170.0))
+        self.camera = Pinhole(width, height, setting(actor, "fov", 1.0, 170.0))
         message = bytearray(IMAGE_HEADER.pack(width, height, self.camera.fov)) + bytes(4 * width * height)
         self.message = memoryview(message)
         self.picture: Picture = np.frombuffer(message, np.uint8, offset=IMAGE_HEADER.size).reshape(height, width, 4)
@@ -125,7 +125,7 @@ class PictureSensor(Sensor):
         return view.outlines(world.scene.boxes, hidden)
 
 
-class Semantic(PictureSensor):
+class SemanticCamera(CameraSensor):
     """Semantic class of each pixel, in the red channel."""
 
     kind = SensorType.SEMANTIC
@@ -138,7 +138,7 @@ class Semantic(PictureSensor):
         self.picture[..., 2] = labels
 
 
-class Instance(PictureSensor):
+class InstanceCamera(CameraSensor):
     """Semantic class of each pixel in the red channel; the actor's id with its low byte in green, its high byte in blue."""
 
     kind = SensorType.INSTANCE
@@ -154,7 +154,7 @@ class Instance(PictureSensor):
             cv2.fillConvexPoly(self.picture, outline, colour, cv2.LINE_8, SHIFT)
 
 
-class Colour(PictureSensor):
+class RgbCamera(CameraSensor):
     """Colour picture."""
 
     kind = SensorType.RGB
@@ -191,7 +191,7 @@ class Colour(PictureSensor):
         }
 
 
-class Cosmos(PictureSensor):
+class CosmosCamera(CameraSensor):
     """Control input of a video model: lane lines, lamps, and actors in the colour of their kind."""
 
     kind = SensorType.COSMOS
@@ -206,7 +206,7 @@ class Cosmos(PictureSensor):
             cv2.fillConvexPoly(self.picture, outline, (*colour, 255), cv2.LINE_8, SHIFT)
 
 
-class Depth(PictureSensor):
+class DepthCamera(CameraSensor):
     """Depth along the camera's axis, in 24 bits over three channels."""
 
     kind = SensorType.DEPTH

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from carla_standin.actors import Actor
 from carla_standin.layouts import DVS_EVENT, IMAGE_HEADER, SensorType
-from carla_standin.sensors.cameras import Colour
+from carla_standin.sensors.cameras import RgbCamera
 from carla_standin.sensors.observed_world import ObservedWorld
 from carla_standin.sensors.sensor import flag, setting
 
@@ -20,7 +20,7 @@ FINEST = {True: 0.01, False: 1.0}
 """Smallest threshold, of the logarithm of brightness and of brightness from 0 to 255: each step is an event."""
 
 
-class Dvs(Colour):
+class EventCamera(RgbCamera):
     """Event camera: one event for each change of a pixel's brightness by a threshold; no message without events."""
 
     kind = SensorType.DVS

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from carla_standin.layouts import Tag
 
 Floats = npt.NDArray[np.float64]
-Colour = tuple[int, int, int]
+Bgr = tuple[int, int, int]
 """Blue, green, red."""
 COLOURS = (
     "17,37,103",
@@ -36,7 +36,7 @@ SHADES = {"rear": 0.95, "front": 0.95, "left": 0.72, "right": 0.72, "bottom": 0.
 """Brightness of a side: most light comes from above."""
 DARK = (50, 42, 38)
 WHITE = (245, 250, 250)
-PAINTS: dict[str, Colour] = {
+PAINTS: dict[str, Bgr] = {
     "glass": (70, 58, 48),
     "dark": DARK,
     "beam": WHITE,
@@ -45,7 +45,7 @@ PAINTS: dict[str, Colour] = {
     "stripe": WHITE,
     "skin": (120, 150, 205),
 }
-LIT: dict[str, Colour] = {"brake": (60, 60, 255), "blinker": (0, 165, 255), "reverse": WHITE}
+LIT: dict[str, Bgr] = {"brake": (60, 60, 255), "blinker": (0, 165, 255), "reverse": WHITE}
 BRAKE, RIGHT, LEFT, REVERSE = 0x8, 0x10, 0x20, 0x40
 """Bits of CARLA's `VehicleLightState`."""
 LAMPS = {"brake": BRAKE, "left blinker": LEFT, "right blinker": RIGHT, "reverse": REVERSE}
@@ -206,8 +206,8 @@ BARE = Coat()
 """Coat of all other bodies: plain sides."""
 WARNINGS = "barrier", "cone", "warning"
 """Parts of the names of warning props."""
-ORANGE: Colour = (60, 120, 220)
-PLAIN: tuple[Colour, ...] = ((105, 125, 140), (70, 95, 120), (120, 120, 112), (75, 110, 80), (130, 105, 85))
+ORANGE: Bgr = (60, 120, 220)
+PLAIN: tuple[Bgr, ...] = ((105, 125, 140), (70, 95, 120), (120, 120, 112), (75, 110, 80), (130, 105, 85))
 """Of props that have no colour of their own, by name."""
 
 
@@ -218,7 +218,7 @@ def coat_of(type_id: str, tag: int) -> Coat:
     return COATS.get(Tag(tag), BARE) if tag else BARE
 
 
-def colour_of(type_id: str, given: str) -> Colour:
+def colour_of(type_id: str, given: str) -> Bgr:
     """Return the colour of a body: the given one, "red,green,blue", or one of its kind if that is invalid."""
     try:
         red, green, blue = (int(part) % 256 for part in given.split(","))
@@ -235,7 +235,7 @@ def _is_warning(type_id: str) -> bool:
 class Paints:
     """Colours of one box."""
 
-    body: Colour
+    body: Bgr
 
     @cached_property
     def colours(self) -> dict[str, tuple[int, int, int, int]]:
@@ -244,6 +244,6 @@ class Paints:
         return {name: (*colour, 255) for name, colour in (sides | PAINTS | LIT).items()}
 
 
-def _shaded(colour: Colour, shade: float) -> Colour:
+def _shaded(colour: Bgr, shade: float) -> Bgr:
     blue, green, red = (min(round(shade * part + 8), 255) for part in colour)
     return blue, green, red

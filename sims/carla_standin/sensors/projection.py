@@ -40,8 +40,8 @@ def axes(pitch: float, yaw: float, roll: float) -> Floats:
 
 
 @dataclass(frozen=True)
-class Camera:
-    """A pinhole."""
+class Pinhole:
+    """Pinhole camera."""
 
     width: int
     height: int
@@ -69,7 +69,7 @@ class Camera:
 class View:
     """A camera at a pose."""
 
-    def __init__(self, camera: Camera, pose: Floats) -> None:
+    def __init__(self, camera: Pinhole, pose: Floats) -> None:
         self.camera = camera
         self.place = pose[:3]
         self.turn = axes(*pose[3:6])

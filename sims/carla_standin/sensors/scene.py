@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from carla_standin.actors import YAW, Actor, Bodies, Z
 from carla_standin.layouts import Tag
-from carla_standin.sensors.paint import Colour, Paints, coat_of, colour_of
+from carla_standin.sensors.paint import Bgr, Paints, coat_of, colour_of
 
 Floats = npt.NDArray[np.float64]
 SIGNS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], float)
@@ -33,7 +33,7 @@ class Part:
     half_width: float
     bottom: float
     top: float
-    colour: Colour
+    colour: Bgr
 
 
 @dataclass

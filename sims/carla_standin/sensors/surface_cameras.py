@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from carla_standin.actors import Actor
 from carla_standin.layouts import FLOW_PIXEL, IMAGE_HEADER, SensorType
-from carla_standin.sensors.cameras import PictureSensor, nearer
+from carla_standin.sensors.cameras import CameraSensor, nearer
 from carla_standin.sensors.observed_world import ObservedWorld
 from carla_standin.sensors.projection import NEAR, View
 from carla_standin.sensors.rays import GROUND, crossings, frame_of
@@ -24,7 +24,7 @@ MOST = 2.0
 """Largest motion, in halves of a picture."""
 
 
-class SurfaceSensor(PictureSensor):
+class SurfaceSensor(CameraSensor):
     """Base of cameras that need the location behind each pixel."""
 
     def surfaces(self, view: View, world: ObservedWorld) -> tuple[Floats, Numbers, Floats]:
@@ -38,7 +38,7 @@ class SurfaceSensor(PictureSensor):
         return depth, owners, np.stack([u, v, np.ones_like(u)], axis=-1) @ view.directions.T
 
 
-class Normals(SurfaceSensor):
+class NormalsCamera(SurfaceSensor):
     """Surface normals in the world's frame: red, green, blue are (x, y, z + 1) / 2; the sky is black."""
 
     kind = SensorType.NORMALS
@@ -61,7 +61,7 @@ class Normals(SurfaceSensor):
         self.picture[depth == SKY, :3] = 0
 
 
-class OpticalFlow(SurfaceSensor):
+class OpticalFlowCamera(SurfaceSensor):
     """Optical flow of each pixel since the camera's last picture, in halves of the picture: right and up."""
 
     kind = SensorType.OPTICAL_FLOW

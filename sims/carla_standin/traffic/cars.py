@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from carla_standin.actors import AX, AY, VX, VY, WZ, YAW, Actor, Bodies, X, Y, rows_of, span_of
 from carla_standin.errors import Refused
-from carla_standin.layouts import Colour
+from carla_standin.layouts import TrafficLightState
 from carla_standin.lights import Lights
 from carla_standin.maps.town import Town
 from carla_standin.traffic import following, lane_changes
@@ -27,7 +27,7 @@ SOON = np.array([0.0, 0.7, 1.4, 2.1])
 """[s] Times ahead at which a client's car is predicted."""
 WHIM = 0.02
 """[1/s] Rate of random lane changes."""
-GREEN, YELLOW, OFF = int(Colour.GREEN), int(Colour.YELLOW), int(Colour.OFF)
+GREEN, YELLOW, OFF = int(TrafficLightState.GREEN), int(TrafficLightState.YELLOW), int(TrafficLightState.OFF)
 STANDING = 0.1
 """[m/s]"""
 HALT, AT_LINE = 1.0, 2.5

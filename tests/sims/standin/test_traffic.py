@@ -9,7 +9,7 @@ from carla_standin import layouts, population
 from carla_standin.actors import VX, VY, YAW, X, Y
 from carla_standin.collisions import overlap, rectangle
 from carla_standin.errors import Refused, StandInError
-from carla_standin.layouts import Colour
+from carla_standin.layouts import TrafficLightState
 from carla_standin.maps.catalogue import town
 from carla_standin.physics.parameters import VEHICLES
 from carla_standin.population import Population
@@ -92,7 +92,7 @@ def test_nobody_crosses_a_red_light():
 
     run(world, 120, watch)
     assert len(crossed) > 20
-    assert crossed.count(Colour.RED) == 0
+    assert crossed.count(TrafficLightState.RED) == 0
 
 
 def test_a_car_stops_behind_whoever_stands_in_its_lane_and_for_a_clients_car_too():
@@ -252,7 +252,7 @@ def test_the_lights_of_a_junction_take_turns():
             seen.append((shown, world.clock.elapsed))
 
     run(world, 31, watch)
-    red, yellow, green = int(Colour.RED), int(Colour.YELLOW), int(Colour.GREEN)
+    red, yellow, green = int(TrafficLightState.RED), int(TrafficLightState.YELLOW), int(TrafficLightState.GREEN)
     order = [(green, red), (yellow, red), (red, red), (red, green), (red, yellow), (red, red), (green, red)]
     assert [colours for colours, _ in seen] == order
     assert np.diff([when for _, when in seen][1:]) == pytest.approx([3, 2, 10, 3, 2])

@@ -62,7 +62,7 @@ class Twin(ArmDriver):
             raise InvalidSetting("The speed of the twin is out of range.", got=self._options.speed, allowed="above 0")
         self.clock = clock or MonotonicClock(self._options.speed)
         family, _, task = self._options.task.partition("/")
-        makes = getattr(load("environments", family), "make_plant", None)
+        makes = getattr(load("environments", family), "make_realtime_arm", None)
         if makes is None:
             raise InvalidSetting("This task has no plant to make a twin of.", got=self._options.task, allowed="robo/Arm...")
         self._plant = makes(task, cameras=self._options.cameras, image_size=self._options.image_size)

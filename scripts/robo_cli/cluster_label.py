@@ -14,7 +14,7 @@ from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.labelling import Answers
 from robo_rl.cluster.connection import connected
-from robo_rl.cluster.pool import Pool
+from robo_rl.cluster.task_pool import TaskPool
 from robo_rl.protocols.rewards import RewardModel
 from robo_rl.runs.checkpoints import packed, unpacked
 from robo_rl.system.threads import threads_in_use
@@ -51,7 +51,7 @@ def labelled_at(
             kept = begin_ledger(cluster) if asks_judges(model) else None
             with (
                 nullcontext(kept),
-                closing(Pool(cluster, "robo_cli.node_label:NodeLabeller", [setup] * count, cores=cores, say=_say)) as pool,
+                closing(TaskPool(cluster, "robo_cli.node_label:NodeLabeller", [setup] * count, cores=cores, say=_say)) as pool,
             ):
                 for number, result in pool.results(_task(dataset, entry) for entry in missing):
                     yield missing[number], RewardLabels(**unpacked(result))

@@ -10,7 +10,7 @@ from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import DatasetWriter
 from robo_rl.cluster.connection import Cluster, connected
 from robo_rl.cluster.environment import LOOPBACK
-from robo_rl.cluster.pool import Pool
+from robo_rl.cluster.task_pool import TaskPool
 from robo_rl.cluster.workers import Timeouts
 from robo_rl.errors import InvalidSetting
 from robo_rl.runs.checkpoints import packed, unpacked
@@ -38,7 +38,7 @@ def recorded_at(
         count = min(len(seeds), workers or max(1, int(cluster.cores // cores)))
         facts = {**settings, "spec": writer.dataset.spec.to_json(), "threads": threads}
         setups = [packed({**facts, "arguments": each}) for each in arguments_of_workers(settings["arguments"], count, cluster)]
-        with closing(Pool(cluster, "robo_cli.node_record:NodeRecorder", setups, cores=cores, timeouts=TIMEOUTS)) as pool:
+        with closing(TaskPool(cluster, "robo_cli.node_record:NodeRecorder", setups, cores=cores, timeouts=TIMEOUTS)) as pool:
             for _, result in pool.results((str(seed).encode() for seed in seeds), ahead=AHEAD * len(setups)):
                 told = unpacked(result)
                 yield writer.store(Entry(**told["entry"]), told["content"].tobytes())

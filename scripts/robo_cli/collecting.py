@@ -26,7 +26,7 @@ from robo_rl.protocols.contract import COLLECTED_ROLLOUTS
 from robo_rl.runs.run import Run
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.collectors.asynchronous import AsynchronousTraining, Pace
-from robo_rl.training.collectors.crew import TIMEOUTS, Crew
+from robo_rl.training.collectors.collector_pool import TIMEOUTS, CollectorPool
 from robo_rl.training.collectors.segment_log import SegmentLog
 from robo_rl.training.collectors.synchronous import SynchronousTraining
 from robo_rl.training.plan import TrainingPlan
@@ -76,12 +76,12 @@ def collected_training(
 ) -> SynchronousTraining | AsynchronousTraining:
     """Returns a training whose collectors are started with its first step; `dismissed` ends them."""
     timeouts = replace(TIMEOUTS, answer=settings.patience)
-    crew = Crew(engine_of(run, settings), {"recipe": to_yaml(recipe)}, settings.count, timeouts=timeouts)
+    pool = CollectorPool(engine_of(run, settings), {"recipe": to_yaml(recipe)}, settings.count, timeouts=timeouts)
     if plan.loop is COLLECTED_ROLLOUTS:
         learner = recipe.learner.build(run.spec, recipe.seed, steps=recipe.steps)
-        return SynchronousTraining(learner, crew, recipe.learner, steps=recipe.steps)
+        return SynchronousTraining(learner, pool, recipe.learner, steps=recipe.steps)
     checkpoint = run.load().step if run.has_checkpoint else 0
-    student = ReplayLearner(
+    step_learner = ReplayLearner(
         plan.learner(),
         plan.config.sampling,
         seed=plan.seed,
@@ -89,8 +89,8 @@ def collected_training(
         demonstrations=plan.demonstrations,
     )
     return AsynchronousTraining(
-        student,
-        crew,
+        step_learner,
+        pool,
         SegmentLog(run.path / COLLECTED, checkpoint),
         run.path / "checkpoints",
         steps=plan.steps,
@@ -125,11 +125,11 @@ def dismissed(training: Training, tell: Callable[[str], None]) -> Iterator[None]
     if not isinstance(training, SynchronousTraining | AsynchronousTraining):
         yield
         return
-    training.crew.tell = tell
+    training.pool.tell = tell
     try:
         yield
     finally:
-        training.crew.close()
+        training.pool.close()
 
 
 def settings_of(run: Run, ray: str = "") -> CollectingSettings | None:

@@ -18,7 +18,7 @@ from robo_rl.spec.environment import specification
 from robo_rl.system.supervised_process import inherited
 from robo_rl.system.threads import use_threads
 from robo_rl.training.actor_learner.acting import transferable
-from robo_rl.training.collectors.crew import Collector
+from robo_rl.training.collectors.collector_pool import Collector
 from robo_rl.training.collectors.rollouts import CollectedLearner, RolloutCollector
 from robo_rl.training.collectors.segments import SegmentCollector
 from robo_rl.training.step_sources import episode_seed

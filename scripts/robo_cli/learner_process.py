@@ -36,7 +36,7 @@ from robo_rl.system.durable_files import exclusive_lock
 from robo_rl.system.plain_files import read_object
 from robo_rl.system.supervised_process import inherited
 from robo_rl.system.threads import use_threads
-from robo_rl.training.actor_learner.acting import ActingTraining, Apart, acting_training
+from robo_rl.training.actor_learner.acting import ActingTraining, LearnerConnection, acting_training
 from robo_rl.training.actor_learner.learning import LearningTraining, learn
 from robo_rl.training.actor_learner.process import LearnerProcess
 from robo_rl.training.plan import Acting, TrainingPlan
@@ -61,7 +61,7 @@ def acting_half(run: Run, recipe: Recipe[Any], plan: TrainingPlan, acting: Actin
         environment,
         learner,
         plan.config.sampling,
-        Apart(log, LearnerProcess(command, folder / LOG)),
+        LearnerConnection(log, LearnerProcess(command, folder / LOG)),
         steps=plan.steps,
         seed=plan.seed,
         supervisor=person,
@@ -150,7 +150,7 @@ def _learning(run: Run, recipe: Recipe[Any]) -> LearningTraining:
     reward = reward_of(recipe, specs)
     learner: Learner = recipe.learner.build(drawn if reward is None else reward.visible(drawn), recipe.seed)
     _take_over(folder, learner)
-    student = ReplayLearner(
+    step_learner = ReplayLearner(
         learner,
         recipe.learner.sampling,
         seed=recipe.seed,
@@ -159,7 +159,7 @@ def _learning(run: Run, recipe: Recipe[Any]) -> LearningTraining:
         is_corrected=bool(recipe.human.kind),
         rewards=None if reward is None else reward.running(1),
     )
-    return LearningTraining(student, steps=recipe.steps)
+    return LearningTraining(step_learner, steps=recipe.steps)
 
 
 def _take_over(folder: Path, learner: Learner) -> None:

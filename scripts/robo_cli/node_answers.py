@@ -18,12 +18,12 @@ from robo_rl.cluster.environment import ray_library
 from robo_rl.cluster.host import Host, content_of, made_of
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.rewards import RewardModel
-from robo_rl.rewards.answer_cache import AnswerCache, Answers
-from robo_rl.rewards.cached_judge import SILENT, CachedJudge, WithJudge
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judging import Answer, Judge, Question, Terms
-from robo_rl.rewards.pipeline import RewardPipeline
-from robo_rl.rewards.user_cache import user_cache
+from robo_rl.rewards.judges.answer_cache import AnswerCache, Answers
+from robo_rl.rewards.judges.cached_judge import SILENT, CachedJudge, WithJudge
+from robo_rl.rewards.judges.judge import Answer, Judge, Question, Terms
+from robo_rl.rewards.judges.user_cache import user_cache
+from robo_rl.rewards.shaping.pipeline import RewardPipeline
 from robo_rl.runs.checkpoints import packed, unpacked
 
 NAME = "answers"

@@ -15,7 +15,7 @@ from robo_datasets.episode_file import encoded_episode
 from robo_datasets.packed_pictures import packing
 from robo_rl.cluster.connection import is_connected
 from robo_rl.cluster.environment import ray_library
-from robo_rl.cluster.head_monitor import end_without
+from robo_rl.cluster.head_monitor import exit_without_head
 from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import ServerUnavailable
 from robo_rl.rollout.episode import rollout
@@ -47,7 +47,7 @@ class NodeRecorder:
         use_threads(told["threads"])
         is_named = "host" in told["arguments"]  # a server, which whoever comes instead of this worker has
         if is_named and is_connected():
-            end_without(ray_library().get_runtime_context().gcs_address)
+            exit_without_head(ray_library().get_runtime_context().gcs_address)
         self._environment = make_environment(told["environment"], **told["arguments"])
         self._spec, self._packing = specification(self._environment), packing(told["pictures"])
         EnvironmentSpec.from_json(told["spec"]).require(self._spec, what="A node has another environment")

@@ -11,7 +11,7 @@ from typing import Any
 
 from robo_cli.folder_copies import ChangingFolder, place
 from robo_cli.job import command_of
-from robo_rl.cluster.temp_folders import held_folder
+from robo_rl.cluster.temp_folders import locked_folder
 from robo_rl.runs.checkpoints import packed, unpacked
 from robo_rl.system.supervised_process import SupervisedProcess
 
@@ -26,7 +26,7 @@ class NodeTraining:
     """One training; it is started once."""
 
     def __init__(self, _: bytes) -> None:
-        self._folder, self._lock = held_folder(PREFIX, Path(tempfile.gettempdir()))
+        self._folder, self._lock = locked_folder(PREFIX, Path(tempfile.gettempdir()))
         self._runs, self._log = self._folder / "runs", self._folder / "log"
         self._copy: ChangingFolder | None = None
         self._told = 0

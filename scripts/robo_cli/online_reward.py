@@ -11,9 +11,9 @@ from robo_cli.recipe import Recipe, RewardSettings
 from robo_cli.reward_file import read_reward
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.rewards import OnlineRewards
-from robo_rl.rewards.online import without
-from robo_rl.rewards.picture_scoring import Completion, PictureScoring
-from robo_rl.rewards.pictures import PictureReward
+from robo_rl.rewards.images.picture_reward import PictureReward
+from robo_rl.rewards.images.picture_scoring import Completion, PictureScoring
+from robo_rl.rewards.step_rewards.online_scoring import without
 from robo_rl.runs.run import Run
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode
@@ -90,7 +90,7 @@ def _pictures_reward(name: str, settings: Mapping[str, Any]) -> PictureReward:
         raise InvalidSetting(
             f"The reward {name} cannot be given while a policy acts.",
             got=f"{type(model).__name__}, which labels whole episodes",
-            allowed="a reward of single pictures (robo_rl.rewards.pictures.PictureReward) or of steps (one with `online`)",
+            allowed="a reward of single pictures (PictureReward) or of steps (one with `online`)",
             fix="label a dataset with it (robo-rl label), or choose another (robo-rl reward list)",
         )
     return model

@@ -19,7 +19,7 @@ from robo_datasets.figures import content_hash
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.statistics import wilson
-from robo_rl.rewards.preference import FEW, BradleyTerryConfig, Pairs, fit, require_vectors, save
+from robo_rl.rewards.preferences.preference_reward import FEW, BradleyTerryConfig, Pairs, fit, require_vectors, save
 from robo_rl.types import Array, Preference
 
 MOST = 200_000  # steps that set the scale
@@ -61,7 +61,8 @@ def fit_preference(arguments: FitPreference) -> int:
     print(f"orders {learned} decided pairs as they were labelled; of those held out, {held}")
     if count < FEW:
         print(f"warning: with less than {FEW} comparisons a learned reward is poor where some of them are wrong")
-    print(f"label with it: robo-rl label {dataset.path} --reward preference --settings folder={arguments.out} --name NAME")
+    label = f"robo-rl label {dataset.path} --reward preference --reward.settings.folder {arguments.out} --name NAME"
+    print(f"label with it: {label}")
     return 0
 
 

@@ -19,12 +19,12 @@ from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy
 from robo_rl.protocols.rewards import OnlineRewards
-from robo_rl.rewards.online import OnlineReward
-from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
-from robo_rl.rewards.programs.probation import Clips, Finding, probation
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.rewards.programs.runner import UsedProgram
+from robo_rl.rewards.programs.runner import UsedProgram, UsesPrograms
+from robo_rl.rewards.programs.validation import CheckResult, Clips, validate
 from robo_rl.rewards.search.writing import Try
+from robo_rl.rewards.step_rewards.abstraction import Columns, EnvAbstraction
+from robo_rl.rewards.step_rewards.online_scoring import OnlineReward
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.types import Array, Episode
@@ -103,7 +103,7 @@ def batch_sizes(learner: object) -> tuple[int, ...]:
 
 
 def _tried(columns: Mapping[str, Array], sizes: Sequence[int], program: RewardProgram) -> tuple[str, str]:
-    verdict = probation(program, columns, sizes=sizes)
+    verdict = validate(program, columns, sizes=sizes)
     if verdict.passed:
         return "ok", ""
     failed = next(finding for finding in verdict.findings if finding.kind == "failure")
@@ -141,10 +141,12 @@ def require_sound_programs(recipe: Recipe[Any], reward: OnlineRewards | None) ->
 
     It is tried on the recipe's demonstrations if they are recorded, else on a few fresh episodes, except on a robot.
     """
-    if not recipe.reward.probation or not isinstance(reward, OnlineReward) or not reward.programs:
+    if not recipe.reward.probation or not isinstance(reward, OnlineReward) or not isinstance(reward.model, UsesPrograms):
+        return
+    if not (programs := reward.model.programs(reward.place)):
         return
     episodes = _episodes(recipe)
-    for used in reward.programs:
+    for used in programs:
         if failed := [*_failures(used, episodes, batch_sizes(recipe.learner))]:
             words = "\n           ".join(finding.text for finding in failed)
             raise InvalidSetting(
@@ -155,10 +157,10 @@ def require_sound_programs(recipe: Recipe[Any], reward: OnlineRewards | None) ->
             )
 
 
-def _failures(used: UsedProgram, episodes: list[Episode], sizes: Sequence[int]) -> Iterator[Finding]:
+def _failures(used: UsedProgram, episodes: list[Episode], sizes: Sequence[int]) -> Iterator[CheckResult]:
     clips = clips_of(episodes) if used.is_reward else None
     runner = used.runner
-    verdict = probation(runner.program, stacked(used.view, episodes), clips=clips, limits=runner.limits, sizes=sizes)
+    verdict = validate(runner.program, stacked(used.view, episodes), clips=clips, limits=runner.limits, sizes=sizes)
     for finding in verdict.findings:
         if finding.kind == "failure" and (used.is_reward or finding.check not in OF_REWARDS):
             yield finding

@@ -54,7 +54,7 @@ def label(
         missing = [entry for entry in pending if entry.identity not in there]
         if missing and problem is not None:
             raise InvalidSetting(
-                f"The model cannot be asked, and the cache lacks its labels of {len(missing)} of {len(pending)} episodes.",
+                f"The model is not available, and the cache lacks its labels of {len(missing)} of {len(pending)} episodes.",
                 got=problem,
             ) from problem
         with closing((answers or _answers_here(dataset, model))(missing)) as found:

@@ -32,13 +32,13 @@ class EpisodeRecorder:
 
     def step(self, transition: Transition) -> None:
         """Add a step of the current episode."""
-        assert self._journal is not None, "no episode has begun"
+        assert self._journal is not None, "no episode was started"
         self._journal.step(transition)
 
     def end(self, rollout: Rollout | None) -> Entry | None:
         """Store the current episode and return its entry; drop it if `rollout` is None."""
         journal, self._journal = self._journal, None
-        assert journal is not None, "no episode has begun"
+        assert journal is not None, "no episode was started"
         entry = None
         with journal:
             if rollout is not None:

@@ -167,8 +167,10 @@ def _judged(dataset: Dataset, entry: Entry) -> tuple[str | None, Entry | None]:
 
 def _faults_of_sets(dataset: Dataset) -> Iterator[Finding]:
     """Yields the damaged sets of labels and preferences."""
-    labels = [(LabelSet, name, "none: label it again") for name in label_sets(dataset)]
-    for kind, name, action in [*labels, *((PreferenceSet, name, "none: compare again") for name in preference_sets(dataset))]:
+    found: list[tuple[type[LabelSet | PreferenceSet], str, str]] = []
+    found += [(LabelSet, name, "none: label it again") for name in label_sets(dataset)]
+    found += [(PreferenceSet, name, "none: compare again") for name in preference_sets(dataset)]
+    for kind, name, action in found:
         try:
             kind(dataset, name).require_sound()
         except DatasetError as error:

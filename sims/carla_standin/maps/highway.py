@@ -58,12 +58,12 @@ class Highway:
         n = self.lanes
         first = (0.0, 0.0, 0.0)
         ramp_shape = self._ramp_shape()
-        beside = 4 * RAMP_RADIUS * math.sin(self.shift_angle) + self.between
+        parallel = 4 * RAMP_RADIUS * math.sin(self.shift_angle) + self.between
         opening, at = chain(first, [(self.taper, 0.0)])
         leaving, at = chain(at, [(self.aside, 0.0)])
         exit_on, after_exit = chain(at, [(JUNCTION, 0.0)])
         exit_off, ramp_start = chain(self._right_of(at), [(JUNCTION, 0.0)])
-        along, at = chain(after_exit, [(beside, 0.0)])
+        along, at = chain(after_exit, [(parallel, 0.0)])
         ramp, ramp_end = chain(ramp_start, ramp_shape)
         entry_on, after_entry = chain(at, [(JUNCTION, 0.0)])
         entry_off, _ = chain(ramp_end, [(JUNCTION, 0.0)])

@@ -323,8 +323,8 @@ class Cars:
             s, float(self.speed[number]), others_s, others_speed, half + self.half[number]
         ):
             return False
-        here, beside = (lanes.poses(np.array([w]), np.array([p]))[0] for w, p in ((way, self.s[number]), (side, s)))
-        right = (here[0] - beside[0]) * -math.sin(beside[2]) + (here[1] - beside[1]) * math.cos(beside[2])
+        here, adjacent = (lanes.poses(np.array([w]), np.array([p]))[0] for w, p in ((way, self.s[number]), (side, s)))
+        right = (here[0] - adjacent[0]) * -math.sin(adjacent[2]) + (here[1] - adjacent[1]) * math.cos(adjacent[2])
         self.stretch = None
         self.aside[number] += right
         self.way[number], self.s[number], self.next[number], self.after[number] = side, s, -1, -1

@@ -117,9 +117,9 @@ class LeaderDetector:
         index += lanes.start[way]
         x, y, cosine, sine = (column.take(index) for column in (self._x, self._y, self._cosine, self._sine))
         if aside.any():  # during a lane change a car still occupies the old lane
-            beside = aside[cars][:, None]
-            left = np.abs(beside) - LATERAL * LOOK / np.maximum(speed[cars], SLOWEST)[:, None]
-            right = np.sign(beside) * np.maximum(left, 0.0)
+            shift = aside[cars][:, None]
+            left = np.abs(shift) - LATERAL * LOOK / np.maximum(speed[cars], SLOWEST)[:, None]
+            right = np.sign(shift) * np.maximum(left, 0.0)
             x, y = x - right * sine, y + right * cosine
         return tuple(column[pairs] for column in (x, y, cosine, sine)) if many else (x, y, cosine, sine)
 

@@ -29,7 +29,7 @@ from robo_real.control_loop import ControlLoop
 from robo_real.drivers.fake import FakeArm
 from robo_real.guard import Guard
 from robo_real.limits import TWIN
-from robo_real.priority import running_first
+from robo_real.priority import realtime_priority
 from robo_real.remote import RemoteRobot
 from robo_rl.errors import ServerUnavailable
 
@@ -92,7 +92,7 @@ def _loop(cycles: int) -> dict[str, Figures]:
         robot.connect()
         robot.arm()
         loop = ControlLoop(robot.clock, PERIOD)
-        with running_first():
+        with realtime_priority():
             for cycle in range(cycles):
                 start = time.monotonic()
                 robot.observe()
@@ -137,7 +137,7 @@ def _guard(percent: float, *_: object) -> Figures:
     for _number in range(JUDGED):
         state = replace(arm.read(), jacobian=jacobian)  # that of the fake is zero, which would spare the guard some work
         target = ArmTarget(state.position + np.array([0.001, 0.0, 0.0]) * (len(took) % 2), state.quaternion, 0.04)
-        with running_first():
+        with realtime_priority():
             start = time.perf_counter()
             guard.judge(target, state, observed=state.stamp, now=arm.clock.now())
             took.append(time.perf_counter() - start)
@@ -174,7 +174,7 @@ def _killed(*_: object) -> Figures:
 
 def _shown(effort: Effort, _: ExitStack) -> Figures:
     """Count the camera pictures per second that the console sends to a page that draws them at once."""
-    from robo_real.console.assembly import RobotConsole
+    from robo_real.console.robot_console import RobotConsole
 
     with _twin(None, "--driver.settings.cameras", "[front]") as url:
         console = RobotConsole(url)

@@ -24,10 +24,10 @@ from robo_rl.types import RewardLabels
 def labelled_at(
     where: str, dataset: Dataset, model: RewardModel, named: tuple[str, Mapping[str, Any]], workers: int = 0
 ) -> Answers:
-    """Returns what labels episodes on a cluster; it is joined when the first one is asked for.
+    """Return a labeller of episodes on a cluster, which is joined at the first episode.
 
-    named: the reward as a node is to make it. workers: 0 for as many as the cluster has cores for; each has as many threads as
-    this process, because sums depend on that. Raises InvalidSetting for a reward that one process alone can ask.
+    named: reward to build on each node. workers: 0 for one per free core of the cluster; each has as many threads as
+    this process, because sums depend on it. Raises InvalidSetting for a reward that only one process can use.
     """
     require_shareable(model)
     threads = threads_in_use()
@@ -65,4 +65,4 @@ def _task(dataset: Dataset, entry: Entry) -> bytes:
 
 
 def _say(line: str) -> None:
-    os.write(2, f"{line}\n".encode())  # beside the bar of progress, which owns the standard output
+    os.write(2, f"{line}\n".encode())  # stderr, since the progress bar owns the standard output

@@ -27,10 +27,10 @@ AHEAD = 2
 def recorded_at(
     where: str, writer: DatasetWriter, seeds: Sequence[int], settings: Mapping[str, Any], workers: int = 0
 ) -> Generator[Entry, None, None]:
-    """Yields the entry of each seed's episode once it is stored, in the order of the seeds, as if they were played here.
+    """Yield the entry of each seed's episode once it is stored, in the order of the seeds, as in a local recording.
 
-    settings: of a NodeRecorder. workers: environments at once, 0 for as many as the cluster has cores for; where servers are
-    named, as many as there are at most.
+    settings: of a NodeRecorder. workers: concurrent environments, 0 for one per core of the cluster; if servers are
+    named, at most their number.
     """
     threads = threads_in_use()
     with connected(where, again=AGAIN) as cluster:
@@ -45,9 +45,9 @@ def recorded_at(
 
 
 def arguments_of_workers(arguments: Mapping[str, Any], count: int, cluster: Cluster) -> list[dict[str, Any]]:
-    """Returns those of the environment of each worker: a server that is named is one worker's alone.
+    """Return the environment arguments of each worker: a named server belongs to one worker.
 
-    Raises InvalidSetting if each machine would look for the server on itself.
+    Raises InvalidSetting if the server's address is local to each machine.
     """
     host, ports = arguments.get("host"), arguments.get("port")
     if host is None:

@@ -1,6 +1,6 @@
-"""robo-rl train --collectors: which recipes can have collectors, and the training that they collect for.
+"""robo-rl train --collectors: support of recipes for collectors, and the training that uses them.
 
-RUN/collectors.txt  what they printed      RUN/collected/  segments of off-policy learners that came since the last checkpoints
+RUN/collectors.txt  their output      RUN/collected/  segments of off-policy learners since the last checkpoints
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CollectingSettings:
     """Off-policy learners only: steps by which parameters may be old (robo_rl.training.collectors.asynchronous.Pace)."""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what run.json holds of it."""
+        """Return its entry in run.json."""
         return dict(vars(self))
 
 
@@ -74,7 +74,7 @@ def require_collectable(recipe: Recipe[Any], settings: CollectingSettings) -> No
 def collected_training(
     run: Run, recipe: Recipe[Any], settings: CollectingSettings, plan: TrainingPlan
 ) -> SynchronousTraining | AsynchronousTraining:
-    """Returns a training whose collectors are started with its first step; `dismissed` ends them."""
+    """Return a training that starts collectors at its first step; `dismissed` ends them."""
     timeouts = replace(TIMEOUTS, answer=settings.patience)
     pool = CollectorPool(engine_of(run, settings), {"recipe": to_yaml(recipe)}, settings.count, timeouts=timeouts)
     if plan.loop is COLLECTED_ROLLOUTS:
@@ -99,7 +99,7 @@ def collected_training(
 
 
 def engine_of(run: Run, settings: CollectingSettings) -> Engine:
-    """Returns what starts collectors, here or on a cluster."""
+    """Return the launcher of collectors, local or on a cluster."""
     if settings.ray:
         return RayEngine(partial(_cluster, settings), "robo_cli.collector:collector_of")
     return LocalEngine([sys.executable, "-m", "robo_cli.collector"], run.path / LOG)
@@ -133,9 +133,9 @@ def dismissed(training: Training, tell: Callable[[str], None]) -> Iterator[None]
 
 
 def settings_of(run: Run, ray: str = "") -> CollectingSettings | None:
-    """Returns who collects for a run; None if it acts by itself.
+    """Return the collectors of a run, None without any.
 
-    ray: where they are from now on, "here" for processes of this machine; empty for where they were.
+    ray: new location, "here" for processes of this machine; empty to keep the old one.
     """
     found = run.description.get("collectors")
     if ray:

@@ -28,7 +28,7 @@ class FitClassifier:
 
 
 def fit_classifier(arguments: FitClassifier) -> int:
-    """Fits, sets the threshold, saves and prints what was found on the episodes held out."""
+    """Fit, set the threshold, save, and print the results on held-out episodes."""
     dataset = Dataset(arguments.dataset)
     require_empty(arguments.out)
     config = replace(arguments.settings, camera=observation_of(dataset.spec, arguments.settings.camera))
@@ -36,7 +36,7 @@ def fit_classifier(arguments: FitClassifier) -> int:
     entries = [entry for entry in dataset.entries() if entry.steps]
     taught, held = split([entry.success for entry in entries], config)
     if guard is not None:
-        guard.holds(dataset.read(entries[held[0]]).observations)  # a name that does not exist is told of now
+        guard.holds(dataset.read(entries[held[0]]).observations)  # an unknown name raises now
     reading = partial(counted, "read", "episodes")
     examples = examples_of(dataset.spec, (dataset.read(entries[i]) for i in reading(taught)), config.camera, config)
     network = fit(*examples, config, partial(counted, "learn", "updates"))

@@ -1,4 +1,4 @@
-"""Steps that reward programs are tried on before anything learns from them, fresh or recorded, and the trial itself."""
+"""Validation of reward programs before training, on new or recorded steps."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ PROBE_SEED = 700_000
 
 
 def spec_and_trial(name: str, arguments: Mapping[str, object], sizes: Sequence[int] = ()) -> tuple[EnvironmentSpec, Try]:
-    """Returns the spec of an environment, and what tries programs on steps recorded in it now, also in batches of these sizes.
+    """Return the spec of an environment, and a validator on newly recorded steps, also in batches of these sizes.
 
-    Recording first shows whether the environment works at all, before a model is asked for anything.
+    Recording first shows that the environment works before any call to a model.
     """
     environment = make_environment(name, **arguments)
     spec = specification(environment)
@@ -95,7 +95,7 @@ def spec_and_trial(name: str, arguments: Mapping[str, object], sizes: Sequence[i
 
 
 def batch_sizes(learner: object) -> tuple[int, ...]:
-    """Returns how many steps a learner that asks for the rewards of whole rollouts asks for at once; nothing for others."""
+    """Return the batch size of a learner that scores whole rollouts, empty for others."""
     for environments, steps in (("num_envs", "steps_per_env"), ("n_envs", "n_steps")):
         if hasattr(learner, environments) and hasattr(learner, steps):
             return (getattr(learner, environments) * getattr(learner, steps),)
@@ -129,11 +129,11 @@ def _kinds(environment: gymnasium.Env[object, object], name: str, spec: Environm
 
 
 ROWS = 500
-"""Steps, whole episodes: enough for what depends on other rows, little enough to begin at once."""
+"""Steps, in whole episodes: enough for dependencies between rows, few enough to start at once."""
 FIRST_SEED = 710_000
 """Of fresh episodes: apart from those of training, demonstrations and evaluations."""
 OF_REWARDS = ("sensitivity", "ranking")
-"""Checks of what a total is worth as a reward, which potentials and factors are not."""
+"""Checks of a total as a reward, which do not apply to potentials and factors."""
 
 
 def require_sound_programs(recipe: Recipe[Any], reward: OnlineRewards | None) -> None:

@@ -147,7 +147,7 @@ def test_what_judges_is_closed_and_only_the_control_loop_comes_first(
         monkeypatch.setattr(RunRecord, name, noted)
     environment = assembly.judged_environment_of
     monkeypatch.setattr(assembly, "judged_environment_of", made)
-    monkeypatch.setattr(learner_process, "running_first", first)
+    monkeypatch.setattr(learner_process, "realtime_priority", first)
     assert main.dispatch(["train", str(recipe), "--evaluation.episodes", "1", "--out", str(tmp_path)]) == 0
     assert {*seen} == {("__init__", False), ("on_step", True), ("finish", False)}
     assert judging and all(each.closed == 1 for each in judging)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from robo_real.guarded import GuardedArm
+from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN, limits_from
 from robo_rl.environments.discovery import load
 from robo_rl.extras import NextActions

@@ -17,7 +17,7 @@ from robo_real.cameras import MOST_AGE, Frame, FreshFrames
 from robo_real.faults import Faults
 from robo_real.limits import TWIN
 from robo_real.remote import RemoteRobot
-from robo_real.serving import Serving, served
+from robo_real.serving import ServerSettings, build_server
 from robo_rl.errors import (
     CameraStale,
     InvalidObservation,
@@ -307,7 +307,7 @@ def test_twin_that_cannot_draw_is_not_served(monkeypatch):
 
     with monkeypatch.context() as patched, pytest.raises(RenderingUnavailable, match="cannot open an OpenGL context"):
         patched.setattr("robo_sims.arm.realtime_arm.RealtimeArm.pictures", undrawn)
-        served(Serving(options={"cameras": ("front",)}, port=0))
+        build_server(ServerSettings(options={"cameras": ("front",)}, port=0))
     assert not set(threading.enumerate()) - before
 
 
@@ -319,5 +319,5 @@ def test_twin_whose_drawing_fails_later_says_why(serve, monkeypatch):
     end = time.monotonic() + 60
     with pytest.raises(RobotUnavailable, match=r"draws no pictures any more(.|\n)*division by zero"):
         while time.monotonic() < end:
-            client.link.frame("camera_front", timeout=20)
+            client.client.frame("camera_front", timeout=20)
     client.close()

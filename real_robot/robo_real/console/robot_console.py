@@ -1,4 +1,4 @@
-"""A console over a robot that is served: environment, person, episodes and page put together."""
+"""Console of a served robot: environment, operator, episodes and page in one object."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from robo_real.console.episodes import Store
-from robo_real.console.human import HoldStill
+from robo_real.console.human import HoldPolicy
 from robo_real.console.operator import Operator
 from robo_real.environment import RobotEnv
 from robo_real.remote import RemoteRobot
@@ -18,7 +18,7 @@ from robo_rl.system.pages.server import ADDRESS
 
 
 class RobotConsole:
-    """Console of one robot; `run` plays episodes as the operator asks for them."""
+    """Console of one robot; `run` plays the episodes that the operator starts."""
 
     def __init__(
         self,
@@ -29,44 +29,44 @@ class RobotConsole:
         address: str = ADDRESS,
         port: int = 0,
     ) -> None:
-        """policy_for: who acts while the person does not; nobody by default. settings: of the environment.
+        """policy_for: builds the policy that acts while the operator does not; by default the arm holds.
 
-        Raises RobotUnavailable if nothing answers at the address.
+        settings: of the environment. Raises RobotUnavailable if no server answers at the address.
         """
         robot = RemoteRobot(url)
         self.environment = RobotEnv(robot, robot, **(settings or {}))
         spec = self.environment.environment_spec
         policy = policy_for(self.environment) if policy_for else None
         self._operator = operator = Operator(robot, spec.action, address=address, port=port)
-        self.server, self.desk, self.tally = operator.server, operator.desk, operator.tally
-        self._policy = policy or HoldStill(spec, operator.still)
-        self._asked, self._takeover = operator.training(self.environment, doing="")
+        self.server, self.operator_state, self.tally = operator.server, operator.operator_state, operator.tally
+        self._policy = policy or HoldPolicy(spec, operator.hold_action)
+        self._operator_env, self._takeover = operator.training_env(self.environment, doing="")
         self._store: Store | None = None
 
     def keep(self, store: Store, links: Mapping[str, str]) -> None:
-        """Keeps the episodes from the next one on; links: pages beside this one, what they show -> address."""
+        """Keep episodes from the next one on; links: related pages, title -> address."""
         self._store = store
         self._operator.links.update(links)
 
     def run(self, seed: int = 0) -> None:
-        """Play until it is closed or interrupted, then leave the arm still; seed: of the first episode, the others follow."""
+        """Play episodes until closed or interrupted, then hold the arm; seed: of the first episode, then counted up."""
         try:
             while True:
                 self._play(seed)
                 seed += 1
-        except KeyboardInterrupt:  # also what ends the wait for an operator who is left
-            if not self._operator.is_left:
+        except KeyboardInterrupt:  # a cancelled wait for the operator raises it, too
+            if not self._operator.is_cancelled:
                 raise
         finally:
-            self._asked.close()
+            self._operator_env.close()
 
     def _play(self, seed: int) -> None:
-        """Play an episode once the operator asks for it."""
-        rollout = Rollout(self._asked, self._policy, seed=seed, supervisor=self._takeover, deterministic=True)
+        """Play an episode once the operator starts it."""
+        rollout = Rollout(self._operator_env, self._policy, seed=seed, supervisor=self._takeover, deterministic=True)
         if (store := self._store) is not None:
             store.begin(rollout)
         try:
-            while not rollout.done and not self._operator.is_left:
+            while not rollout.done and not self._operator.is_cancelled:
                 transition = rollout.step()
                 if store is not None:
                     store.step(transition)
@@ -76,15 +76,15 @@ class RobotConsole:
         if not rollout.done:
             rollout.cut("operator")
         if store is not None:
-            store.end(None if self._asked.is_discarded or not len(rollout) else rollout)
+            store.end(None if self._operator_env.is_discarded or not len(rollout) else rollout)
 
     def start(self, seed: int = 0) -> threading.Thread:
-        """Returns a thread that runs it."""
+        """Run in a new thread and return it."""
         thread = threading.Thread(target=self.run, args=(seed,), name="episodes", daemon=True)
         thread.start()
         return thread
 
     def close(self) -> None:
-        """Ends everything; `run` returns."""
-        self._operator.leave()
+        """Close the page and end `run`."""
+        self._operator.cancel()
         self._operator.close()

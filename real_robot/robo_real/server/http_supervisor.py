@@ -1,4 +1,4 @@
-"""Runs the HTTP process beside the arm's process: starts it, answers its messages, and replaces it if it dies or is stuck."""
+"""Supervisor of the HTTP process: starts it, answers its messages, and restarts it if it dies or hangs."""
 
 from __future__ import annotations
 
@@ -18,64 +18,64 @@ from robo_real.server.messages import Request, receive_request, send_answer
 from robo_rl.system.supervised_process import SupervisedProcess
 
 CHANNELS = 9
-"""Requests that are answered at once; one of them is kept for stops."""
-LOOK = 0.5
-"""[s] between two signs of life"""
+"""Concurrent requests; one channel is reserved for stops."""
+PING_PERIOD = 0.5
+"""[s] between two pings"""
 STUCK = 5.0
-"""[s] without one after which the process is replaced"""
-ENDS = 2.0
-"""[s] for it to end by itself"""
+"""[s] without a reply after which the process is restarted"""
+EXIT_TIMEOUT = 2.0
+"""[s] to exit before it is killed"""
 MOST_RESTARTS, WITHIN = 5, 60.0
-"""Restarts within that many seconds, after which no more is tried."""
+"""Restarts allowed within that many seconds; after that the supervisor gives up."""
 ROOTS = [str(Path(__file__).parents[2]), *(str(Path(place).parent) for place in robo_rl.__path__)]
-PROGRAM = f"import sys; sys.path[:0] = {ROOTS!r}; from robo_real.server.front import main; main(sys.argv[1:])"
-"""Runs without site-packages: foreign bytes meet the standard library and our own few modules alone."""
+PROGRAM = f"import sys; sys.path[:0] = {ROOTS!r}; from robo_real.server.http_process import main; main(sys.argv[1:])"
+"""Runs without site-packages: untrusted bytes reach only the standard library and these few modules."""
 
 
-class HttpProcess:
-    """One HTTP process after the other over one listening socket."""
+class HttpSupervisor:
+    """Supervisor of successive HTTP processes over one listening socket."""
 
     def __init__(
         self, listener: socket.socket, address: str, answer: Callable[[Request], bytes], on_lost: Callable[[str], None]
     ) -> None:
-        """answer: called from several threads. on_lost: called with what happened, before another process is started."""
+        """answer: called from several threads. on_lost: called with the reason before each restart."""
         self._listener, self._address, self._answer, self._on_lost = listener, address, answer, on_lost
         self._ends = threading.Event()
         self._began: deque[float] = deque(maxlen=MOST_RESTARTS + 1)
         self._thread: threading.Thread | None = None
         self._process: SupervisedProcess | None = None
-        self._signs: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self.is_lost = threading.Event()
-        """Set once no more restart is tried."""
+        """Set once the supervisor has given up."""
 
     @property
     def pid(self) -> int | None:
-        """Of the process that serves now."""
+        """Process id of the present HTTP process, None before `start`."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Serve from now on."""
+        """Start the process and its supervision."""
         process = self._begin()
         self._thread = threading.Thread(target=self._supervise, args=(process,), name="supervisor", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End the process."""
+        """Stop the process."""
         self._ends.set()
         if self._thread is not None:
-            self._signs.put(None)  # which wakes the supervisor
+            self._replies.put(None)  # wakes the supervisor
             self._thread.join()
 
     def _begin(self) -> SupervisedProcess:
-        """Start a process and the threads that answer it."""
+        """Start a process and the threads that answer its requests."""
         self._began.append(time.monotonic())
         pairs = [socket.socketpair() for _ in range(CHANNELS)]
         theirs = [self._listener, *(pair[1] for pair in pairs)]
         descriptors = [each.fileno() for each in theirs]
         command = [sys.executable, "-I", "-S", "-c", PROGRAM, self._address, *map(str, descriptors)]
-        self._signs = queue.SimpleQueue()
+        self._replies = queue.SimpleQueue()
         self._process = SupervisedProcess(
-            command, on_message=self._signs.put, stdout=subprocess.DEVNULL, descriptors=descriptors
+            command, on_message=self._replies.put, stdout=subprocess.DEVNULL, descriptors=descriptors
         )
         for number, (channel, other) in enumerate(pairs):
             other.close()
@@ -83,7 +83,7 @@ class HttpProcess:
         return self._process
 
     def _serve(self, channel: socket.socket) -> None:
-        """Answer one request after the other until the process ends."""
+        """Answer requests of one channel until the process ends."""
         with channel, suppress(OSError):
             while (request := receive_request(channel)) is not None:
                 send_answer(channel, self._answer(request))
@@ -92,7 +92,7 @@ class HttpProcess:
         while True:
             why = self._watch(process)
             if self._ends.is_set():
-                process.stop(ENDS)
+                process.stop(EXIT_TIMEOUT)
                 return
             status = process.stop()
             self._on_lost(why or f"ended with status {status}")
@@ -103,15 +103,15 @@ class HttpProcess:
             process = self._begin()
 
     def _watch(self, process: SupervisedProcess) -> str:
-        """Return when the process is to be replaced: why, "" if it has ended."""
-        signs, heard = self._signs, time.monotonic()
+        """Block until the process must be restarted; return the reason, "" if it has ended."""
+        replies, last_reply = self._replies, time.monotonic()
         while not self._ends.is_set():
             process.send(b"?")
             try:
-                while signs.get(timeout=LOOK) is not None:
-                    heard = time.monotonic()
+                while replies.get(timeout=PING_PERIOD) is not None:
+                    last_reply = time.monotonic()
                 return ""
             except queue.Empty:
-                if time.monotonic() - heard > STUCK:
+                if time.monotonic() - last_reply > STUCK:
                     return f"gave no sign of life for {STUCK:g} s"
         return ""

@@ -13,7 +13,7 @@ from scipy.spatial.transform import Rotation
 
 from robo_real.arm import ArmTarget
 from robo_real.drivers.franka_http import FrankaHttp, FrankaHttpOptions
-from robo_real.guarded import GuardedArm
+from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_rl.errors import RobotStopped, RobotUnavailable
 
@@ -308,7 +308,7 @@ def test_a_gripper_that_does_not_answer_is_held_for_a_while_and_then_the_arm_doe
     def silent(body):
         raise RobotUnavailable("no answer")
 
-    server.application.contract.commands["/move_gripper"] = silent
+    server.application.franka_routes.commands["/move_gripper"] = silent
     clock = server.application.robot.clock
     driver = FrankaHttp(FrankaHttpOptions(url=server.url, timeout=20.0), clock)
     driver.connect()

@@ -1,8 +1,8 @@
-"""The routes of HIL-SERL's Franka server: every one a POST, the same keys, units, texts and order of quaternions (x, y, z, w).
+"""Routes of HIL-SERL's Franka server: all POST, with its keys, units, texts and quaternion order (x, y, z, w).
 
 Jianlan Luo, Charles Xu, Jeffrey Wu and Sergey Levine, "Precise and Dexterous Robotic Manipulation via Human-in-the-Loop
-Reinforcement Learning", 2024; serl_robot_infra/robot_servers of their repository. What differs, because a robot is behind it:
-poses pass the guard, and /clearerr clears the robot's own error but never a latch of the guard, unless that is asked for.
+Reinforcement Learning", 2024; serl_robot_infra/robot_servers of their repository. Differences: poses pass the guard, and
+/clearerr clears the robot's own error but no latch of the guard, unless `auto_clear` is set.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from scipy.spatial.transform import Rotation
 
 from robo_real.arm import ArmState, ArmTarget
 from robo_real.guard import LATCHED, Mode, Verdict
-from robo_real.guarded import GuardedArm
+from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import Limits
 from robo_real.rotations import inverse, rotate, to_xyzw
 from robo_rl.errors import RobotStopped
 
 WIDTH = 0.08
-"""[m] of open fingers, whose reading is 1"""
+"""[m] opening at which the gripper reads 1"""
 POSITIONS_PER_METRE = 2550
 """of /move_gripper, which counts from 0 to 255"""
 JOINT_RESET = 30.0
-"""[s] after which /jointreset gives up"""
+"""[s] timeout of /jointreset"""
 KINDS = ("translational", "rotational")
 PARAMETERS: Mapping[str, tuple[float, float]] = {
     "translational_damping": (0.0, 400.0),
@@ -36,10 +36,10 @@ PARAMETERS: Mapping[str, tuple[float, float]] = {
     "joint1_nullspace_stiffness": (0.0, 100.0),
     **{f"{kind}_Ki": (0.0, 0.0) for kind in KINDS},
 }
-"""Name -> (lowest, highest) of the impedance controller. What the force of a contact rests on is bounded by the limits of the
-robot, see `allowed_parameters`; an integral gain would raise it for as long as a contact lasts."""
+"""Name -> (lowest, highest) of the impedance controller. The robot's limits bound the parameters that set the contact force,
+see `allowed_parameters`; an integral gain would raise that force during a contact."""
 MOST_CLIP = 0.1
-"""[m] and [rad] of the controller itself"""
+"""[m] and [rad], the controller's own maximum"""
 
 Body = Mapping[str, Any]
 Answer = dict[str, Any] | str
@@ -47,19 +47,19 @@ Answer = dict[str, Any] | str
 
 @dataclass(frozen=True)
 class Changed:
-    """An answer to a command that was followed otherwise than it was asked for."""
+    """Answer to a command that was changed before execution."""
 
     text: str
     reasons: tuple[str, ...]
-    """What was changed"""
+    """changes"""
 
 
 class Refused(Exception):
-    """The guard does not follow a command; the contract knows no answer for it but that of a failure."""
+    """Command refused by the guard; Franka clients only know the answer of a failure (500)."""
 
 
 def allowed_parameters(limits: Limits) -> Mapping[str, tuple[float, float]]:
-    """Return name -> (lowest, highest) of what a client may set: stiffness times reach stays what the limits state."""
+    """Return name -> (lowest, highest) of settable parameters, so that stiffness times reach stays within the limits."""
     clips = (min(MOST_CLIP, limits.reach), min(MOST_CLIP, limits.reach_turn))
     return {
         **PARAMETERS,
@@ -74,13 +74,13 @@ def allowed_parameters(limits: Limits) -> Mapping[str, tuple[float, float]]:
     }
 
 
-class FrankaContract:
+class FrankaRoutes:
     """Answers the routes for one robot."""
 
     def __init__(self, robot: GuardedArm, *, auto_clear: bool = False, allow_joint_reset: bool = False) -> None:
-        """auto_clear: /clearerr also ends a stop that came from the robot's own error, as clients of the contract expect.
+        """auto_clear: /clearerr also clears a stop caused by the robot's own error, as Franka clients expect.
 
-        allow_joint_reset: /jointreset is forwarded to a robot whose server moves the joints by itself, outside the limits.
+        allow_joint_reset: forward /jointreset to a robot whose server moves the joints outside the limits.
         """
         self._robot, self._auto_clear, self._allow_joint_reset = robot, auto_clear, allow_joint_reset
         self._parameters = allowed_parameters(robot.limits)
@@ -136,8 +136,8 @@ class FrankaContract:
         self._robot.guard.counts["clearerr"] += 1
         self._robot.recover()
         if self._auto_clear and self._robot.guard.reason.startswith("robot: "):
-            with contextlib.suppress(RobotStopped):  # somebody stopped it, too, which stays until a person re-arms
-                self._robot.guard.reset(self._robot.guard.looked)
+            with contextlib.suppress(RobotStopped):  # stopped by a client as well, which only a person re-arms
+                self._robot.guard.reset(self._robot.guard.seen_stops)
         return "Clear"
 
     def _joint_reset(self, _: Body) -> Answer:
@@ -161,12 +161,12 @@ class FrankaContract:
         return answer
 
     def _update_param(self, body: Body) -> Answer | Changed:
-        asked = {name: float(value) for name, value in dict(body).items() if name in self._parameters}
-        if not np.isfinite([*asked.values()]).all():
+        wanted = {name: float(value) for name, value in dict(body).items() if name in self._parameters}
+        if not np.isfinite([*wanted.values()]).all():
             raise Refused("a parameter is not finite")
         self._require_unlatched()
-        clamped = {name: float(np.clip(value, *self._parameters[name])) for name, value in asked.items()}
-        changed = tuple(f"{name} {asked[name]:g} -> {value:g}" for name, value in clamped.items() if value != asked[name])
+        clamped = {name: float(np.clip(value, *self._parameters[name])) for name, value in wanted.items()}
+        changed = tuple(f"{name} {wanted[name]:g} -> {value:g}" for name, value in clamped.items() if value != wanted[name])
         self._robot.log.add("update_param", set=clamped, changed=changed)
         if (update := getattr(self._robot.driver, "update_param", None)) is not None:
             update(clamped)
@@ -182,12 +182,12 @@ class FrankaContract:
         return "Set Load"
 
     def _require_unlatched(self) -> None:
-        """Raise Refused if the arm is stopped: another stiffness or load moves an arm that is in touch with something."""
+        """Raise Refused if the arm is stopped: a change of stiffness or load moves an arm in contact."""
         if self._robot.guard.mode in LATCHED:
             raise Refused(self._robot.guard.reason)
 
     def _is_ready(self) -> bool:
-        """Arms where nothing forbids it; False if the robot's own error makes it ignore commands, as a Franka does."""
+        """Arm an idle robot; return False if the robot's own error makes it ignore commands, as a Franka does."""
         guard = self._robot.guard
         if guard.mode is Mode.IDLE:
             self._robot.arm()
@@ -206,7 +206,7 @@ class FrankaContract:
 
 
 def state_of(state: ArmState) -> dict[str, Any]:
-    """Returns everything at once."""
+    """Return all readings at once."""
     return {
         "pose": pose_of(state),
         "vel": state.velocity.tolist(),
@@ -220,21 +220,21 @@ def state_of(state: ArmState) -> dict[str, Any]:
 
 
 def pose_of(state: ArmState) -> list[float]:
-    """Returns x, y, z [m], then x, y, z, w."""
+    """Return position x, y, z [m], then quaternion x, y, z, w."""
     return [*state.position.tolist(), *to_xyzw(state.quaternion)]
 
 
 def euler_of(state: ArmState) -> list[float]:
-    """Returns x, y, z [m], then roll, pitch, yaw [rad] about the fixed axes x, y, z."""
+    """Return position x, y, z [m], then roll, pitch, yaw [rad] about the fixed axes x, y, z."""
     angles = Rotation.from_quat(to_xyzw(state.quaternion)).as_euler("xyz")
     return [*state.position.tolist(), *angles.tolist()]
 
 
 def in_hand(state: ArmState, vector: Any) -> list[float]:
-    """Returns a vector of the base in the frame of the hand, in which the contract speaks of forces."""
+    """Return a vector of the base frame in the hand frame, which these routes use for forces."""
     return list(rotate(inverse(state.quaternion), vector))
 
 
 def reading_of(state: ArmState) -> float:
-    """Returns the gripper's reading: 1 open, 0 closed."""
+    """Return the gripper's reading: 1 open, 0 closed."""
     return state.opening / WIDTH

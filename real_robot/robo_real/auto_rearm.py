@@ -1,4 +1,4 @@
-"""A twin with a simulated person beside it, who re-arms what the guard stopped before the next episode."""
+"""Automatic re-arming of a simulated robot before an episode, after the guard has stopped it."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from robo_rl.errors import RobotStopped
 WHO = "the simulated person"
 
 
-def attended(environment: gymnasium.Env[Any, Any], tell: Callable[[str], None]) -> gymnasium.Env[Any, Any]:
-    """Returns the environment with somebody beside its robot where that is simulated, too; nobody re-arms a real one unseen.
+def with_auto_rearm(environment: gymnasium.Env[Any, Any], tell: Callable[[str], None]) -> gymnasium.Env[Any, Any]:
+    """Return the environment with automatic re-arming if its robot is simulated; a real one is left to people.
 
-    tell: is told of each stop.
+    tell: called with a message at each stop.
     """
     bare = environment.unwrapped
     if isinstance(bare, RobotEnv) and isinstance(bare.robot, RemoteRobot) and bare.robot.is_simulated:
-        return Attended(environment, bare.robot, tell)
+        return AutoRearm(environment, bare.robot, tell)
     return environment
 
 
-class Attended(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Episodes begin on a robot that was stopped, too."""
+class AutoRearm(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Environment that re-arms a stopped robot at a reset."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], robot: RemoteRobot, tell: Callable[[str], None]) -> None:
         super().__init__(environment)
         self._robot, self._tell = robot, tell
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode; raises RobotStopped if the robot cannot be re-armed, either."""
+        """Start an episode; raises RobotStopped if re-arming fails."""
         try:
             return super().reset(**arguments)
         except RobotStopped as error:

@@ -1,4 +1,4 @@
-"""Checks of each measurement, with or without commands: conditions that forbid all motion."""
+"""Checks of each measurement, independent of commands: conditions that forbid all motion."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from robo_real.limits import Limits
 from robo_real.orientation_cone import OrientationCone
 
 UNDER_WAY = 0.004
-"""[m] between hand and set point beyond which an arm must show that it moves"""
+"""[m] between hand and set point, beyond which measurements must change"""
 
 
-class Measurements:
-    """Remembers the measurement before, so that a jump is seen; for measurements of one thread."""
+class MeasurementChecks:
+    """Checks of successive measurements, for one thread; the previous one reveals a jump."""
 
     def __init__(self, limits: Limits, low: Array, high: Array, cone: OrientationCone) -> None:
         """low, high: (3,) [m] of the box."""
@@ -22,14 +22,14 @@ class Measurements:
         self.forget()
 
     def forget(self) -> None:
-        """The next measurement is compared with none."""
+        """Forget the previous measurement."""
         self._same: tuple[bytes, float] = (b"", -np.inf)
         self._before: ArmState | None = None
 
     def fault(self, state: ArmState, sent: ArmTarget | None, now: float) -> str:
-        """Return why a measurement forbids all motion, "" if it does not.
+        """Return the reason why a measurement forbids all motion, "" if it does not.
 
-        sent: where the arm is under way to, None if it stands. now: [s] of the measurement's clock.
+        sent: present target of the arm, None if it stands. now: [s] of the measurement's clock.
         """
         if state.fault is not None:
             return f"robot: {state.fault}"

@@ -1,7 +1,7 @@
-"""The operator's desk: who sits at it, what they want of the arm now, and what follows when nothing is heard of them.
+"""State of the operator: session, present command, start requests, labels, and loss of contact.
 
-Once the person was lost within an episode, the policy does not act again in it: the arm holds, then it is stopped. Only a hand
-that is seen on the dead-man switch again ends the loss, and only into an intervention.
+Once contact is lost within an episode, the policy does not act again in it: the arm holds, then it is stopped. Only a new press
+of the dead-man switch ends the loss, and it starts an intervention.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy as np
 from robo_rl.types import Array
 
 HELD_SILENCE = 0.25
-"""[s] without a word while the person commands, after which they are lost; the page speaks 20 times a second"""
+"""[s] without a message that counts as loss while the person commands; the page sends 20 a second"""
 WATCH_SILENCE = 2.5
-"""[s] without a word while the policy acts; above the 1 s to which browsers slow a page in the background"""
+"""[s] without a message that counts as loss while the policy acts; browsers slow a background page to one per second"""
 STOP_AFTER = 1.0
-"""[s] from the loss of a person to the stop"""
+"""[s] from the loss of contact to the stop"""
 LABELS = ("success", "failure", "discard")
 
 
-class Want(StrEnum):
-    """Decision about the arm in this control period."""
+class DecisionKind(StrEnum):
+    """Controller of the arm in this control period."""
 
     POLICY = "policy"
     PERSON = "person"
@@ -35,18 +35,18 @@ class Want(StrEnum):
 
 
 @dataclass(frozen=True)
-class Wish:
-    """Present decision."""
+class Decision:
+    """Decision about the arm for one control period."""
 
-    want: Want
+    kind: DecisionKind
     action: Array = field(default_factory=lambda: np.zeros(0, np.float32))
-    """(A,) in [-1, 1], where the person commands"""
-    moves_fingers: bool = True
-    """False if the page did not know the fingers of this episode yet: they stay"""
+    """(A,) in [-1, 1] if the person commands, else empty"""
+    moves_gripper: bool = True
+    """False if the page has not seen the gripper of this episode yet: it stays"""
 
 
-class Desk:
-    """One operator at a time; told from the threads of connections, asked from that of the control loop."""
+class OperatorState:
+    """State of one operator at a time; written by connection threads, read by the control loop. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -54,38 +54,38 @@ class Desk:
         self._operator: object | None = None
         self._held = self._stopped = self._starts = self._runs = self._follows = False
         self._action: Array = np.zeros(0, np.float32)
-        self._action_of: int | None = None  # episode whose fingers the page knew
+        self._action_of: int | None = None  # episode whose gripper the page has seen
         self._heard = -np.inf
         self._lost_at: float | None = None
         self._label = ""
-        self._stopper = self._loss = ""  # who stopped the arm, and why the operator is lost
+        self._stopper = self._loss = ""  # origin of the stop, and reason of the loss
         self.episode = 0
-        """Episodes begun so far."""
+        """Number of episodes started."""
         self.stops = 0
-        """Stop requests so far."""
+        """Number of stop requests."""
         self.stop_sent = -np.inf
-        """[s] when the robot's answer to the newest stop came; infinite while it is awaited"""
+        """[s] when the robot answered the newest stop; infinite until then"""
 
-    # told by connections
+    # written by connections
 
-    def sit(self, session: object) -> bool:
-        """Returns whether this session is the operator now; it is not where another is."""
+    def acquire(self, session: object) -> bool:
+        """Make this session the operator unless there is another; return whether it is."""
         with self._changed:
             if self._operator is None:
                 self._operator, self._held, self._heard = session, False, self._clock()
             return self._operator is session
 
-    def rise(self, session: object) -> None:
-        """The session has ended, for whatever reason; within an episode that is a loss."""
+    def release(self, session: object) -> None:
+        """Remove a session that has ended, for any reason; within an episode that is a loss."""
         with self._changed:
             if self._operator is session:
                 self._lose("the operator's page was closed, or its connection broke")
                 self._operator, self._held = None, False
 
-    def hear(self, session: object, held: bool, action: Array, episode: int | None = None) -> None:
-        """The operator's hand is on the dead-man switch, or not, and commands an action.
+    def update(self, session: object, held: bool, action: Array, episode: int | None = None) -> None:
+        """Set dead-man switch and action (A,) of the operator.
 
-        episode: that whose fingers the page has seen; an action of another one moves no fingers.
+        episode: episode whose gripper the page has seen; in another one the action leaves the gripper as it is.
         """
         with self._changed:
             if self._operator is not session:
@@ -97,13 +97,13 @@ class Desk:
                 self._lost_at = None
 
     def lose(self, session: object) -> None:
-        """The page lost its keys: somebody let go, or another window has them; nobody knows."""
+        """Report that the page lost its keys: released, or taken by another window."""
         with self._changed:
             if self._operator is session and self._held:
                 self._lose("the operator's page lost its keys while they were held")
 
     def stop(self, session: object = None) -> str:
-        """Forbid all motion until the operator re-arms; any session may. Return who stops it, in words."""
+        """Forbid all motion until the operator re-arms; any session may. Return the origin of the stop, in words."""
         with self._changed:
             is_operator = session is None or session is self._operator
             self._stopper = "the operator at the console" if is_operator else "a second page of the console"
@@ -112,99 +112,99 @@ class Desk:
             self.stop_sent = np.inf
             return self._stopper
 
-    def stop_arrived(self) -> None:
-        """The robot has answered a stop, or cannot be reached."""
+    def confirm_stop(self) -> None:
+        """Note that the robot has answered a stop, or cannot be reached."""
         self.stop_sent = self._clock()
 
     def rearm(self, session: object, stops: int) -> None:
-        """The operator has looked, when there had been so many stops: a later one stays."""
+        """Clear the stop; stops: `stops` when the operator looked. A later stop stays."""
         with self._changed:
             self._stopped = self._stopped and (self._operator is not session or stops != self.stops)
 
     def start(self, session: object) -> None:
-        """The operator wants an episode to begin."""
+        """Request an episode."""
         with self._changed:
             self._starts = self._operator is session and not self._runs and not self._stopped
             self._changed.notify_all()
 
-    def follow(self, session: object, follows: bool) -> None:
-        """The operator wants each episode to follow the one before by itself, or not any more; a stop or a loss ends it."""
+    def set_autostart(self, session: object, follows: bool) -> None:
+        """Set whether episodes start without a request; a stop or a loss ends it."""
         with self._changed:
             self._follows = follows and self._operator is session and not self._stopped
             self._changed.notify_all()
 
     def label(self, session: object, label: str) -> None:
-        """The operator ends the episode under way with one of LABELS."""
+        """End the running episode with one of LABELS."""
         with self._changed:
             if self._operator is session and self._runs:
                 self._label = label
 
-    # asked by the control loop
+    # read by the control loop
 
     def wait_for_start(self, timeout: float) -> bool:
-        """Returns whether an episode is to begin, once for each wish."""
+        """Wait up to `timeout` [s] for a start request and clear it; return whether there was one."""
         with self._changed:
             starts = self._changed.wait_for(lambda: self._starts or (self._follows and not self._is_silent), timeout)
             self._starts = False
             return starts
 
     def begin(self) -> None:
-        """An episode begins; without an operator it begins with a loss."""
+        """Start an episode; without an operator it starts with a loss."""
         with self._changed:
             self._runs, self._label, self._lost_at = True, "", None
             self.episode += 1
             self._heard = self._clock()
             if self._operator is None:
-                self._lose("nobody was at the console")
+                self._lose("there was no operator at the console")
 
     def end(self) -> None:
-        """The episode is over."""
+        """End the episode."""
         with self._changed:
-            self._runs, self._lost_at, self._starts = False, None, False  # a start that was pressed twice begins one episode
+            self._runs, self._lost_at, self._starts = False, None, False  # a double press starts one episode
 
-    def wish(self) -> Wish:
-        """Returns what is to become of the arm now."""
+    def decision(self) -> Decision:
+        """Return the decision for the present control period."""
         with self._changed:
             self._notice_silence()
             if self._stopped or (self._lost_at is not None and self._clock() - self._lost_at > STOP_AFTER):
-                return Wish(Want.STOP)
+                return Decision(DecisionKind.STOP)
             if self._lost_at is not None:
-                return Wish(Want.HOLD)
+                return Decision(DecisionKind.HOLD)
             if not self._held:
-                return Wish(Want.POLICY)
-            return Wish(Want.PERSON, self._action, self._action_of == self.episode)
+                return Decision(DecisionKind.POLICY)
+            return Decision(DecisionKind.PERSON, self._action, self._action_of == self.episode)
 
-    def take_label(self) -> str:
-        """Returns the label that was given since the last question, "" for none."""
+    def pop_label(self) -> str:
+        """Return and clear the newest label, "" for none."""
         with self._changed:
             label, self._label = self._label, ""
             return label
 
     @property
     def stopper(self) -> str:
-        """Present stop: origin and reason, in words."""
+        """Origin and reason of the present stop, in words."""
         with self._changed:
             return self._stopper if self._stopped else f"the console: {self._loss}"
 
     @property
     def is_lost(self) -> bool:
-        """True if the person was lost in the running episode and has not come back."""
+        """True if contact was lost in the running episode and has not returned."""
         with self._changed:
             self._notice_silence()
             return self._lost_at is not None
 
     @property
-    def is_taken(self) -> bool:
-        """True if a person holds the console."""
+    def has_operator(self) -> bool:
+        """True if a session is the operator."""
         return self._operator is not None
 
     def is_operator(self, session: object) -> bool:
-        """Returns whether it is this session."""
+        """Return whether this session is the operator."""
         return self._operator is session
 
     @property
-    def follows(self) -> bool:
-        """True if the next episode begins by itself."""
+    def autostarts(self) -> bool:
+        """True if the next episode starts without a request."""
         return self._follows
 
     @property

@@ -1,4 +1,4 @@
-"""Motion to the goal that the guard accepted last, tick by tick, if measurements allow it."""
+"""Motion to the newest goal that the guard has accepted: one set point per control tick."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ import threading
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
-from robo_real.arm import HOLD, ArmDriver, ArmState, ArmTarget, Array, SetPoint
+from robo_real.arm import HOLD, ArmDriver, ArmState, ArmTarget, Array, SetPoint, SetPoints
 from robo_real.guard import Guard
 from robo_real.joint_set_points import JointSetPoints
 from robo_real.rotations import between
 from robo_real.set_points import PoseSetPoints
 
 THERE = (0.002, 0.02)
-"""[m] and [rad] from a goal within which the hand has arrived"""
+"""[m] and [rad] tolerance of arrival at a goal"""
 MOST_LATE = 3
-"""ticks that a late one makes up for at most"""
+"""ticks that a late one may catch up on"""
 PERIOD = 0.02
-"""[s] between two set points of a driver that states none"""
+"""[s] default period of a driver's set points"""
 
 
 @dataclass(frozen=True)
 class _Pose:
     target: ArmTarget
     until: float
-    """[s] from which on the arm holds unless a newer goal has come"""
+    """[s] time of the hold, unless a newer goal comes first"""
     stretch: object
-    """Goals of one stretch follow each other without a rest."""
+    """Identity of a sequence of goals without a hold between them."""
 
 
 @dataclass
@@ -37,8 +38,8 @@ class _Joints:
     path: JointSetPoints | None = None
 
 
-class Course:
-    """Implements SetPoints. `tick` belongs to one thread; goals come and go from any, and no lock keeps a stop waiting."""
+class MotionGenerator(SetPoints):
+    """Set points to the present goal. One thread calls `tick`; any thread sets goals, and no lock delays a stop."""
 
     def __init__(self, guard: Guard, driver: ArmDriver) -> None:
         self._guard, self._limits = guard, guard.limits
@@ -49,70 +50,71 @@ class Course:
         self._led: object = None  # the stretch of the tick before
         self._ticked, self._measured = -np.inf, np.inf
         self.ended = ""
-        """Why the newest joint motion ended before its posture; "" if it did not."""
+        """Reason of an early end of the newest joint motion, "" if completed."""
         self.changed = threading.Event()
-        """Set with each goal."""
+        """Set with each new goal"""
 
     # any thread
 
     @property
     def goal(self) -> ArmTarget | None:
-        """Goal of the hand; None if the arm stands or its joints move."""
+        """Goal of the hand; None without a motion or in a joint motion."""
         goal = self._goal
         return goal.target if isinstance(goal, _Pose) else None
 
     @property
-    def is_under_way(self) -> bool:
-        """True while the arm follows a goal."""
+    def is_moving(self) -> bool:
+        """True while there is a goal."""
         return self._goal is not None
 
     @property
-    def moves_joints(self) -> bool:
-        """True while its joints move to a posture."""
+    def is_moving_joints(self) -> bool:
+        """True during a joint motion."""
         return isinstance(self._goal, _Joints)
 
-    def go(self, target: ArmTarget, until: float) -> None:
-        """Lead the hand to a pose; until: [s] at which the arm holds if nothing newer has come."""
+    def move_to(self, target: ArmTarget, until: float) -> None:
+        """Move the hand to a pose; until: [s] time of the hold, unless a newer goal comes first."""
         self._goal = _Pose(target, until, self._stretch)
         self.changed.set()
 
-    def go_joints(self, home: Array) -> None:
-        """Lead the joints to a posture (J,) [rad]."""
+    def move_joints(self, home: Array) -> None:
+        """Move the joints to a posture (J,) [rad]."""
         self.ended = "another command"
         self._goal = _Joints(home, object())
         self.changed.set()
 
-    def rest(self) -> None:
-        """The arm is told to hold: no set point comes any more."""
+    def cancel(self) -> None:
+        """Drop the goal: no set point follows."""
         self._goal, self._stretch = None, object()
 
     def arrived(self, state: ArmState) -> bool:
-        """Return whether the hand is where it was sent."""
+        """Return whether the hand is at its goal."""
         goal = self.goal
         if goal is None:
-            return not self.moves_joints
+            return not self.is_moving_joints
         turn = np.linalg.norm(between(state.quaternion, goal.quaternion))
         return bool(np.linalg.norm(goal.position - state.position) < THERE[0] and turn < THERE[1])
 
-    def patience(self, target: ArmTarget, state: ArmState) -> float:
-        """Return how long [s] the way to a pose may take."""
+    def time_limit(self, target: ArmTarget, state: ArmState) -> float:
+        """Return the time [s] allowed for the motion to a pose."""
         way = float(np.linalg.norm(target.position - state.position)) / self._limits.speed
         turn = float(np.linalg.norm(between(state.quaternion, target.quaternion))) / self._limits.turn_speed
         return self._limits.stop_after + 2 * (way + turn)
 
     # the thread that drives the arm
 
+    @override
     def displaced(self) -> None:
-        """The arm was put elsewhere by hand."""
-        self.rest()
+        self.cancel()
         self._guard.displaced()
 
+    @override
     def tick(self, state: ArmState, now: float) -> SetPoint | None:
-        """Judge a measurement and return where the arm goes next: HOLD if it forbids that, None if there is nothing to do."""
+        """Check a measurement and return the next set point: HOLD if it forbids motion, None without a goal."""
         goal = self._goal
         try:
             return self._tick(goal, state, now)
-        except Exception as error:  # unforeseen: neither the arm nor the thread that drives it may go on as if nothing were
+        except Exception as error:  # unforeseen: the arm must hold, and its thread must go on
             self._guard.fault(f"set points: {type(error).__name__}: {error}"[:200])
             return self._end(goal, self._guard.reason) or HOLD
 
@@ -133,7 +135,7 @@ class Course:
         return None if goal is None else self._poses.next(goal.target, state, duration)
 
     def _interruption(self, goal: _Pose | _Joints | None, state: ArmState, now: float) -> str:
-        """Return why an arm may not go on this time, "" if it may; measurements that stay away stop it for good."""
+        """Return the reason to interrupt the motion, "" to go on; a long lack of measurements is a fault."""
         is_late = now - state.stamp > self._limits.state_age
         if not is_late or self._measured == np.inf:
             self._measured = now
@@ -156,11 +158,11 @@ class Course:
         return path.next(state, duration)
 
     def _end(self, goal: _Pose | _Joints | None, why: str) -> SetPoint | None:
-        """Hold an arm that was under way."""
+        """End a motion; return HOLD if there was one."""
         if goal is None:
             return None
         if isinstance(goal, _Joints):
             self.ended = why
         if self._goal is goal:
-            self.rest()
+            self.cancel()
         return HOLD

@@ -1,7 +1,7 @@
-"""The HTTP process of a served robot: sockets, HTTP and JSON of foreign bytes, in one thread and bounded memory.
+"""HTTP process of a served robot: sockets, HTTP and JSON of untrusted bytes, in one thread and bounded memory.
 
-It shares no interpreter lock with guard and watchdog. What passes is handed to the arm's process as a small message; the answer
-comes back ready to be sent. It imports the standard library alone, and ends when the arm's process does.
+It shares no interpreter lock with guard and watchdog. Accepted requests go to the arm's process as small messages; answers
+come back encoded. It imports only the standard library, and exits when the arm's process does.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from robo_real.server.messages import LARGEST_ANSWER, LENGTH, Request, encode_re
 from robo_rl.system.pages.hosts import is_own_host
 
 MOST_CONNECTIONS = 128
-"""Beyond it the oldest that has sent no request yet is closed."""
+"""At this number the oldest connection without a request is closed."""
 READING, WRITING, IDLE, QUEUED, DRAINING = 5.0, 5.0, 60.0, 5.0, 1.0
-"""[s] for a whole request, for an answer, between two requests, until a channel is free, and for what follows a refusal"""
+"""[s] timeouts: a whole request, an answer, between two requests, for a free channel, after a refusal"""
 SWEEP = 0.25
-"""[s] between two looks for what has taken too long"""
+"""[s] period of the timeout check"""
 STOP = "/robo/stop"
 BEHIND = 5
-"""of real-time priority less than the arm's process has"""
+"""Difference in real-time priority to the arm's process, which runs first."""
 PART = 1 << 16
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Channel:
-    """One request at a time to the arm's process."""
+    """Channel to the arm's process; carries one request at a time."""
 
     def __init__(self, link: socket.socket, *, for_stops: bool) -> None:
         link.setblocking(False)
@@ -42,12 +42,12 @@ class Channel:
         self._answer = bytearray()
 
     def send(self, client: Client, message: bytes) -> None:
-        """Hand over a request; raises OSError if the arm's process has ended."""
+        """Send a request; raises OSError if the arm's process has ended."""
         self.client = client
         self.link.sendall(message)  # fits: nothing else is under way
 
     def receive(self) -> bytes | None:
-        """Return the answer, None while it is not whole; raises EOFError if the arm's process has ended."""
+        """Return the answer, None while incomplete; raises EOFError if the arm's process has ended."""
         try:
             part = self.link.recv(PART)
         except BlockingIOError:
@@ -82,11 +82,11 @@ class Client:
         self.until = time.monotonic() + READING
 
 
-class Front:
+class HttpProcess:
     """Serves connections until the arm's process ends."""
 
     def __init__(self, listener: socket.socket, control: socket.socket, links: list[socket.socket], address: str) -> None:
-        """links: to the arm's process; the first is kept free for stops."""
+        """links: sockets to the arm's process; the first is reserved for stops."""
         self._selector = selectors.DefaultSelector()
         self._listener, self._control, self._address = listener, control, address
         self._channels = [Channel(link, for_stops=number == 0) for number, link in enumerate(links)]
@@ -99,7 +99,7 @@ class Front:
             self._selector.register(channel.link, selectors.EVENT_READ, channel)
 
     def run(self) -> None:
-        """Return when the arm's process has ended."""
+        """Serve until the arm's process has ended."""
         swept = time.monotonic()
         while True:
             for key, events in self._selector.select(SWEEP):
@@ -130,7 +130,7 @@ class Front:
         self._selector.register(link, selectors.EVENT_READ, client)
 
     def _make_room(self, most: int) -> None:
-        """Close connections without a request under way, first those that never had one, until at most so many are left."""
+        """Close idle connections until at most `most` are left, first those that never sent a request."""
         while len(self._clients) > most:
             spare = [client for client in self._clients if not client.is_waiting and not client.unsent]
             if not spare:
@@ -152,7 +152,7 @@ class Front:
             if not part:
                 self._close(client)
             return
-        if not part:  # half closed: what was asked completely is answered still
+        if not part:  # half closed: complete requests are still answered
             if client.is_waiting or client.unsent:
                 client.is_half_closed = True
                 self._watch(client)
@@ -165,7 +165,7 @@ class Front:
         self._parse(client)
 
     def _parse(self, client: Client) -> None:
-        """Hand over the next request as soon as it is whole; further ones wait for its answer."""
+        """Send on the next complete request; further ones wait for its answer."""
         if client.is_waiting or client.unsent:
             if len(client.unread) > LARGEST_HEAD + LARGEST_BODY:
                 self._close(client)  # it does not wait for answers
@@ -207,7 +207,7 @@ class Front:
         return True
 
     def _refuse(self, client: Client, error: BadRequest) -> None:
-        """Answer, read past a little of what follows so that the answer arrives, and close."""
+        """Send a refusal, discard input for a moment so that it arrives, then close."""
         client.is_draining, client.unread = True, bytearray()
         self._send(client, refusal(error))
 
@@ -223,7 +223,7 @@ class Front:
         client.until = float("inf")
 
     def _answered(self, channel: Channel) -> bool:
-        """Pass on what comes from the arm's process; False if that has ended."""
+        """Pass on an answer of the arm's process; return False if that process has ended."""
         client = channel.client
         try:
             answer = channel.receive()
@@ -303,17 +303,17 @@ class Front:
 
 
 def main(arguments: list[str]) -> None:
-    """Serve. arguments: address, then descriptors of the listening socket, of the channels and of the control socket."""
+    """Run the process. arguments: address, then descriptors of listening socket, channels and control socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the arm's process, which ends this one
     _run_behind()
     address, *descriptors = arguments
     listener, *links, control = (socket.socket(fileno=int(each)) for each in descriptors)
     with suppress(BrokenPipeError, ConnectionResetError):
-        Front(listener, control, links, address).run()
+        HttpProcess(listener, control, links, address).run()
 
 
 def _run_behind() -> None:
-    """Take a lower real-time priority than the arm's process, if that has one."""
+    """Lower the real-time priority below that of the arm's process, if it has one."""
     if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) == os.SCHED_RR:
         lower = max(os.sched_getparam(0).sched_priority - BEHIND, 1)
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(lower))

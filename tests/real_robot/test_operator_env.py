@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from robo_policies.learners.hil_serl import HILSERLConfig
-from robo_real.console.asked import HOLDS, READY
 from robo_real.console.operator import operator_at
+from robo_real.console.operator_env import HOLDS, READY
 from robo_rl.environments.discovery import make_environment
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.rollout.step_log import StepLog, StepReader
@@ -38,7 +38,7 @@ class Scripted:
     """A person at the desk of an operator, who does what the script says."""
 
     def __init__(self, operator: Any, person: Any) -> None:
-        self.operator, self.person, self.desk = operator, person, operator.desk
+        self.operator, self.person, self.operator_state = operator, person, operator.operator_state
         self.episode, self.step, self.me = -1, 0, object()
 
     def __getattr__(self, name: str) -> Any:
@@ -47,9 +47,9 @@ class Scripted:
     def may_begin(self) -> bool:
         """Is asked while the operator is waited for: sits down, looks, presses start."""
         self.operator._rearm()
-        self.desk.sit(self.me)
-        self.desk.hear(self.me, False, RIGHT)
-        self.desk.start(self.me)
+        self.operator_state.acquire(self.me)
+        self.operator_state.update(self.me, False, RIGHT)
+        self.operator_state.start(self.me)
         return True
 
     def reset(self) -> None:
@@ -59,11 +59,11 @@ class Scripted:
     def override(self, observation: Any, proposed: Any) -> Any:
         deed = SCRIPT.get((self.episode, self.step), "")
         if deed == "hold":
-            self.desk.hear(self.me, True, RIGHT)
+            self.operator_state.update(self.me, True, RIGHT)
         elif deed == "lost":
-            self.desk.rise(self.me)
+            self.operator_state.release(self.me)
         elif deed:
-            self.desk.label(self.me, deed)
+            self.operator_state.label(self.me, deed)
         self.step += 1
         return self.person.override(observation, proposed)
 
@@ -108,10 +108,10 @@ def leaves(state: Any) -> Any:
 @pytest.fixture
 def asked(serve, unhurried, monkeypatch):
     """Gives an operator and the environment of a training, whose twin runs in real time."""
-    monkeypatch.setattr("robo_real.console.desk.STOP_AFTER", 0.2)
+    monkeypatch.setattr("robo_real.console.operator_state.STOP_AFTER", 0.2)
     name = f"robot:{serve(unhurried, cameras=()).url}"
     operator = operator_at(name, address="127.0.0.1", port=0)
-    environment, person = operator.training(make_environment(name, max_steps=40))
+    environment, person = operator.training_env(make_environment(name, max_steps=40))
     yield SimpleNamespace(operator=operator, environment=environment, person=person, spec=specification(environment))
     environment.close()
     operator.close()
@@ -152,18 +152,18 @@ def test_labels_discards_corrections_and_losses_reach_the_learners_memories_thro
 
 def test_while_the_learner_is_not_there_a_start_begins_nothing_now_or_later(asked):
     operator, me, told = asked.operator, object(), []
-    operator.desk.sit(me)
+    operator.operator_state.acquire(me)
 
     def may_begin() -> bool:
         told.append(operator.tally.message)
         if len(told) < 4:
-            threading.Timer(0.02, operator.desk.start, [me]).start()  # while it waits
+            threading.Timer(0.02, operator.operator_state.start, [me]).start()  # while it waits
             return False
         if told[-1] == READY:
-            operator.desk.start(me)
+            operator.operator_state.start(me)
         return True
 
-    operator.desk.start(me)  # before anybody waits
+    operator.operator_state.start(me)  # before anybody waits
     operator.wait_for_start(may_begin)
     assert told == ["", HOLDS, HOLDS, HOLDS, READY]
 

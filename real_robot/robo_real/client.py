@@ -1,4 +1,4 @@
-"""A kept connection to a robot's server. Every call ends in time; nothing is sent twice, because a motion may have begun."""
+"""HTTP client of a robot's server. Every call has a timeout, and none is retried: a motion may have started."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from robo_rl.errors import InvalidSetting, RobotBusy, RobotError, RobotStopped, 
 from robo_rl.system.timed_http import NoResponse, Response, ResponseTooLarge, TimedClient
 
 TIMEOUT = 5.0
-"""[s] of a call that no motion waits for: a server may be busy, or just begin"""
+"""[s] of a call while the arm stands: a server may be busy or starting"""
 _REFUSALS = {409: RobotBusy}
 
 
-class Link:
-    """Asks one server."""
+class RobotClient:
+    """Client of one server, with a persistent connection."""
 
     def __init__(self, url: str, timeout: float | None = None) -> None:
-        """Opens nothing. url: such as http://127.0.0.1:5000. timeout: [s] of a call that names none, TIMEOUT by default."""
+        """url: such as http://127.0.0.1:5000. timeout: default of a call [s]. Opens no connection."""
         self.url, self._timeout = _address(url), TIMEOUT if timeout is None else timeout
         self._client = TimedClient()
 
     def post(self, path: str, body: Mapping[str, Any] | None = None, *, timeout: float | None = None) -> bytes:
-        """Returns the answer to a POST; raises RobotUnavailable, RobotBusy, RobotStopped or RobotError."""
-        return self._ask("POST", path, body, timeout).content
+        """Return the answer to a POST; raises RobotUnavailable, RobotBusy, RobotStopped or RobotError."""
+        return self._request("POST", path, body, timeout).content
 
     def json(
         self, path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST", timeout: float | None = None
     ) -> dict[str, Any]:
-        """Returns a JSON answer; raises RobotUnavailable if it is none."""
-        found = _object(self._ask(method, path, {} if body is None and method == "POST" else body, timeout).content)
+        """Return the JSON object of an answer; raises RobotUnavailable if it is none."""
+        found = _object(self._request(method, path, {} if body is None and method == "POST" else body, timeout).content)
         if found is None:
             raise RobotUnavailable(f"{self.url}{path} answers no JSON object.", fix="is it a robot's server?")
         return found
 
     def frame(self, camera: str, *, timeout: float | None = None) -> Frame:
-        """Returns a camera's newest picture, whose memory is read-only; raises RobotUnavailable if there is none."""
-        answer = self._ask("GET", f"/robo/camera/{camera}", None, timeout)
-        told = answer.headers
+        """Return a camera's newest picture, in read-only memory; raises RobotUnavailable if there is none."""
+        answer = self._request("GET", f"/robo/camera/{camera}", None, timeout)
+        headers = answer.headers
         try:
-            shape = tuple(int(side) for side in told["x-robo-shape"].split(","))
+            shape = tuple(int(side) for side in headers["x-robo-shape"].split(","))
             picture = np.frombuffer(answer.content, np.uint8).reshape(shape)
-            return Frame(picture, float(told["x-robo-stamp"]), int(told["x-robo-number"]))
+            return Frame(picture, float(headers["x-robo-stamp"]), int(headers["x-robo-number"]))
         except (KeyError, ValueError) as error:
             raise RobotUnavailable(f"The camera {camera!r} sends no picture.", got=error) from None
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Close the connection."""
         self._client.close()
 
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float | None) -> Response:
+    def _request(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float | None) -> Response:
         content = None if body is None else json.dumps(body).encode()
         headers = {} if content is None else {"Content-Type": "application/json"}
         limit = self._timeout if timeout is None else timeout
@@ -95,10 +95,10 @@ def _object(content: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _refusal(where: str, answer: Response) -> RobotError:
-    told = _object(answer.content) or {}
+def _refusal(url: str, answer: Response) -> RobotError:
+    facts = _object(answer.content) or {}
     if answer.status == 423:
-        return RobotStopped(printable(str(told.get("mode"))), printable(str(told.get("reason", ""))))
-    why = printable(str(told.get("message") or answer.headers.get("x-robo-reason") or f"status {answer.status}"))
+        return RobotStopped(printable(str(facts.get("mode"))), printable(str(facts.get("reason", ""))))
+    why = printable(str(facts.get("message") or answer.headers.get("x-robo-reason") or f"status {answer.status}"))
     kind = RobotUnavailable if answer.status >= 500 else _REFUSALS.get(answer.status, RobotError)
-    return kind(f"{where} refuses: {why}", got=f"status {answer.status}")
+    return kind(f"{url} refuses: {why}", got=f"status {answer.status}")

@@ -1,4 +1,4 @@
-"""Episodes of a training at a robot: each begins when its operator asks for it, and the page tells how it goes."""
+"""Robot environments whose episodes the operator starts, ends and labels at the console."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 import gymnasium
+from typing_extensions import override
 
-from robo_real.console.desk import Desk
 from robo_real.console.episodes import Tally
-from robo_real.console.human import LOST, OPERATOR, ConsoleHuman, Still
+from robo_real.console.human import LOST, OPERATOR, ConsoleHuman, HoldAction
+from robo_real.console.operator_state import OperatorState
 from robo_real.environment import RobotEnv
 from robo_real.remote import RemoteRobot
 from robo_rl.errors import RobotError
@@ -23,83 +24,84 @@ JUDGING = "evaluation: to take over ends the episode as no success"
 
 
 class EpisodeStarter(Protocol):
-    """The operator as an environment needs it."""
+    """Operator as seen by an environment."""
 
-    desk: Desk
-    still: Still
+    operator_state: OperatorState
+    hold_action: HoldAction
     tally: Tally
 
     def wait_for_start(self, may_begin: Callable[[], bool]) -> None:
-        """Returns when the operator wants an episode to begin; raises KeyboardInterrupt once nobody waits any more."""
+        """Block until the operator starts an episode; raises KeyboardInterrupt if the wait is cancelled."""
 
 
-class AskedFor(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A robot's environment whose episodes the operator begins, for which a reset waits, and may end by a label.
+class OperatorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Robot environment whose reset waits for the operator, who may end the episode by a label.
 
-    Success terminates with reward 1, failure and discard cut the episode.
+    Success terminates with reward 1, failure and discard truncate.
     """
 
     def __init__(self, environment: gymnasium.Env[Any, Any], operator: EpisodeStarter, doing: str) -> None:
-        """doing: what the page says that the episodes are for."""
+        """doing: purpose of the episodes, shown on the page."""
         super().__init__(environment)
         bare = environment.unwrapped
         assert isinstance(bare, RobotEnv)
-        self._desk, self._bare, self._robot, self._still = operator.desk, bare, bare.robot, operator.still
+        self._operator_state, self._bare, self._robot = operator.operator_state, bare, bare.robot
+        self._hold_action = operator.hold_action
         self._doing = doing
         self.is_discarded = False
-        """True if the operator does not want the newest episode kept."""
+        """True if the operator discarded the newest episode."""
         self._operator, self._tally = operator, operator.tally
         assert isinstance(self._robot, RemoteRobot)
         self.may_begin: Callable[[], bool] = lambda: True
-        """Whether an episode may begin, as far as the training is concerned; asked while the operator is waited for."""
-        self.human = ConsoleHuman(operator.desk, self._robot, operator.still)
+        """Condition of the training for the start of an episode; polled during the wait for the operator."""
+        self.human = ConsoleHuman(operator.operator_state, self._robot, operator.hold_action)
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode once the operator wants one and the robot is ready; what is in the way stands on the page."""
+        """Start an episode once the operator asks for one and the robot is ready; the page shows any obstacle."""
         while True:
             self._tally.doing = self._doing
             self._operator.wait_for_start(self.may_begin)
             try:
                 self.is_discarded = False
-                self._still.reset()
+                self._hold_action.reset()
                 found = super().reset(**arguments)
                 break
             except RobotError as error:
-                self._over(" ".join(str(error).split()))
+                self._finish(" ".join(str(error).split()))
         self._tally.begin()
         return found
 
     def step(self, action: Any) -> Step:
-        """Commands an action; the operator's label counts more than the environment's own."""
+        """Execute an action; the operator's label overrides the environment's own."""
         try:
-            observation, reward, terminated, truncated, info = self._stepped(action)
+            observation, reward, terminated, truncated, info = self._step(action)
         except BaseException:
-            self._over("")
+            self._finish("")
             raise
         self._tally.count(self.human.source, reward)
         if terminated or truncated:
             self._keep(bool(info.get("success")))
-            self._over(DISCARDED if self.is_discarded else f"ended: {info['stop_reason']}")
+            self._finish(DISCARDED if self.is_discarded else f"ended: {info['stop_reason']}")
         return observation, reward, terminated, truncated, info
 
     def hold(self) -> None:
-        """Leaves the robot still for the training, which waits or ends; an episode that is under way is over."""
-        self._over(HOLDS)
+        """Hold the robot and end a running episode, while the training waits or ends."""
+        self._finish(HOLDS)
         self._bare.hold()
 
     def close(self) -> None:
-        """Leaves the robot still; an episode that is under way is over."""
-        self._over("")
+        """Hold the robot and end a running episode."""
+        self._finish("")
         super().close()
 
-    def _stepped(self, action: Any) -> Step:
+    def _step(self, action: Any) -> Step:
         observation, reward, terminated, truncated, info = super().step(action)
-        self._still.note(info["executed_action"])
-        if self._still.why:
-            info["guard"] = [*info["guard"], self._still.why]
-        label = self._desk.take_label()
+        self._hold_action.note(info["executed_action"])
+        if self._hold_action.why:
+            info["guard"] = [*info["guard"], self._hold_action.why]
+        label = self._operator_state.pop_label()
         if not label:
-            if info.get("stop_reason") == "safety" and self._desk.is_lost:
+            if info.get("stop_reason") == "safety" and self._operator_state.is_lost:
                 info["stop_reason"] = LOST
             return observation, float(reward), terminated, truncated, info
         if not terminated and not truncated:
@@ -116,23 +118,24 @@ class AskedFor(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._tally.episodes += 1
             self._tally.recent.append(success)
 
-    def _over(self, message: str) -> None:
-        self._desk.end()
+    def _finish(self, message: str) -> None:
+        self._operator_state.end()
         self._tally.state, self._tally.acts, self._tally.message = "waiting", "", message
 
 
-class Judged(AskedFor):
-    """A robot's environment in an evaluation: the operator begins, stops and labels; to take over ends it as no success."""
+class OperatorEvaluationEnv(OperatorEnv):
+    """Robot environment in an evaluation: an intervention of the operator ends the episode without success."""
 
+    @override
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode; no supervisor tells the desk so."""
         self._newest, info = super().reset(**arguments)
-        self.human.reset()
+        self.human.reset()  # there is no supervisor to do it
         return self._newest, info
 
-    def _stepped(self, action: Any) -> Step:
+    @override
+    def _step(self, action: Any) -> Step:
         commanded = self.human.command(self._newest, action)
-        observation, reward, terminated, truncated, info = super()._stepped(action if commanded is None else commanded)
+        observation, reward, terminated, truncated, info = super()._step(action if commanded is None else commanded)
         self._newest = observation
         if commanded is None or terminated or truncated:
             return observation, reward, terminated, truncated, info
@@ -140,5 +143,6 @@ class Judged(AskedFor):
             self._robot.pause()
         return observation, 0.0, False, True, info | {"success": False, "stop_reason": OPERATOR}
 
+    @override
     def _keep(self, success: bool) -> None:
-        """Counts no episode: the page's rates are those of the training."""
+        """Count no episode: the page shows the rates of the training."""

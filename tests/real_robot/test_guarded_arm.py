@@ -17,7 +17,7 @@ from robo_real.cameras import OpenCVCamera
 from robo_real.clock import ManualClock
 from robo_real.drivers.fake import FakeArm
 from robo_real.guard import Mode
-from robo_real.guarded import GuardedArm
+from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_rl.errors import InvalidAction, RobotStopped, RobotUnavailable
 
@@ -47,15 +47,15 @@ def robot():
 
 def test_a_stop_that_comes_while_a_command_is_sent_has_the_last_word(robot):
     robot.observe()
-    go = robot.course.go
+    move_to = robot.motion_generator.move_to
 
     def stopped_before(*arguments):  # as another thread might, between judging and sending
         robot.stop()
-        go(*arguments)
+        move_to(*arguments)
 
-    robot.course.go = stopped_before
+    robot.motion_generator.move_to = stopped_before
     robot.apply(ALONG)
-    assert robot.driver.told[-1] == "hold" and not robot.course.is_under_way
+    assert robot.driver.told[-1] == "hold" and not robot.motion_generator.is_moving
     before = robot.driver.read().position
     robot.driver.clock.sleep(0.5)
     np.testing.assert_array_equal(robot.driver.read().position, before)
@@ -128,7 +128,7 @@ def test_guarded_arm_says_that_an_action_was_clipped(robot):
 
 def test_measurements_that_are_not_finite_are_given_to_nobody(robot):
     robot.driver.force[:] = np.nan
-    with pytest.raises(RobotUnavailable, match="no number"):
+    with pytest.raises(RobotUnavailable, match="not finite"):
         robot.observe()
 
 

@@ -19,9 +19,9 @@ from robo_cli.data_convert import Convert, convert
 from robo_cli.data_stats import Stats, stats
 from robo_cli.data_view import View, view
 from robo_cli.typed_settings import Shares, as_words
+from robo_datasets.atomic_write import require_free
 from robo_datasets.curation import Selection, inherited, make_dataset, shares
 from robo_datasets.dataset import Dataset
-from robo_datasets.draft import require_free
 from robo_datasets.figures import normalised
 from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.preferences import PreferenceSet, preference_sets

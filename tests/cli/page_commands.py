@@ -120,7 +120,7 @@ TINY = {
     "steps_per_env": "8",
     "epochs": "1",
     "updates_per_step": "1",
-    "diffusion_steps": "2",
+    "n_steps": "16",
 }
 """Settings of learners here, where they have them."""
 MORE = {
@@ -174,7 +174,7 @@ def small(words: Sequence[str]) -> list[str]:
         found += _small_recipe(words)
     text = " ".join(words)
     if words[0] == "record":
-        found += ["--episodes", "4" if "cameras" in text or "carla" in text else "10"]
+        found += ["--episodes", "6" if "cameras" in text or "carla" in text else "10"]
     return found + [word for start, more in MORE.items() if text.startswith(start) for word in shlex.split(more)]
 
 

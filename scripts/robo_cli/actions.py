@@ -34,7 +34,7 @@ def command_module(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Later:
-    """An action whose module takes seconds to import, which only the action itself has to spend."""
+    """Action whose module is imported only when it runs."""
 
     module: str
     options: str
@@ -57,7 +57,7 @@ class Nested:
 
 
 Actions = Mapping[str, tuple[Any, Callable[[Any], int]] | Later | Nested]
-"""Name -> class of the options, whose docstring says what the action does, and the function that takes them."""
+"""Name -> options class, with the description of the action as docstring, and function of the options."""
 
 
 def run_action(command: str, actions: Actions, examples: str, arguments: list[str]) -> int:

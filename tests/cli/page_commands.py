@@ -121,6 +121,7 @@ TINY = {
     "epochs": "1",
     "updates_per_step": "1",
     "n_steps": "16",
+    "n_envs": "1",
 }
 """Settings of learners here, where they have them."""
 MORE = {

@@ -23,14 +23,14 @@ from robo_rl.rewards.audit.evidence import (
     Evidence,
     Progress,
     Shape,
-    asked,
     controls_of,
     gain,
     gather,
     level,
     progress_of,
     reads_pictures,
-    written,
+    scored_by,
+    stored_scores,
     wrong_instruction,
 )
 from robo_rl.rewards.audit.page import write_audit
@@ -118,7 +118,7 @@ def _audit_labels(arguments: AuditOrder, dataset: Dataset, entries: list[Entry],
     makers = ", ".join(f"{model} ({weights})" for model, weights in sorted(labels.makers))
     evidence = Evidence()
     for entry in counted(f"audit {arguments.labels}", "episodes", entries):
-        subject = written(labels.read(entry.identity), SHAPES[arguments.shape])
+        subject = stored_scores(labels.read(entry.identity), SHAPES[arguments.shape])
         evidence.episodes += gather([dataset.read(entry)], subject, progress).episodes
     found = concluded(evidence, reads_pictures=False, reads_words=False, was_asked=False)
     return f"label set {arguments.labels} of {makers}", found
@@ -130,7 +130,7 @@ def _audit_model(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], 
     if arguments.wrong_text and not getattr(model, "hears_instruction", True):
         fix = "--wrong.settings.NAME VALUE, with words that none of the episodes carries out"
         raise InvalidSetting("This reward does not hear the instruction.", got=f"--wrong-text {arguments.wrong_text}", fix=fix)
-    subject = asked(model, shape)
+    subject = scored_by(model, shape)
     sees = reads_pictures(model, dataset.read(entries[0]))
     controls = controls_of(subject, sees=sees)
     if arguments.wrong_text or arguments.wrong_settings:

@@ -11,14 +11,11 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from robo_rl.environments.discovery import known, load, package_of, tasks_of
 from robo_rl.errors import RoboRLError
 from robo_rl.protocols.contract import Feature
-
-if TYPE_CHECKING:
-    from robo_rl.training.compatibility import Capabilities
 
 FILE = Path(__file__).with_name("listing.json")
 OWN = "robo-rl"
@@ -31,8 +28,8 @@ SIMULATORS = {
     "residual": "",
 }
 """Family whose import takes long -> package of its tasks, "" if they are of no other package."""
-COLUMNS = [feature for feature in Feature if feature is not Feature.SHARED]
-"""Features in the table of learners."""
+Features = dict[str, Any]
+"""Names of loops, kind of resume, device, cell of each Feature by name, and what to change for those that are excluded."""
 
 
 def environments() -> dict[str, str | None]:
@@ -46,14 +43,14 @@ def environments() -> dict[str, str | None]:
     return names
 
 
-def learners() -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield each learner that can be loaded: name, cells of the table, lines of its description."""
+def learners() -> Iterator[tuple[str, Features]]:
+    """Yield each learner that can be loaded, by name, with its features."""
     for name, point in known("learners").items():
         if package_of(point) == OWN and name in (own := _listing()["learners"]):
-            yield name, own[name]["cells"], own[name]["lines"]
+            yield name, own[name]
             continue
         try:
-            yield name, *_features(name)
+            yield name, _features(name)
         except (RoboRLError, TypeError):  # a broken package, or settings without defaults
             continue
 
@@ -61,9 +58,8 @@ def learners() -> Iterator[tuple[str, list[str], list[str]]]:
 def written() -> dict[str, Any]:
     """Return the content of the file, from the components themselves."""
     own = [name for name, point in known("learners").items() if package_of(point) == OWN]
-    features = {name: dict(zip(("cells", "lines"), _features(name), strict=True)) for name in own}
     tasks = {family: {"version": _version(package), "tasks": tasks_of(family)} for family, package in SIMULATORS.items()}
-    return {"environments": tasks, "learners": features}
+    return {"environments": tasks, "learners": {name: _features(name) for name in own}}
 
 
 def _tasks(family: str) -> list[str]:
@@ -72,30 +68,17 @@ def _tasks(family: str) -> list[str]:
     return found["tasks"] if is_same and _version(SIMULATORS[family]) == found["version"] else tasks_of(family)
 
 
-def _features(name: str) -> tuple[list[str], list[str]]:
+def _features(name: str) -> Features:
     from robo_rl.training.compatibility import Capabilities  # imports gymnasium, which the file makes needless
 
     able = Capabilities.of(load("learners", name)())
-    return _cells(able), _lines(name, able)
-
-
-def _lines(name: str, able: Capabilities) -> list[str]:
-    """Return the lines about one learner."""
-    lines = [f"{name}: trained by {', '.join(loop.name for loop in able.loops)}; resumes {able.resume}", ""]
-    for feature in Feature:
-        cell = able.cell(feature)
-        hint = able.excludes[feature] if cell == "set" else feature.setting
-        lines.append(f"{cell:12} {feature.noun} ({hint})")
-    return [*lines, f"{_device(able):12} another device than the CPU (learner.device)"]
-
-
-def _cells(able: Capabilities) -> list[str]:
-    """Return the cells of a learner's row."""
-    return [*map(able.cell, COLUMNS), _device(able), able.resume]
-
-
-def _device(able: Capabilities) -> str:
-    return "yes" if able.has_device else "no"
+    return {
+        "loops": [loop.name for loop in able.loops],
+        "resume": able.resume,
+        "device": "yes" if able.has_device else "no",
+        "cells": {feature.name: able.cell(feature) for feature in Feature},
+        "excludes": {feature.name: text for feature, text in able.excludes.items()},
+    }
 
 
 def _version(package: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from robo_cli.actions import Actions, Later, run_action
+from robo_cli.actions import Actions, Later, Nested, run_action
 from robo_cli.purposes import purpose
 from robo_rl.environments.discovery import known, load
 
@@ -77,10 +77,16 @@ def show(arguments: Show) -> int:
     return 0
 
 
+FIT = "Fit a reward, keep it in a folder, and say how well it does on what was held out."
+FITS = {
+    "preference": Later("robo_cli.reward_fit_preference", "FitPreference", "fit_preference"),
+    "embedded": Later("robo_cli.reward_fit_embedded", "FitEmbedded", "fit_embedded"),
+    "classifier": Later("robo_cli.reward_fit_classifier", "FitClassifier", "fit_classifier"),
+}
 ACTIONS: Actions = {
     "list": (List, list_rewards),
     "show": (Show, show),
-    "fit": Later("robo_cli.reward_fit", "Fit", "fit_reward"),
+    "fit": Nested(FIT, FITS),
     "calibrate": Later("robo_cli.reward_calibrate", "Calibrate", "calibrate"),
     "bench": Later("robo_bench.scored_clips", "BenchReward", "bench_reward"),
     "check": Later("robo_cli.reward_check", "Check", "check_program"),

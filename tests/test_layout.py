@@ -173,6 +173,15 @@ def test_no_file_that_is_read_can_run_code():
     assert {path: calls for path, calls in found.items() if calls} == confined
 
 
+LONGEST_TEST_NAME = 60
+
+
+def test_names_of_tests_are_short():
+    trees = [ast.parse(path.read_text()) for path in sorted((ROOT / "tests").rglob("*.py"))]
+    names = {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    assert sorted(name for name in names if name.startswith("test_") and len(name) > LONGEST_TEST_NAME) == []
+
+
 # packaging
 
 

@@ -75,7 +75,7 @@ def test_scores_by_hand():
     assert not scores_of(done).any()  # what is done at the start shows nothing
 
 
-def test_every_instruction_has_as_many_clips_of_every_score_and_wrong_ones_are_false():
+def test_scores_are_balanced_and_wrong_instructions_are_false():
     counts = Counter((clip.instruction, clip.score) for clip in CLIPS)
     assert set(counts) == {(index, score) for index in range(3) for score in SCORES} and set(counts.values()) == {20}
     wrong = [clip for clip in CLIPS if clip.is_counterfactual]
@@ -132,7 +132,7 @@ def saved_classifier(folder, side: int = 8, guard: str = "", camera: str = "came
     return str(folder)
 
 
-def test_a_classifier_of_pictures_is_scored_though_clips_are_of_no_environment(tmp_path):
+def test_picture_classifier_is_scored_on_clips(tmp_path):
     found = scored(ClassifierReward(folder=saved_classifier(tmp_path / "a")), LIGHTS, CLIPS[:40])
     assert found["error"].is_measured and found["missing"].interval.estimate == 0
     for name, more, error, message in (

@@ -87,7 +87,7 @@ def test_one_shared_seed_gives_valid_json_without_interval(make, tmp_path, capsy
     assert "NaN" not in text and json.loads(text)["comparisons"]["return"]["mean_difference"]["low"] is None
 
 
-def test_success_is_compared_where_both_know_it_and_what_was_cut_is_said(make, tmp_path, capsys):
+def test_compare_uses_common_success_and_reports_cut_episodes(make, tmp_path, capsys):
     a = make("a", 0, [None, False, False, False, True, True, None, False])
     b = make("b", 0, [True, True, True, None, True, True, None, False])
     text = compare(tmp_path, capsys, a, b)

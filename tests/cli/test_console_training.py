@@ -101,7 +101,7 @@ def learners(folder):
     return found
 
 
-def test_a_person_begins_takes_over_labels_and_is_lost_and_a_learner_that_dies_once_learns_from_it(tmp_path):
+def test_console_training_survives_lost_operator_and_learner(tmp_path):
     (tmp_path / "reach.yaml").write_text(yaml.safe_dump(RECIPE))
     runs, demos = tmp_path / "runs", tmp_path / "demos"
     dispatch(["train", str(tmp_path / "reach.yaml"), "--out", str(runs)])

@@ -115,7 +115,7 @@ FAKE = {
 
 
 @pytest.mark.parametrize("kills", [[17, 31], [5]], ids=["twice", "before a checkpoint"])
-def test_a_killed_training_on_a_robot_learns_again_what_was_lived_and_loses_no_step(kills, tmp_path, capsys, monkeypatch):
+def test_killed_robot_training_replays_recorded_steps(kills, tmp_path, capsys, monkeypatch):
     path = tmp_path / "fake.yaml"
     path.write_text(yaml.safe_dump(FAKE))
     script = Path(__file__).with_name("train_and_die.py")
@@ -150,9 +150,7 @@ def lived_in(run: Run) -> list[np.ndarray]:
     return found
 
 
-def test_a_killed_refinement_goes_on_once_its_lease_has_ended_and_counts_the_interventions_that_were_lived(
-    trained, twin, tmp_path, capsys
-):
+def test_killed_refinement_resumes_and_counts_interventions(trained, twin, tmp_path, capsys):
     capsys.readouterr()
     settings = ["--human", "wrong", "--steps", "45", "--episodes", "1", "--checkpoint-every", "0"]
     dispatch(refine(trained, twin, *settings, "--dry-run"))
@@ -226,7 +224,7 @@ def test_a_changed_unit_or_frame_is_refused_with_the_difference(trained, twin, t
         dispatch(["refine", str(copied), "--robot", twin, "--demos", str(trained / "demos"), "--runs", str(tmp_path)])
 
 
-def test_a_robot_without_a_rule_of_success_needs_a_person_who_labels(trained, twin, monkeypatch):
+def test_robot_without_success_rule_needs_labelling_operator(trained, twin, monkeypatch):
     original = RobotEnv.__init__
 
     def without_rule(self, *arguments, **settings):

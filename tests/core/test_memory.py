@@ -85,7 +85,7 @@ def test_the_size_is_known_before_and_frames_are_stored_once():
     assert "in files mapped from /data (10 rows of" in ReplayBuffer.statement(PIXELS, 10, Mapped(Path("/data")))
 
 
-def test_what_cannot_fit_into_ram_is_refused_before_it_is_reserved(monkeypatch):
+def test_buffer_larger_than_ram_is_refused_before_allocation(monkeypatch):
     monkeypatch.setattr(memory, "available_memory", lambda: 10 * 10**9)
     numpy = SimpleNamespace(dtype=np.dtype, zeros=lambda *arguments: pytest.fail("something was reserved"))
     monkeypatch.setattr(memory, "np", numpy)

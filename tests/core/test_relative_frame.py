@@ -92,7 +92,7 @@ def test_an_action_is_along_the_axes_of_the_hand_as_it_is_now(quaternion, told):
     np.testing.assert_allclose(info["executed_action"], [0.1, 0.2, 0.3, 0.4], atol=1e-6)  # half of it, back in the hand's frame
 
 
-def test_specs_tell_the_frames_apart_and_a_policy_of_another_frame_is_refused():
+def test_spec_rejects_policy_of_another_frame():
     base, relative = make_environment("robo/ArmReach-v0"), make_environment("robo/ArmReach-v0", relative_frame=True)
     told = "\n".join(relative.get_wrapper_attr("environment_spec").differences(base.environment_spec))
     assert "action.frame: 'end_effector' here, 'base' there" in told

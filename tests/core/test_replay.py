@@ -134,7 +134,7 @@ def test_every_transition_is_the_one_that_was_added(episodes, capacity, n_step, 
     np.testing.assert_allclose(batch.actions[:, 0], batch.observations["x"][:, 0] / 1000, rtol=1e-6)
 
 
-def test_time_limit_keeps_the_bootstrap_and_a_terminal_step_stops_it():
+def test_time_limit_bootstraps_and_terminal_does_not():
     replay = filled(2, end="truncated")
     assert set(replay.sample(50).masks) == {1.0}
     assert set(filled(2, end="terminated").sample(50, n_step=2).masks) == {0.0}
@@ -251,7 +251,7 @@ def test_images_and_choices_keep_their_types():
     assert batch.actions.tolist() == [1, 1, 1]
 
 
-def test_pictures_that_a_spec_lacks_are_neither_stored_nor_restored():
+def test_undeclared_pictures_are_neither_stored_nor_restored():
     arrays = (ArraySpec("camera_front", (4, 4, 3), "uint8", 0, 255, role="image"), ArraySpec("x", (2,)))
     spec = EnvironmentSpec("image-test", ObservationSpec(arrays), ACTION)
     whole, read = ReplayBuffer(spec, 10, 0), ReplayBuffer(spec.without_pictures(), 10, 0)
@@ -295,7 +295,7 @@ def test_any_slice_of_a_mixed_batch_has_the_same_mix(size, fraction):
 
 
 @pytest.mark.parametrize(("size", "offline"), [(256, 128), (7, 3), (1, 0)])
-def test_half_of_a_mixed_batch_is_offline_and_an_odd_one_goes_online(size, offline):
+def test_mixed_batch_is_half_offline_and_odd_one_online(size, offline):
     assert offline_rows(size, 0.5).sum() == offline
     assert not (offline_rows(size, 0.5)[:-1] & offline_rows(size, 0.5)[1:]).any()
 
@@ -431,7 +431,7 @@ def test_without_asking_there_are_no_extras():
     assert SymmetricReplay(filled(5), filled(5)).sample(4).extras == {}
 
 
-def test_an_episode_longer_than_the_memory_keeps_the_returns_of_what_is_left():
+def test_long_episode_keeps_returns_of_remaining_steps():
     replay = ReplayBuffer(SPEC, 4, 0, extras=[ReturnsToGo(1.0)])
     assert_known(replay, [transition(n, "terminated" if n == 9 else "") for n in range(1, 10)], {7: 24.0, 8: 17.0, 9: 9.0})
 

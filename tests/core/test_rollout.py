@@ -90,7 +90,7 @@ def test_a_takeover_is_recorded_beside_what_was_proposed():
     np.testing.assert_array_equal(episode.policy_actions[[0, 3, 4]], episode.actions[[0, 3, 4]])
 
 
-def test_success_at_any_step_counts_and_missing_terms_stay_missing():
+def test_success_at_any_step_counts_and_missing_stays_missing():
     script = {
         2: {"info": {"success": True, "reward_terms": {"reach": 0.5}}},
         3: {"info": {"success": False, "reward_terms": {"reach": 0.25, "lift": 1.0}}},
@@ -111,7 +111,7 @@ def test_success_at_any_step_counts_and_missing_terms_stay_missing():
         ({"truncated": True, "info": {"stop_reason": "sim_diverged"}}, "sim_diverged"),
     ],
 )
-def test_the_stop_reason_is_the_environments_or_follows_from_the_flags(answer, expected):
+def test_stop_reason_is_declared_or_derived_from_flags(answer, expected):
     episode = rollout(Walk({2: answer}), RandomPolicy(SPEC, 0), seed=0)
     assert len(episode) == 2 and episode.stop_reason == expected
     assert episode.terminated is answer.get("terminated", False)
@@ -161,7 +161,7 @@ def test_a_replay_that_ends_elsewhere_says_so_and_can_be_cut():
     assert (episode.truncated, episode.terminated, episode.stop_reason, len(episode)) == (True, False, "crash", 3)
 
 
-def test_an_unfinished_or_finished_episode_refuses_what_it_cannot_do():
+def test_episode_refuses_calls_out_of_order():
     one = Rollout(Walk(), RandomPolicy(SPEC, 0), seed=0)
     with pytest.raises(InvalidEpisode, match=r"still under way.*\n.*got: +0 steps\n.*cut\(reason\)"):
         one.episode()
@@ -176,7 +176,7 @@ def test_a_reward_that_is_not_finite_is_an_error():
         rollout(Walk({2: {"reward": np.nan}}), RandomPolicy(SPEC, 0), seed=4)
 
 
-def test_an_action_that_is_not_finite_never_reaches_the_environment():
+def test_non_finite_action_never_reaches_environment():
     class Broken(RandomPolicy):
         def act(self, observation, *, deterministic=False):
             return np.array([0.0, np.nan], np.float32)

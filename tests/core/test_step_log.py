@@ -75,7 +75,7 @@ def test_a_reader_goes_on_behind_any_step(tmp_path: Path, step: int) -> None:
     reader.close()
 
 
-def test_a_torn_step_was_never_taken_and_the_next_writer_goes_on_behind_the_last_whole_one(tmp_path: Path) -> None:
+def test_torn_step_is_dropped_and_next_writer_appends(tmp_path: Path) -> None:
     log = StepLog(tmp_path, SPEC)
     write(log, 3)
     log.begin(at(3), seed=3, instruction=None)  # killed before its first step
@@ -121,7 +121,7 @@ def test_what_a_power_cut_took_is_not_counted_again(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_what_nobody_goes_on_from_is_forgotten_and_the_rest_stays_readable(tmp_path: Path) -> None:
+def test_unneeded_steps_are_removed_and_rest_is_readable(tmp_path: Path) -> None:
     log = StepLog(tmp_path, SPEC)
     for start in (0, 3, 6):
         write(log, 3, start)

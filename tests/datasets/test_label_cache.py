@@ -123,7 +123,7 @@ def test_other_weights_or_settings_are_asked(filled, model, cache):
     assert not are_equal(filled, "first", "second")
 
 
-def test_where_answers_were_missing_it_is_asked_again_unless_it_is_a_replay(filled, cache):
+def test_missing_answers_are_requested_again_except_in_replay(filled, cache):
     Path("weights").write_bytes(b"trained")
     model = Weighted("weights", missing=0.2)
     label(filled, model, "first", cache=cache)

@@ -75,9 +75,7 @@ def test_a_model_that_takes_many_episodes_is_asked_for_many(filled):
     ("moments", "place"),
     [(3, ["cache"]), pytest.param(10, ["cache"], marks=pytest.mark.slow), pytest.param(30, [], marks=pytest.mark.slow)],
 )
-def test_killed_at_any_moment_nothing_is_lost_and_nothing_that_was_answered_is_asked_twice(
-    dataset, make_episode, tmp_path, moments, place
-):
+def test_killed_labelling_loses_and_repeats_no_answer(dataset, make_episode, tmp_path, moments, place):
     with dataset.writer() as writer:
         for seed in range(40):
             writer.add(make_episode(seed, 20))
@@ -206,7 +204,7 @@ def test_a_missing_label_enters_no_batch(filled, spec, n_step):
     assert windows.rewards[windows.valid].max() < 1e6
 
 
-def test_learners_that_keep_whole_episodes_say_that_they_cannot_leave_steps_out(filled):
+def test_episode_learners_refuse_missing_steps(filled):
     label(filled, NoisyOracle(missing=0.4, seed=2), "mine")
     with pytest.raises(InvalidSetting, match="steps without a label of the set 'mine'"):
         list(labelled(filled, "mine"))

@@ -132,7 +132,7 @@ def median(kind: str, steps: int, config: Any) -> float:
     return float(np.median(found))
 
 
-def test_without_help_a_room_that_no_demonstration_shows_is_never_left() -> None:
+def test_room_without_demonstration_is_never_left_alone() -> None:
     """What the slow tests rest on: the guide knows both rooms, its demonstrations show one."""
     below, above = (rollout(TwoRooms(), Guide(0), seed=seed) for seed in (1, 2))
     assert below.success and above.success
@@ -142,7 +142,7 @@ def test_without_help_a_room_that_no_demonstration_shows_is_never_left() -> None
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("seed", range(3))
-def test_reinforcement_with_corrections_leaves_both_rooms_and_without_them_or_with_wrong_ones_one(seed: int) -> None:
+def test_rl_with_corrections_leaves_both_rooms(seed: int) -> None:
     alone, _ = success("", seed, 4000)
     helped, person = success("perfect", seed, 4000)
     harmed, _ = success("wrong", seed, 4000)
@@ -154,7 +154,7 @@ def test_reinforcement_with_corrections_leaves_both_rooms_and_without_them_or_wi
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_cloning_corrections_leaves_both_rooms_and_cloning_wrong_ones_none() -> None:
+def test_cloning_correct_corrections_leaves_both_rooms() -> None:
     assert median("", 2000, CLONING) <= 0.6
     assert median("perfect", 2000, CLONING) >= 0.9
     assert median("wrong", 2000, CLONING) <= 0.2

@@ -90,7 +90,7 @@ def test_rows_are_cropped_anew_and_alike_for_all_cameras():
     assert not torch.equal(again, opened.observations["camera_front"])
 
 
-def test_constant_pictures_and_those_without_padding_are_unchanged():
+def test_constant_and_unpadded_pictures_are_unchanged():
     constant = torch.tensor([7, 8, 9], dtype=torch.uint8).expand(5, 6, 8, 3)
     assert torch.equal(crop(constant, torch.randint(9, (5, 2), generator=torch.Generator()), 4), constant)
     data = batch()
@@ -198,7 +198,7 @@ def test_target_encoder_follows_and_feeds_the_target_critics():
         torch.testing.assert_close(built.critic_target(data, torch.tensor(0.1)), targets, rtol=1e-4, atol=1e-5)
 
 
-def test_grippers_critic_trains_the_encoder_with_moments_of_its_own():
+def test_gripper_critic_trains_encoder_with_own_moments():
     built = GRIPPER.build(ARM, 0)
     assert isinstance(built, HILSERL)
     data = encoded(built, batch())
@@ -221,7 +221,7 @@ def weights() -> dict[str, np.ndarray]:
     return {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def test_frozen_convolutions_stay_and_what_follows_them_is_learnt(tmp_path):
+def test_frozen_convolutions_stay_while_head_learns(tmp_path):
     path = str(tmp_path / "weights.safetensors")
     save_file(weights(), path)
     built = learner(frozen_convolutions=path)
@@ -350,6 +350,6 @@ def error_after(updates: int, *, shown: bool) -> float:
 
 
 @pytest.mark.slow
-def test_what_only_the_picture_tells_is_learnt_from_it_and_not_without():
+def test_picture_only_signal_needs_pictures():
     with_picture, without = error_after(300, shown=True), error_after(100, shown=False)
     assert with_picture < 0.25 and without > 0.35, (with_picture, without)

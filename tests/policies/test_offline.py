@@ -172,7 +172,7 @@ def test_td3_bc_weighs_the_critic_by_its_mean_size():
     assert learner.actor_loss(data.observations, data).item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_rebrac_penalises_next_actions_only_where_they_were_recorded():
+def test_rebrac_penalises_only_recorded_next_actions():
     config = ReBRACConfig(hidden=(8,), normalization_rows=0, critic_penalty=0.5, target_noise=0.0)
     learner = config.build(STATES, 0)
     known = {"next_actions": np.full((2, 1), 0.7, np.float32), "has_next_action": np.array([True, False])}
@@ -273,7 +273,7 @@ def learnt_action(config) -> float:
     return float(action[0])
 
 
-def test_the_actors_rate_falls_along_a_cosine_and_is_constant_again_afterwards():
+def test_actor_rate_follows_cosine_then_is_constant():
     assert [cosine(2.0, update, 4) for update in (0, 1, 2, 3)] == pytest.approx(
         [2.0, 1 + math.sqrt(0.5), 1.0, 1 - math.sqrt(0.5)]
     )
@@ -282,7 +282,7 @@ def test_the_actors_rate_falls_along_a_cosine_and_is_constant_again_afterwards()
 
 
 @pytest.mark.parametrize(("updates", "moved"), [(0, 1e-2), (2, 5e-3)])
-def test_the_second_update_moves_the_actor_by_half_where_the_cosine_is_half_over(updates, moved):
+def test_second_update_is_halved_at_half_cosine(updates, moved):
     """Adam moves a parameter whose gradient stays the same by the learning rate; the last layer's bias is such a one."""
     config = IQLConfig(hidden=(8,), lr=1e-2, normalization_rows=0, actor_decay_updates=updates, inverse_temperature=0.0)
     learner = config.build(STATES, 0)
@@ -299,7 +299,7 @@ def test_cloning_repeats_the_mean_action():
 
 
 @pytest.mark.parametrize("name", BETTER_THAN_CLONING)
-def test_better_actions_than_those_recorded_are_found_by_the_key_part_alone(name):
+def test_methods_exceed_recorded_actions_by_their_key_part(name):
     config, without = BETTER_THAN_CLONING[name]
     config = replace(config, **QUICK)
     assert learnt_action(config) > 0.15
@@ -318,7 +318,7 @@ def two_ways(size: int = 256) -> Batch:
     return batch_of(np.zeros(size), np.ones(size), states=np.zeros(size, int), actions=side[:, None], **more)
 
 
-def test_diffusion_keeps_to_one_of_two_ways_where_cloning_goes_between():
+def test_diffusion_keeps_modes_that_cloning_averages():
     config = DiffusionBCConfig(hidden=(64, 64), chunk=2, executed=2, noise_levels=10, lr=3e-3, tau=0.05, normalization_rows=0)
     learner, batch, state = config.build(STATES, 0), two_ways(), {"state": np.eye(3, dtype=np.float32)[0]}
     for _ in range(250):

@@ -92,7 +92,7 @@ def test_objective_by_hand(spec):
     assert objective.item() == pytest.approx(3.3 - 0.5 * 4.0 + 0.1 * (math.log(2 * math.pi) + 1), rel=1e-5)
 
 
-def test_advantages_by_hand_where_an_episode_terminates_and_one_is_cut(spec):
+def test_advantages_by_hand_for_terminal_and_truncated_ends(spec):
     """One environment, four steps; the second step ends an episode, by the task or by the clock."""
     learner = replace(SMALL, num_envs=1, steps_per_env=4, batch_size=4, discount=0.5, gae_lambda=0.5).build(spec, 0)
     data, values = learner.buffer, np.array([[1.0], [2.0], [7.0], [4.0], [5.0]], FLOAT)
@@ -351,7 +351,7 @@ PLAIN = {"normalize_observations": False, "normalize_rewards": False}
 
 
 @pytest.mark.parametrize(("environment", "kind"), [(Clock, PPO), (EndlessClock, PPO), (EndlessClock, ForgetsTheLimit)])
-def test_values_where_the_task_ends_and_where_only_the_clock_does(environment, kind, silent):
+def test_values_at_terminal_and_at_time_limit(environment, kind, silent):
     config = PPOConfig(num_envs=4, steps_per_env=16, batch_size=64, lr=5e-3, discount=0.8, hidden=(32,), **PLAIN)
     training = config.training(environment, steps=64 * 60, seed=0)
     training.learner = kind(environment.environment_spec, config, 0)
@@ -548,7 +548,7 @@ def test_the_saved_state_is_a_copy(config, spec, collect, leaves):
 
 
 @pytest.mark.parametrize("config", [SMALL, DRIVER], ids=["plain", "driver"])
-def test_a_seed_determines_everything_and_global_generators_are_left_alone(config, spec, collect, leaves):
+def test_seed_determines_result_and_globals_are_untouched(config, spec, collect, leaves):
     before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
     learners = [config.build(spec, seed) for seed in (0, 0, 1)]
     for learner in learners:

@@ -92,7 +92,7 @@ def trained(environment: type[Plain], config: PPOConfig, steps: int, kind: type[
 
 
 @pytest.mark.parametrize("privileged", [True, False])
-def test_what_only_privileged_data_tell_is_explained_with_them_and_not_without(privileged):
+def test_privileged_signal_needs_privileged_critic(privileged):
     _, metrics = trained(Coin, replace(COIN, privileged_critic=privileged), 3072)
     explained = metrics["train/explained_variance"]
     assert explained > 0.9 if privileged else explained < 0.3, explained
@@ -112,7 +112,7 @@ def test_policy_never_reads_what_is_privileged(engine):
     assert len({action.tobytes() for action in actions}) == 1
 
 
-def test_first_weights_of_the_actor_are_orthogonal_in_what_it_sees(spec):
+def test_actor_first_layer_is_orthogonal_in_visible_fields(spec):
     learner = PPOConfig(num_envs=2, steps_per_env=8, batch_size=16, privileged_critic=True).build(spec, 0)
     networks = learner.networks
     actor, critic = (trunk.weight0.detach() for trunk in (networks.actor_trunk, networks.critic_trunk))
@@ -332,7 +332,7 @@ class Filmed(Coin):
         return super().observe() | {"film": np.full((4, 4, 1), 50 * self.count, np.uint8)}
 
 
-def test_a_saved_policy_acts_as_before_without_what_is_privileged(tmp_path):
+def test_saved_policy_acts_equally_without_privileged_fields(tmp_path):
     training = EVERYTHING.training(Filmed, steps=192, seed=0)
     training.run(Silent())
     save_checkpoint(tmp_path, Checkpoint(training.step, training.state_dict()))

@@ -92,7 +92,7 @@ def test_without_a_correction_the_base_acts():
     np.testing.assert_allclose(corrected.rewards, alone.rewards, atol=1e-6)
 
 
-def test_a_base_may_act_where_there_are_pictures_that_it_does_not_read():
+def test_base_without_cameras_acts_beside_pictures():
     class Filmed(Point):
         picture = ArraySpec("camera_front", (2, 2, 3), "uint8", 0, 255, role="image")
         observation = ObservationSpec((*Point.environment_spec.observation.arrays, picture))

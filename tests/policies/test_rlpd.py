@@ -95,7 +95,7 @@ def test_actor_maximises_the_mean_of_all_critics(spec, make_batch):
     assert by_actions[0, 0] == pytest.approx(slope, rel=1e-2)
 
 
-def test_one_batch_gives_a_critic_step_per_slice_and_one_actor_step_on_the_last(spec, make_batch, monkeypatch):
+def test_batch_gives_critic_step_per_slice_and_one_actor_step(spec, make_batch, monkeypatch):
     learner, seen = SMALL.build(spec, 0), {"critic": [], "actor": []}
     critic_loss, actor_loss = learner.critic_loss, learner.actor_loss
     monkeypatch.setattr(learner, "critic_loss", lambda q, y, w: seen["critic"].append(w) or critic_loss(q, y, w))
@@ -162,7 +162,7 @@ def test_saved_and_loaded_gives_the_same_next_update(spec, make_batch, leaves, t
     assert leaves(copy.state_dict()) == leaves(learner.state_dict())
 
 
-def test_a_seed_determines_everything_and_global_generators_are_left_alone(spec, make_batch, leaves):
+def test_seed_determines_result_and_globals_are_untouched(spec, make_batch, leaves):
     before = torch.get_rng_state()
     first, second = (SMALL.build(spec, 0) for _ in range(2))
     first.update(make_batch(spec, 6))

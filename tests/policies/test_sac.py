@@ -204,7 +204,7 @@ def test_target_critics_follow_by_tau(spec, make_batch):
         torch.testing.assert_close(after["target_critic"][name], 0.75 * value + 0.25 * after["critic"][name])
 
 
-def test_temperature_falls_while_entropy_is_above_its_target_and_rises_below(spec, make_batch):
+def test_temperature_moves_entropy_to_its_target(spec, make_batch):
     for target, falls in ((-50.0, True), (50.0, False)):
         learner = replace(SMALL, target_entropy_per_action=target).build(spec, 0)
         learner.update(make_batch(spec, 4))
@@ -348,7 +348,7 @@ def test_the_saved_state_is_a_copy(spec, make_batch, leaves):
     assert leaves(state) == before
 
 
-def test_a_seed_determines_everything_and_global_generators_are_left_alone(spec, make_batch, leaves):
+def test_seed_determines_result_and_globals_are_untouched(spec, make_batch, leaves):
     before = torch.get_rng_state()
     first, second, third = (SMALL.build(spec, seed) for seed in (0, 0, 1))
     for learner in (first, second, third):

@@ -255,7 +255,7 @@ def test_observer_sees_every_step_episodes_and_sb3s_own_tags(config, discrete):
     assert training.policy.environment_spec.action.validate(action).dtype == (np.int64 if discrete else np.float32)
 
 
-def test_policy_input_joins_vectors_in_order_and_leaves_privileged_out():
+def test_input_joins_visible_vectors_in_order():
     environment = Reach()
     observation, _ = environment.reset(seed=0)
     view = PolicyInput(environment.environment_spec.observation)
@@ -265,7 +265,7 @@ def test_policy_input_joins_vectors_in_order_and_leaves_privileged_out():
     assert small.space.shape == (4 + 7 * 7 * 3,)
 
 
-def test_cameras_make_a_dict_and_demonstrations_reach_the_replay_channels_first():
+def test_cameras_make_dict_and_channels_first_demonstrations():
     environment = Reach(camera=36)
     episodes = demonstrations(environment, Expert(), 2)
     config = SACConfig(buffer_size=200, batch_size=4, learning_starts=0, normalize_observations=True, **SMALL)
@@ -278,7 +278,7 @@ def test_cameras_make_a_dict_and_demonstrations_reach_the_replay_channels_first(
     assert training.policy.act(environment.reset(seed=0)[0]).shape == (2,)
 
 
-def test_demonstrations_fill_the_replay_with_executed_actions_and_true_ends():
+def test_demonstrations_keep_executed_actions_and_true_ends():
     good = demonstrations(Reach(), Expert(), 3)
     late = rollout(Reach(), type("Still", (Expert,), {"act": lambda *_, **__: np.zeros(2, np.float32)})(), seed=8)
     assert late.truncated
@@ -335,7 +335,7 @@ CONFIGS = [
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda value: type(value).__name__)
-def test_a_checkpoint_restores_everything_but_the_running_episode(config, tmp_path):
+def test_checkpoint_restores_all_but_running_episode(config, tmp_path):
     saved = config.training(Reach, steps=128, seed=0)
     saved.run(Recorder())
     save_checkpoint(tmp_path, Checkpoint(saved.step, saved.state_dict()))

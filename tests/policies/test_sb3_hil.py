@@ -61,7 +61,7 @@ def put(memory: ReplayBuffer, step: Transition) -> None:
     memory.add(step)
 
 
-def test_an_update_is_that_of_stable_baselines_from_its_own_replay() -> None:
+def test_update_equals_stable_baselines_on_same_replay() -> None:
     config = SB3SACHILConfig(**SMALL, offline_fraction=0.0)
     ours = config.build(SPEC, 3)
     plain = sb3.SAC(
@@ -143,7 +143,7 @@ def test_a_training_that_was_saved_goes_on_exactly() -> None:
     assert packed(resumed.state_dict()["learner"]) == packed(whole.state_dict()["learner"])
 
 
-def test_the_networks_learn_from_demonstrations_and_corrections_alike() -> None:
+def test_demonstrations_and_corrections_train_alike() -> None:
     sampling = SB3SACHILConfig().sampling
     assert sampling.keeps_corrections and sampling.offline_fraction == 0.5 and sampling.discount == 0.97
 

@@ -82,11 +82,11 @@ def test_the_text_of_an_arm_task_is_stable():
     assert EnvAbstraction.of(ARM.make("ArmPush-v0").environment_spec).text == ARM_TEXT
 
 
-def test_the_text_of_a_foreign_task_admits_what_its_source_does_not_say():
+def test_foreign_task_text_admits_missing_facts():
     assert EnvAbstraction.of(GYMNASIUM.make("InvertedDoublePendulum-v5").environment_spec).text == PENDULUM_TEXT
 
 
-def test_the_text_tells_neither_simulator_nor_task_nor_rule_of_success():
+def test_text_hides_simulator_task_and_success_rule():
     spec = ARM.make("ArmPush-v0").environment_spec
     other = replace(spec, name="real/Table-v3", instruction="something", success_rule="another rule", max_steps=7)
     assert EnvAbstraction.of(other) == EnvAbstraction.of(spec)
@@ -99,7 +99,7 @@ def test_choices_are_numbered():
     assert "One step lasts" not in text
 
 
-def test_reward_and_success_are_no_columns_and_pictures_only_when_asked_for():
+def test_columns_exclude_reward_success_and_optional_pictures():
     image = ArraySpec("camera", (2, 2, 3), "uint8", 0, 255, role="image")
     spec = make_spec(ArraySpec("x", (1,)), ArraySpec("is_success", (1,)), ArraySpec("reward", ()), image)
     assert list(EnvAbstraction.of(spec).columns) == ["x", "previous_x", "action"]
@@ -134,7 +134,7 @@ def test_columns_keep_what_only_sounds_like_it(name):
     assert name in EnvAbstraction.of(make_spec(ArraySpec(name, (1,)))).columns
 
 
-def test_a_source_with_its_own_previous_entries_gives_the_same_meaning_to_the_name():
+def test_own_previous_entries_keep_meaning_of_name():
     spec = make_spec(ArraySpec("hand", (1,)), ArraySpec("previous_hand", (1,)), ArraySpec("previous_only", (1,)))
     episode = make_episode(spec)
     columns = EnvAbstraction.of(spec).batch(episode)

@@ -192,7 +192,7 @@ def test_the_area_is_the_share_of_pairs(cases):
     assert np.trapezoid(true, false) == pytest.approx(brute) and (false[-1], true[-1]) == (1, 1)
 
 
-def test_the_interval_of_the_area_covers_the_truth_and_is_honest_about_few():
+def test_auc_interval_covers_truth_and_is_wide_for_few():
     random, covered = np.random.default_rng(0), 0
     labels = np.arange(40) < 20
     for _ in range(300):

@@ -195,7 +195,7 @@ def audited_labels(sets):
     return concluded(evidence, reads_pictures=False, reads_words=False, was_asked=False)
 
 
-def test_labels_turned_round_are_refused_and_missing_ones_counted():
+def test_inverted_labels_are_refused_and_missing_counted():
     turned = audited_labels([labels(-each.rewards) for each in EPISODES])
     assert turned.verdict.color == "bad" and "It is turned round." in told(turned)
     half = audited_labels([labels(each.rewards) if each.success else None for each in EPISODES])
@@ -210,7 +210,7 @@ def test_few_episodes_are_too_few():
     assert verdict.reasons == ["There are 9 episodes only."]
 
 
-def test_without_failures_it_is_not_known_whether_success_is_seen():
+def test_success_detection_is_unknown_without_failures():
     audit = audited(Light(), episodes=[episode(2 * seed) for seed in range(12)])
     assert not audit.agreement["success by last score"].is_measured and audit.roc == []
 
@@ -261,7 +261,7 @@ class Choosy(Light):
         return super().score(pictures, firsts, instruction)
 
 
-def test_a_reward_may_refuse_black_pictures_and_unknown_words_are_told_of():
+def test_reward_may_refuse_black_pictures_and_reports_words():
     audit = audited(Choosy())
     assert audit.verdict.color == "good" and "It has no labels for black pictures (10 clips)." in told(audit)
     with pytest.raises(UnknownName, match="'blue'"):
@@ -289,7 +289,7 @@ def test_a_rise_by_next_to_nothing_is_none():
 
 
 @pytest.mark.parametrize("mode", ["delta", "potential"])
-def test_the_level_behind_differences_is_what_is_compared_with_progress(mode):
+def test_level_behind_differences_is_compared_with_progress(mode):
     audit = audited(Light(mode=mode), progress="near:brightness")
     whole = audited(Light())
     assert audit.agreement["order in time"] == whole.agreement["order in time"]

@@ -52,7 +52,7 @@ def test_the_unbiased_loss_by_hand():
 @pytest.mark.parametrize("drawing", [SomeSteps, RepeatedSteps])
 @pytest.mark.parametrize("lengths", [[20] * 4, [7, 20, 3, 12]])
 @pytest.mark.parametrize("count", [2, 8, 32])
-def test_the_unbiased_loss_is_that_of_all_steps_in_the_mean_also_of_short_episodes(drawing, count, lengths):
+def test_unbiased_loss_equals_full_loss_in_expectation(drawing, count, lengths):
     random = np.random.default_rng(1)
     rewards, mean_rewards = random.normal(size=(4, 20)).astype(np.float32), [0.3, -0.2, 0.5, 0.0]
     whole = loss_of(EveryStep(), rewards, mean_rewards, lengths)
@@ -232,7 +232,7 @@ def raw(places, actions, noise):
     return np.concatenate([places[:, None], actions[:, None], noise], 1).astype(np.float32)
 
 
-def test_factors_that_hold_the_reward_give_it_back_and_raw_states_among_distractors_less():
+def test_reward_factors_recover_reward_better_than_raw_states():
     good = learned(factors)
     poor = learned(raw, distractors=50)
     assert good > 0.99
@@ -307,7 +307,7 @@ def sac(model=RD, *, steps=60, weight=1.0, environment=Line, **settings) -> Onli
     return online_training(environment(), learner, config.sampling, steps=steps, seed=3, rewards=running)
 
 
-def test_every_batch_has_the_rewards_of_its_own_steps_past_the_wrap_of_the_ring():
+def test_batch_rewards_belong_to_their_steps_past_ring_wrap():
     training, seen = sac(steps=240, weight=2.0, learning_starts=110), []
     running = training.student.relabelling
     update = training.learner.update
@@ -438,7 +438,7 @@ def test_an_episodic_reward_is_paid_with_the_last_step():
     assert paid <= {round(2 * total, 4) for total in observer.returns} and len(paid) > 3
 
 
-def test_an_episodic_reward_may_be_learned_from_by_any_learner_and_resumes_exactly(tmp_path):
+def test_episodic_reward_suits_any_learner_and_resumes(tmp_path):
     config = PPOConfig(num_envs=1, steps_per_env=16, epochs=1, batch_size=8, hidden=(8,))
     config.training(Line, steps=16, seed=0, reward=EpisodicReward().online(SPEC, weight=1.0, discount=None)).run(Observer())
     expected = finished(sac(EpisodicReward()))

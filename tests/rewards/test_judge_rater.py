@@ -96,7 +96,7 @@ def test_the_better_picture_wins_in_whatever_order_it_is_shown(both_orders):
     assert ("100.0% of 10 pairs had one answer" in asking.report()) == both_orders
 
 
-def test_a_judge_that_goes_by_the_order_finds_all_pairs_equal_and_is_found_out():
+def test_order_biased_judge_gives_ties_and_is_detected():
     biased = rater(says="image 1")
     assert biased.compare_all(pairs()) == [0.5] * 10
     assert "image 1 was better in 100.0% of 20 answers (without bias 50%); 0.0% of 10 pairs had one answer" in biased.report()
@@ -140,7 +140,7 @@ def dataset(tmp_path) -> Dataset:
     return dataset
 
 
-def test_pairs_of_a_dataset_are_compared_and_held_against_the_recorded_rewards(dataset, capsys):
+def test_dataset_pairs_are_checked_against_recorded_rewards(dataset, capsys):
     command = ["prefer", str(dataset.path), "--name", "mine", "--rater", "judge", "--pairs", "40"]
     assert dispatch(command) == 0
     told = capsys.readouterr().out

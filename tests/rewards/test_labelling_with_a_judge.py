@@ -94,7 +94,7 @@ def test_labels_are_made_and_made_again_without_server_and_key(dataset, order, c
     assert len(chat_server.asked) == 28 and "0 asked now, 28 known before" in capsys.readouterr().out
 
 
-def test_what_a_judge_has_cost_in_all_is_told_where_the_cache_of_labels_answers(order, capsys):
+def test_total_judge_cost_is_known_from_label_cache(order, capsys):
     first, second = (order(name)[:-2] for name in ("first", "second"))  # with the usual cache of labels
     for each, asked in ((first, 28), (second, 0)):
         assert dispatch(each) == 0
@@ -125,7 +125,7 @@ def test_a_server_that_goes_away_leaves_no_label_of_zero(dataset, order, chat_se
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
-def test_killed_in_the_middle_of_an_episode_nothing_that_was_answered_is_asked_again(dataset, order, chat_server, kills):
+def test_killed_judging_repeats_no_answered_question(dataset, order, chat_server, kills):
     def slowly(words, pictures):
         time.sleep(0.01)
         return brightness(words, pictures)
@@ -165,7 +165,7 @@ def descendants(pid: int) -> set[int]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_on_a_cluster_nothing_that_came_back_is_asked_again_and_the_budget_is_one(dataset, order, chat_server):
+def test_cluster_repeats_no_answer_and_shares_budget(dataset, order, chat_server):
     pytest.importorskip("ray")
 
     def slowly(words, pictures):

@@ -72,7 +72,7 @@ def test_the_pack_is_mended_until_it_passes():
     assert untried.hash == first.program.hash, "without self-verification the summary is taken as it is"
 
 
-def test_the_prompt_has_the_action_and_every_column_and_says_nothing_of_reward(tmp_path):
+def test_prompt_has_action_and_columns_but_no_reward(tmp_path):
     with language_model("pack:lare-reacher", log=tmp_path / "calls.jsonl") as model:
         LatentCode(model, VIEW, steps(), LatentCodeConfig(rounds=0)).write(REACHER.instruction)
     records, _ = read_log(tmp_path / "calls.jsonl")
@@ -91,7 +91,7 @@ def test_a_set_of_candidates_without_an_answer_is_an_error(tmp_path):
         written(llm, config=LatentCodeConfig(candidates=3))
 
 
-def test_what_never_passes_is_an_error_and_not_an_empty_set_of_factors(tmp_path):
+def test_no_valid_factor_is_an_error(tmp_path):
     heard = []
     mends = [[UNDEFINED], ["There is nothing to change."], [REFUSED], [WIDE]]
     llm = pack(tmp_path, factors=[[GOOD] * 2], summary=[[WIDE]], mend=mends)

@@ -83,7 +83,7 @@ def model(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_policy_learns_from_returns_by_factors_and_not_by_a_decoder_of_chance(model, monkeypatch):
+def test_policy_learns_from_factors_not_from_random_decoder(model, monkeypatch):
     learned = mean_return(model)
     assert learned > -6.0
     assert mean_return(EpisodicReward()) < learned - 1.0, "one return at the end teaches less in as many steps"

@@ -104,7 +104,7 @@ def episodes():
     return [rollout(Dot(), RandomPolicy(SPEC, seed), seed=seed) for seed in range(6)]
 
 
-def test_the_reward_is_the_shaped_sum_and_every_value_on_the_way_is_told(files):
+def test_reward_is_shaped_sum_with_all_terms_reported(files):
     found = set()
     for episode in episodes():
         judged = full(files, 0.9).score_episode(episode)
@@ -141,7 +141,7 @@ def test_running_steps_are_paid_as_recorded_ones(files):
             assert piece.terminated == episode.terminated and labels.valid.all()
 
 
-def test_the_environments_own_reward_counts_only_where_it_is_a_source(files):
+def test_environment_reward_counts_only_as_a_source(files):
     episode = episodes()[0]
     poisoned = replace(episode, rewards=np.full(len(episode), np.nan, np.float32))
     alone = RewardPipeline(sources=(program(files),))
@@ -245,7 +245,7 @@ def test_the_page_shows_a_pipeline_and_names_every_stage():
     assert re.findall(r"^\| `(\w+)` \| ", page, re.MULTILINE)[: len(STAGES)] == [*STAGES]
 
 
-def test_what_cannot_be_paid_while_a_policy_acts_is_refused_before_it_does(files):
+def test_delayed_reward_is_refused_for_online_pipeline(files):
     with pytest.raises(InvalidSetting, match="another discount than the learner"):
         full(files, 0.5).online(SPEC, weight=1.0, discount=0.99)
     with pytest.raises(

@@ -130,7 +130,7 @@ def test_success_is_seen_in_pictures(tmp_path):
         reward.label(episode(0, NUMBERS))
 
 
-def test_success_is_seen_in_numbers_and_counts_only_where_the_guard_holds(tmp_path):
+def test_success_from_numbers_counts_only_within_guard(tmp_path):
     plain, config = fitted(tmp_path / "plain", NUMBERS), replace(SMALL, guard="height[1]=0.3:0.9")
     guarded = fitted(tmp_path / "guarded", NUMBERS, config)
     assert plain.detected.estimate == 1 and guarded.detected.estimate == 0  # the light is brighter than the guard allows
@@ -158,7 +158,7 @@ def test_pictures_alone_do_not_show_whether_a_guard_holds(tmp_path):
         ClassifierReward()
 
 
-def test_rare_successes_have_small_probabilities_where_nothing_can_be_seen():
+def test_rare_success_has_small_probability_without_signal():
     """Half of each batch are successes; without the correction the answer would be one half."""
     random = np.random.default_rng(0)
     network = fit(random.normal(size=(400, 2)).astype(np.float32), np.arange(400) < 100, 0.02, replace(SMALL, weight_decay=1.0))
@@ -166,7 +166,7 @@ def test_rare_successes_have_small_probabilities_where_nothing_can_be_seen():
     assert 0.005 < found.mean() < 0.06
 
 
-def test_the_same_seed_gives_the_same_classifier_and_leaves_torchs_chance_alone():
+def test_same_seed_repeats_without_torch_global_generator():
     examples = examples_of(SPEC, [episode(0), episode(1)], "camera_front", SMALL)
     before = torch.get_rng_state()
     one, same, other = (fit(*examples, replace(SMALL, updates=2, seed=seed)) for seed in (0, 0, 1))

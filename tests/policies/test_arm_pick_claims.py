@@ -83,6 +83,7 @@ def value_of_own_actions(recipe: Recipe, *, layer_norm: bool) -> float:
     return value
 
 
+@slow
 def test_layer_norm_bounds_values_outside_data(rlpd: Recipe) -> None:
     """The one reward is 1, at the end: no action is worth more. Measured 0.97 with LayerNorm and 2.0 without."""
     assert value_of_own_actions(rlpd, layer_norm=True) <= 1.05

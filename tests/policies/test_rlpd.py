@@ -208,8 +208,12 @@ POINT_CONFIG = RLPDConfig(
 
 
 def test_demonstrations_turn_a_sparse_reward_into_success():
-    """A point crosses a square to a small goal: with five poor demonstrations it learns to, without them never gets there."""
+    """A point crosses a square to a small goal: with five poor demonstrations it learns to."""
     assert point_success(POINT_CONFIG) >= 0.9
+
+
+@pytest.mark.slow
+def test_without_demonstrations_the_point_never_arrives():
     assert point_success(replace(POINT_CONFIG, offline_fraction=0.0)) <= 0.1
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from factories import make_spec
 from robo_bench.scored_clips import SCORES, clips_of, episode_of, facts_of, scored, scores_of
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.evaluation.statistics import wilson
@@ -16,7 +17,7 @@ from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.pictures import PictureReward
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
 from robo_rl.rewards.success_examples import Measured
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Labels
 
 COLOURS = ("red", "green", "blue")
@@ -123,9 +124,7 @@ def test_answers_that_are_no_share_have_no_error_but_an_order():
 
 def saved_classifier(folder, side: int = 8, guard: str = "", camera: str = "camera_front") -> str:
     picture = ArraySpec("camera_front", (side, side, 3), "uint8", role="image")
-    spec = EnvironmentSpec(
-        "test/Lights", ObservationSpec((ArraySpec("light", (1,)), picture)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
-    )
+    spec = make_spec("test/Lights", ArraySpec("light", (1,)), picture)
     config, rate = ClassifierConfig(image_size=8, hidden=4, camera=camera, guard=guard), wilson(1, 2)
     network = SuccessNetwork((side, side, 3) if camera else (1,), 4, 8)
     save(folder, network, config, spec, Measured(0.5, rate, rate, rate, 2, 2, (), 0.0, rate), {})

@@ -7,17 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from factories import make_spec
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import DatasetError, InvalidSetting, UnknownName
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Episode
 
-SPEC = EnvironmentSpec(
-    "test/Light",
-    ObservationSpec((ArraySpec("camera_front", (4, 4, 3), "uint8", role="image"), ArraySpec("light", (1,)))),
-    ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
-)
+SPEC = make_spec("test/Light", ArraySpec("camera_front", (4, 4, 3), "uint8", role="image"), ArraySpec("light", (1,)))
 
 
 def episode(seed: int, steps: int = 12) -> Episode:

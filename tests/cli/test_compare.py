@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from factories import axes, make_spec
 from robo_cli.compare import Compare, run
 from robo_cli.report import Report
 from robo_cli.report import run as run_report
@@ -11,12 +12,12 @@ from robo_cli.selection import find_runs
 from robo_rl.errors import InvalidSetting, RunError, RunNotFound, SpecMismatch, UnknownName
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.runs.run import Run
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 
-SPEC = EnvironmentSpec(
+SPEC = make_spec(
     "test/Task",
-    ObservationSpec((ArraySpec("position", (2,), unit="m"),)),
-    ActionSpec(("x",), (-1.0,), (1.0,), ("m/s",), "joint_velocity", 0.05),
+    ArraySpec("position", (2,), unit="m"),
+    action=axes("x", unit="m/s", mode="joint_velocity", control_period=0.05),
     success_rule="it is there",
 )
 

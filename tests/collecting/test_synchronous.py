@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from factories import make_spec
 from robo_policies.learners.ppo import PPO, PPOConfig
 from robo_rl.cluster.local import InProcessEngine, InProcessLink
 from robo_rl.environments.discovery import make_vector_environment
 from robo_rl.errors import NonFiniteUpdate
 from robo_rl.runs.checkpoints import packed, unpacked
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.collectors.crew import Crew
 from robo_rl.training.collectors.rollouts import CollectedLearner, CollectedRollout, RolloutCollector
 from robo_rl.training.collectors.synchronous import SynchronousTraining
@@ -50,9 +51,7 @@ def pendulums(count: int) -> Any:
 class Short(gymnasium.Env[Any, Any]):
     """Ends by itself or is cut by the clock, as chance has it; observations tell of themselves."""
 
-    environment_spec = EnvironmentSpec(
-        "test/Short", ObservationSpec((ArraySpec("told", (2,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
-    )
+    environment_spec = make_spec("test/Short", ArraySpec("told", (2,)))
     observation_space, action_space = environment_spec.observation.space, environment_spec.action.space
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:

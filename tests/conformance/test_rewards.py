@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from factories import axes, make_spec, picture_spec
 from robo_rl.environments.discovery import known
 from robo_rl.errors import ConformanceFailure, InvalidSetting
 from robo_rl.evaluation.statistics import Interval
@@ -42,12 +43,10 @@ from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
 from robo_rl.rewards.success_examples import Measured
 from robo_rl.rewards.vlm_rm import VLMRM
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Episode, Labels
 
-SPEC = EnvironmentSpec(
-    "arm", ObservationSpec((ArraySpec("position", (3,)),)), ActionSpec(("a", "b"), (-1, -1), (1, 1), ("1", "1"))
-)
+SPEC = make_spec("arm", ArraySpec("position", (3,)), action=axes("a", "b"))
 
 
 def fitted(folder) -> PreferenceReward:
@@ -198,18 +197,14 @@ def test_reward_keeps_the_rule(name, check, tmp_path):
 
 # online
 
-ACTED = EnvironmentSpec(
+ACTED = make_spec(
     "arm",
-    ObservationSpec(
-        (
-            ArraySpec("position", (3,)),
-            ArraySpec(BONUS, (1,)),
-            ArraySpec("camera_front", (16, 16, 3), "uint8", 0, 255, role="image"),
-            ArraySpec("velocity", (2,)),
-            ArraySpec("route", (2, 2)),
-        )
-    ),
-    SPEC.action,
+    ArraySpec("position", (3,)),
+    ArraySpec(BONUS, (1,)),
+    picture_spec("camera_front", (16, 16, 3)),
+    ArraySpec("velocity", (2,)),
+    ArraySpec("route", (2, 2)),
+    action=SPEC.action,
     instruction="go there",
 )
 _LABELLED = "it labels recorded episodes: online it would repeat the environment's own reward, or ignore the steps"

@@ -7,17 +7,18 @@ import gymnasium
 import numpy as np
 import pytest
 
+from factories import axes, make_spec
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation, compare, evaluate, evaluation_seeds
 from robo_rl.evaluation.measures import Measure
 from robo_rl.evaluation.video import HOLD, VideoRequest, read_frames, render_mode_for_films
 from robo_rl.rollout.episode import RandomPolicy
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 
-SPEC = EnvironmentSpec(
+SPEC = make_spec(
     "test/Coin",
-    ObservationSpec((ArraySpec("side", (1,)),)),
-    ActionSpec(("push",), (-1.0,), (1.0,), ("N",), "joint_torque", 0.05),
+    ArraySpec("side", (1,)),
+    action=axes("push", unit="N", mode="joint_torque", control_period=0.05),
     max_steps=10,
     success_rule="the coin shows heads",
 )

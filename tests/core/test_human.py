@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from factories import axes, make_spec
 from robo_policies.learners.hg_dagger import HGDAggerConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_rl.environments.discovery import make_environment
@@ -20,14 +21,12 @@ from robo_rl.rollout.episode import RandomPolicy, RecordedRollout, rollout
 from robo_rl.rollout.intervention import PersonInTheLoop
 from robo_rl.rollout.simulated_human import KINDS, Habits, SimulatedHuman, habits_of
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
+from robo_rl.spec.environment import ArraySpec, specification
 from robo_rl.training.off_policy import OnlineTraining, online_training
 from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import ActionSource, Array, Episode, Metrics, StateDict, Transition
 
-SPEC = EnvironmentSpec(
-    "test/Line", ObservationSpec((ArraySpec("x", (1,)),)), ActionSpec(("a", "b"), (-1.0, -1.0), (1.0, 1.0), ("1", "1"))
-)
+SPEC = make_spec("test/Line", ArraySpec("x", (1,)), action=axes("a", "b"))
 EAST, WEST = np.float32([1.0, 0.0]), np.float32([-1.0, 0.0])
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from factories import axes, choices, make_spec, picture_spec
 from robo_rl.errors import InvalidEpisode, InvalidSetting
 from robo_rl.extras import Chunks, NextActions, ReturnsToGo
 from robo_rl.protocols.sampling import Sampling
@@ -18,11 +19,11 @@ from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.mixing import SymmetricReplay
 from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import ActionSource, Batch, Episode, Transition
 
-ACTION = ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
-SPEC = EnvironmentSpec("replay-test", ObservationSpec((ArraySpec("x", (1,)), ArraySpec("y", (2,), role="goal"))), ACTION)
+ACTION = axes("a")
+SPEC = make_spec("replay-test", ArraySpec("x", (1,)), ArraySpec("y", (2,), role="goal"), action=ACTION)
 DISCOUNT = 0.9
 
 
@@ -237,8 +238,8 @@ def test_an_episode_begun_twice_takes_no_row():
 
 
 def test_images_and_choices_keep_their_types():
-    arrays = (ArraySpec("camera_front", (4, 4, 3), "uint8", 0, 255, role="image"), ArraySpec("action", (2,)))
-    spec = EnvironmentSpec("image-test", ObservationSpec(arrays), ActionSpec(("left", "right"), mode="discrete"))
+    arrays = (picture_spec(), ArraySpec("action", (2,)))
+    spec = make_spec("image-test", *arrays, action=choices("left", "right"))
     replay = ReplayBuffer(spec, 10, 0)
     first, second = ({"camera_front": np.full((4, 4, 3), k, np.uint8), "action": np.ones(2, np.float32)} for k in (7, 9))
     put(replay, Transition(first, np.int64(1), 0.5, second, True, False, np.int64(1)))
@@ -252,8 +253,8 @@ def test_images_and_choices_keep_their_types():
 
 
 def test_undeclared_pictures_are_neither_stored_nor_restored():
-    arrays = (ArraySpec("camera_front", (4, 4, 3), "uint8", 0, 255, role="image"), ArraySpec("x", (2,)))
-    spec = EnvironmentSpec("image-test", ObservationSpec(arrays), ACTION)
+    arrays = (picture_spec(), ArraySpec("x", (2,)))
+    spec = make_spec("image-test", *arrays, action=ACTION)
     whole, read = ReplayBuffer(spec, 10, 0), ReplayBuffer(spec.without_pictures(), 10, 0)
     seen = [{"camera_front": np.full((4, 4, 3), k, np.uint8), "x": np.full(2, k, np.float32)} for k in range(4)]
     for k in range(3):

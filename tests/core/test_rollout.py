@@ -2,17 +2,18 @@ import gymnasium
 import numpy as np
 import pytest
 
+from factories import axes, choices, make_spec
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import EnvironmentFailed, InvalidAction, InvalidEpisode, InvalidObservation
 from robo_rl.protocols.components import Policy, Stateful
 from robo_rl.rollout.episode import RandomPolicy, Rollout, rollout
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.types import ActionSource
 
-SPEC = EnvironmentSpec(
+SPEC = make_spec(
     "test/Walk",
-    ObservationSpec((ArraySpec("position", (2,), unit="m"),)),
-    ActionSpec(("x", "y"), (-1.0, -1.0), (1.0, 1.0), ("m/s", "m/s"), "joint_velocity", 0.1),
+    ArraySpec("position", (2,), unit="m"),
+    action=axes("x", "y", unit="m/s", mode="joint_velocity", control_period=0.1),
     instruction="walk",
     max_steps=5,
 )
@@ -204,7 +205,7 @@ def test_a_random_policy_continues_where_it_was_saved():
     expected = policy.act({})
     policy.load_state_dict(state)
     np.testing.assert_array_equal(policy.act({}), expected)
-    discrete = RandomPolicy(EnvironmentSpec("d", SPEC.observation, ActionSpec(("left", "right"), mode="discrete")), 0)
+    discrete = RandomPolicy(EnvironmentSpec("d", SPEC.observation, choices("left", "right")), 0)
     assert {int(discrete.act({})) for _ in range(50)} == {0, 1} and discrete.act({}).dtype == np.int64
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from factories import make_spec
 from robo_rl.rollout.step_log import Begun, StepLog, StepReader
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import ActionSource, Transition
 
-SPEC = EnvironmentSpec("test/Line", ObservationSpec((ArraySpec("x", (1,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",)))
+SPEC = make_spec("test/Line", ArraySpec("x", (1,)))
 
 
 def at(place: float) -> dict[str, np.ndarray]:

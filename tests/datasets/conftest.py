@@ -5,19 +5,16 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+from factories import axes, make_spec, picture_spec
 from robo_datasets.dataset import Dataset
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.types import Episode
 
-SPEC = EnvironmentSpec(
+SPEC = make_spec(
     "test/Cell-v0",
-    ObservationSpec(
-        (
-            ArraySpec("joint_position", (3,), unit="rad"),
-            ArraySpec("camera_wrist", (8, 6, 3), dtype="uint8", low=0, high=255, role="image"),
-        )
-    ),
-    ActionSpec(("x", "y"), (-0.1, -0.1), (0.1, 0.1), ("m", "m"), mode="end_effector_delta", control_period=0.05),
+    ArraySpec("joint_position", (3,), unit="rad"),
+    picture_spec("camera_wrist", (8, 6, 3)),
+    action=axes("x", "y", limit=0.1, unit="m", mode="end_effector_delta", control_period=0.05),
 )
 
 
@@ -79,9 +76,7 @@ def dataset(tmp_path) -> Dataset:
     return Dataset.create(tmp_path / "data", SPEC, {"how": "by hand"})
 
 
-NUMBERS = EnvironmentSpec(
-    "test/Numbers-v0", ObservationSpec((ArraySpec("x", (1,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
-)
+NUMBERS = make_spec("test/Numbers-v0", ArraySpec("x", (1,)))
 
 
 @pytest.fixture(scope="session")

@@ -8,17 +8,19 @@ import numpy as np
 import pytest
 import torch
 
+from factories import make_spec
 from robo_policies.learners.hil_serl import HILSERL, HILSERLConfig
 from robo_policies.learners.rlpd import RLPD
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import InvalidSetting
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec
 from robo_rl.types import Batch
 
-ARM = EnvironmentSpec(
+ARM = make_spec(
     "arm",
-    ObservationSpec((ArraySpec("state", (3,)), ArraySpec("opening", (1,), unit="m"))),
-    ActionSpec(("x", "opening", "y"), (-1.0, 0.0, -1.0), (1.0, 0.08, 1.0), ("m", "m", "m")),
+    ArraySpec("state", (3,)),
+    ArraySpec("opening", (1,), unit="m"),
+    action=ActionSpec(("x", "opening", "y"), (-1.0, 0.0, -1.0), (1.0, 0.08, 1.0), ("m", "m", "m")),
 )
 SMALL = HILSERLConfig(hidden=(8,), batch_size=4, gripper="opening", lr=1e-2)
 

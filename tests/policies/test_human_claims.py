@@ -9,13 +9,14 @@ import gymnasium
 import numpy as np
 import pytest
 
+from factories import axes, make_spec
 from robo_policies.learners.hg_dagger import HGDAggerConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rollout.episode import rollout
 from robo_rl.rollout.intervention import PersonInTheLoop
 from robo_rl.rollout.simulated_human import KINDS, SimulatedHuman
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
+from robo_rl.spec.environment import ArraySpec, specification
 from robo_rl.training.off_policy import online_training
 from robo_rl.types import Array, StateDict
 
@@ -28,10 +29,10 @@ class TwoRooms(gymnasium.Env[Any, Any]):
     Even seeds start in the upper room, odd ones in the lower, which mirrors it.
     """
 
-    environment_spec = EnvironmentSpec(
+    environment_spec = make_spec(
         "test/TwoRooms",
-        ObservationSpec((ArraySpec("position", (2,), unit="m"),)),
-        ActionSpec(("x", "y"), (-0.1, -0.1), (0.1, 0.1), ("m", "m"), "joint_velocity", 0.1),
+        ArraySpec("position", (2,), unit="m"),
+        action=axes("x", "y", limit=0.1, unit="m", mode="joint_velocity", control_period=0.1),
         max_steps=LIMIT,
         success_rule="within 8 cm of the goal",
     )

@@ -10,20 +10,21 @@ import torch
 from safetensors.numpy import save_file
 from torch.nn.functional import conv2d, layer_norm, linear, relu
 
+from factories import axes, make_spec, picture_spec
 from robo_policies.learners.hil_serl import HILSERL, HILSERLConfig
 from robo_policies.learners.rlpd import RLPD, RLPDConfig
 from robo_policies.networks.convolutions import FEATURES
 from robo_policies.networks.image_encoder import ImageEncoder, crop
 from robo_rl.conformance.learners import random_batch
 from robo_rl.errors import InvalidSetting
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec
 from robo_rl.types import Batch
 
 STATE, OPENING = ArraySpec("state", (2,)), ArraySpec("opening", (1,))
-FRONT, WRIST = (ArraySpec(f"camera_{name}", (6, 8, 3), "uint8", 0, 255, role="image") for name in ("front", "wrist"))
+FRONT, WRIST = (picture_spec(f"camera_{name}", (6, 8, 3)) for name in ("front", "wrist"))
 MOVES = ActionSpec(("x", "opening"), (-1.0, 0.0), (1.0, 0.08), ("m", "m"))
-ARM = EnvironmentSpec("arm", ObservationSpec((STATE, OPENING, FRONT, WRIST)), MOVES)
-BLIND = EnvironmentSpec("blind", ObservationSpec((STATE, OPENING)), MOVES)
+ARM = make_spec("arm", STATE, OPENING, FRONT, WRIST, action=MOVES)
+BLIND = make_spec("blind", STATE, OPENING, action=MOVES)
 SMALL = RLPDConfig(hidden=(8,), critics=3, updates_per_step=1, batch_size=8, convolutions=(4, 5), crop_padding=2, tau=0.25)
 GRIPPER = HILSERLConfig(hidden=(8,), updates_per_step=1, batch_size=8, gripper="opening", convolutions=(4, 5))
 
@@ -303,11 +304,7 @@ def test_without_convolutions_pictures_change_nothing(config, leaves):
 
 # learning
 
-BAR = EnvironmentSpec(
-    "bar",
-    ObservationSpec((ArraySpec("constant", (1,)), ArraySpec("camera", (16, 16, 3), "uint8", 0, 255, role="image"))),
-    ActionSpec(("x",), (-1.0,), (1.0,), ("1",)),
-)
+BAR = make_spec("bar", ArraySpec("constant", (1,)), picture_spec("camera", (16, 16, 3)), action=axes("x"))
 
 
 def bars(places, *, shown: bool):

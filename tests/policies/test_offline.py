@@ -12,6 +12,7 @@ import torch
 from scipy import stats
 from scipy.optimize import brentq
 
+from factories import make_spec
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
@@ -27,7 +28,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.runs.observer import Cadence, RunRecord
 from robo_rl.runs.run import Run
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import Batch, Episode
 
@@ -111,9 +112,7 @@ def test_settings_out_of_range_are_refused(make, message):
 
 
 # ------------------------------------------------------------------------------------------------ losses by hand
-STATES = EnvironmentSpec(
-    "three-states", ObservationSpec((ArraySpec("state", (3,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
-)
+STATES = make_spec("three-states", ArraySpec("state", (3,)))
 
 
 def batch_of(rewards, masks, *, states=None, actions=None, following=None, discount=0.8, **more) -> Batch:

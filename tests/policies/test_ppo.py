@@ -14,13 +14,14 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
+from factories import axes, choices, make_spec
 from robo_policies.learners.ppo import PPO, PPOConfig, minibatches
 from robo_policies.networks.policy_value import PolicyValue, orthogonal
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RunError
 from robo_rl.moments import Normalizer
 from robo_rl.rollout.episode import rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.on_policy import VectorStep
 
 SMALL = PPOConfig(num_envs=4, steps_per_env=8, batch_size=16, epochs=2, hidden=(8, 6))
@@ -137,16 +138,10 @@ KINDS = {"normal": "Gaussian", "beta": "Beta", "choices": "Categorical"}
 
 def problem(kind: str, **settings) -> tuple[PPO, torch.Tensor, tuple[torch.Tensor, ...]]:
     """Returns a learner that moved away from its first parameters, and a minibatch of which some ratios are clipped."""
-    action = (
-        ActionSpec(("l", "s", "r"), mode="discrete")
-        if kind == "choices"
-        else ActionSpec(tuple("abc"), (-1.0,) * 3, (1.0,) * 3, ("1",) * 3)
-    )
+    action = choices("l", "s", "r") if kind == "choices" else axes("a", "b", "c")
     arrays = ArraySpec("x", (4,)), ArraySpec("hidden", (2,), role="privileged")
     policy = {} if kind == "choices" else {"policy": kind}
-    learner = replace(SMALL, entropy_coefficient=0.03, **policy, **settings).build(
-        EnvironmentSpec("t", ObservationSpec(arrays), action), 0
-    )
+    learner = replace(SMALL, entropy_coefficient=0.03, **policy, **settings).build(make_spec("t", *arrays, action=action), 0)
     random, rows, networks = np.random.default_rng(0), 16, learner.networks
     with torch.no_grad():
         for parameter in networks.parameters():
@@ -318,9 +313,7 @@ def test_update_equals_that_of_stable_baselines(engine, spec, collect, monkeypat
 class Clock(gymnasium.Env):
     """Every step is worth 1; after five steps the task ends, or only the clock does. The step is observed, as on a dial."""
 
-    environment_spec = EnvironmentSpec(
-        "test/Clock", ObservationSpec((ArraySpec("step", (5,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
-    )
+    environment_spec = make_spec("test/Clock", ArraySpec("step", (5,)))
     observation_space = environment_spec.observation.space
     action_space = environment_spec.action.space
     ends = True
@@ -367,10 +360,11 @@ def test_values_at_terminal_and_at_time_limit(environment, kind, silent):
 class Point(gymnasium.Env):
     """A point on a line is rewarded for being near a goal that is elsewhere in each episode of 20 steps."""
 
-    environment_spec = EnvironmentSpec(
+    environment_spec = make_spec(
         "test/Point",
-        ObservationSpec((ArraySpec("position", (1,)), ArraySpec("goal", (1,), role="goal"))),
-        ActionSpec(("velocity",), (-0.2,), (0.2,), ("m",)),
+        ArraySpec("position", (1,)),
+        ArraySpec("goal", (1,), role="goal"),
+        action=axes("velocity", limit=0.2, unit="m"),
         max_steps=20,
     )
     observation_space = environment_spec.observation.space
@@ -391,7 +385,7 @@ class Point(gymnasium.Env):
 
 
 class PointOfChoices(Point):
-    environment_spec = replace(Point.environment_spec, action=ActionSpec(("left", "stay", "right"), mode="discrete"))
+    environment_spec = replace(Point.environment_spec, action=choices("left", "stay", "right"))
     action_space = environment_spec.action.space
 
     def step(self, action):

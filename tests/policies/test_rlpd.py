@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from factories import axes, make_spec
 from robo_policies.learners.rlpd import RLPD, RLPDConfig
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.mixing import SymmetricReplay
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Batch, Transition
 
 PARTS = ("linears", "norms")
@@ -130,7 +131,7 @@ def test_more_target_critics_than_critics_are_refused():
 
 def test_three_states_reach_their_known_values():
     """A chain with rewards 0.5, -1 and 2 that ends: without entropy in the target the values are those of the rewards."""
-    spec = EnvironmentSpec("chain", ObservationSpec((ArraySpec("state", (3,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",)))
+    spec = make_spec("chain", ArraySpec("state", (3,)))
     config = RLPDConfig(hidden=(16,), critics=3, updates_per_step=4, batch_size=24, lr=1e-2, tau=0.1)
     learner, state, one_hot = config.build(spec, 0), np.arange(96) % 3, np.eye(3, dtype=np.float32)
     batch = Batch(
@@ -190,9 +191,7 @@ def test_settings_reach_the_training_loop():
     assert (sampling.batch_size, sampling.updates_per_step, sampling.offline_fraction) == (32, 5, 0.5)
 
 
-POINT = EnvironmentSpec(
-    "point", ObservationSpec((ArraySpec("position", (2,)),)), ActionSpec(("x", "y"), (-0.1, -0.1), (0.1, 0.1), ("m", "m"))
-)
+POINT = make_spec("point", ArraySpec("position", (2,)), action=axes("x", "y", limit=0.1, unit="m"))
 GOAL, RADIUS, LIMIT = np.array([0.7, 0.7]), 0.1, 30
 POINT_CONFIG = RLPDConfig(
     critics=2,

@@ -12,11 +12,12 @@ from stable_baselines3 import SAC as SB3SAC
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
+from factories import make_spec
 from robo_policies.learners.sac import SACConfig
 from robo_rl import metrics
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Batch
 
 SMALL = SACConfig(hidden=(8, 8), initial_temperature=0.3)
@@ -211,9 +212,7 @@ def test_temperature_moves_entropy_to_its_target(spec, make_batch):
         assert (learner.temperature.alpha() < 0.3) == falls
 
 
-THREE_STATES = EnvironmentSpec(
-    "three-states", ObservationSpec((ArraySpec("state", (3,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
-)
+THREE_STATES = make_spec("three-states", ArraySpec("state", (3,)))
 
 
 @pytest.fixture

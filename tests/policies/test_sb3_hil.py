@@ -11,21 +11,23 @@ import stable_baselines3 as sb3
 import torch
 from gymnasium import spaces
 
+from factories import axes, make_spec
 from robo_policies.sb3.hil import SB3SACHILConfig
 from robo_policies.sb3.state import GlobalRandom
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.mixing import SymmetricReplay
 from robo_rl.runs.checkpoints import packed, unpacked
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.off_policy import OnlineTraining, online_training
 from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import Transition
 
-SPEC = EnvironmentSpec(
+SPEC = make_spec(
     "test/Plane",
-    ObservationSpec((ArraySpec("position", (2,), low=-2, high=2), ArraySpec("goal", (1,), low=-2, high=2))),
-    ActionSpec(("x", "y"), (-1.0, -1.0), (1.0, 1.0), ("m", "m")),
+    ArraySpec("position", (2,), low=-2, high=2),
+    ArraySpec("goal", (1,), low=-2, high=2),
+    action=axes("x", "y", unit="m"),
 )
 ROWS = 24
 SMALL: dict[str, Any] = {"policy_kwargs": {"net_arch": [16]}, "batch_size": ROWS // 2, "gradient_steps": 2, "device": "cpu"}

@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from factories import make_spec
 from robo_rl.errors import JudgeUnavailable, RewardUnavailable
 from robo_rl.rewards.annotation.annotator import MOST_FAILED, AnnotatorStopped, BackgroundAnnotator, Label, QueryQueue
 from robo_rl.rewards.annotation.captioning import Arrival, RecordedAnnotator
@@ -15,11 +16,9 @@ from robo_rl.rewards.annotation.oni import ONIRetrieval
 from robo_rl.rewards.online import RunningReward
 from robo_rl.rewards.place import Place
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec
 
-WORDS = EnvironmentSpec(
-    "test/Words", ObservationSpec((ArraySpec("word", (1,)),)), ActionSpec(("a",), (0,), (0,), ("1",), mode="discrete")
-)
+WORDS = make_spec("test/Words", ArraySpec("word", (1,)), action=ActionSpec(("a",), (0,), (0,), ("1",), mode="discrete"))
 DEADLINE = 20.0  # s; what takes so long has failed
 
 

@@ -7,18 +7,14 @@ import numpy as np
 import pytest
 import yaml
 
+from factories import make_spec, picture_spec
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.clg import ContrastingLanguageGoals, interval, safety, synthesis
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
-SPEC = EnvironmentSpec(
-    "road",
-    ObservationSpec((ArraySpec("camera_front", (6, 6, 3), "uint8", 0, 255, role="image"),)),
-    ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
-)
+SPEC = make_spec("road", picture_spec("camera_front", (6, 6, 3)))
 CLG = ContrastingLanguageGoals(model="colours", undesired="red", desired="green")
 
 

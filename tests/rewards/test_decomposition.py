@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from factories import make_spec
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3 import algorithms as sb3
@@ -18,7 +19,7 @@ from robo_rl.rewards.decomposition.learned import Decomposition, EpisodeMemory, 
 from robo_rl.rewards.decomposition.rewards import EpisodicReward, RandomizedReturnDecomposition, ReturnDecomposition
 from robo_rl.rewards.online import MOST_MISSING
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec
 from robo_rl.training.off_policy import OnlineTraining, online_training
 from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import Batch
@@ -246,11 +247,7 @@ def test_the_order_of_factors_changes_nothing():
 
 # in a run
 
-SPEC = EnvironmentSpec(
-    "test/Line",
-    ObservationSpec((ArraySpec("position", (1,)), ArraySpec("number", (1,)))),
-    ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
-)
+SPEC = make_spec("test/Line", ArraySpec("position", (1,)), ArraySpec("number", (1,)))
 
 
 class Line(gymnasium.Env):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from factories import axes, make_spec, picture_spec
 from robo_cli.main import dispatch
 from robo_datasets.comparing import agreement
 from robo_datasets.dataset import Dataset
@@ -15,11 +16,10 @@ from robo_rl.rewards import judging
 from robo_rl.rewards.judge_rater import JudgeRater
 from robo_rl.rewards.judging import Answer, Question, Terms
 from robo_rl.rewards.raters import Segment
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode, Preference
 
-CAMERA = ArraySpec("camera_front", (4, 4, 3), dtype="uint8", low=0, high=255, role="image")
-SPEC = EnvironmentSpec("test/Cell-v0", ObservationSpec((CAMERA,)), ActionSpec(("x",), (-1.0,), (1.0,), ("1",)))
+CAMERA = picture_spec()
+SPEC = make_spec("test/Cell-v0", CAMERA, action=axes("x"))
 SEEN: list[Question] = []
 
 

@@ -14,16 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from factories import axes, make_spec, picture_spec
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import BudgetReached, JudgeUnavailable
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
 SCRIPT = Path(__file__).with_name("label_and_die.py")
-CAMERA = ArraySpec("camera_front", (6, 8, 3), dtype="uint8", low=0, high=255, role="image")
-SPEC = EnvironmentSpec("test/Cell-v0", ObservationSpec((CAMERA,)), ActionSpec(("x",), (-1.0,), (1.0,), ("1",)))
+CAMERA = picture_spec("camera_front", (6, 8, 3))
+SPEC = make_spec("test/Cell-v0", CAMERA, action=axes("x"))
 STEPS, EVERY = 12, 2
 QUESTIONS = STEPS // EVERY + 1
 

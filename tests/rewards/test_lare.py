@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
+from factories import axes, make_spec
 from robo_rl.errors import InvalidProgram, InvalidSetting, RewardUnavailable
 from robo_rl.rewards.decomposition.decoder import DecoderConfig
 from robo_rl.rewards.decomposition.latent_code import LatentCode, LatentCodeConfig
@@ -15,14 +16,13 @@ from robo_rl.rewards.language.opening import language_model
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.runner import ProgramRunner, end_workers
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, ObservationSpec
 
-REACHER = EnvironmentSpec(
+REACHER = make_spec(
     "test/Reacher",
-    ObservationSpec(
-        (ArraySpec("joint_velocity", (2,), unit="rad/s"), ArraySpec("target_to_fingertip", (2,), unit="m", role="goal"))
-    ),
-    ActionSpec(("shoulder", "elbow"), (-1.0,) * 2, (1.0,) * 2, ("N m",) * 2, "joint_torque", 0.02),
+    ArraySpec("joint_velocity", (2,), unit="rad/s"),
+    ArraySpec("target_to_fingertip", (2,), unit="m", role="goal"),
+    action=axes("shoulder", "elbow", unit="N m", mode="joint_torque", control_period=0.02),
     instruction="move the fingertip to the target",
 )
 VIEW = EnvAbstraction.of(REACHER)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
+from factories import make_spec, picture_spec
 from robo_policies.learners import ppo
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.rlpd import RLPDConfig
@@ -24,18 +25,14 @@ from robo_rl.rewards.picture_scoring import Completion, PictureScoring
 from robo_rl.rewards.pictures import PictureReward
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, ObservationSpec
 from robo_rl.training.off_policy import OnlineTraining, online_training
 from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import Labels, StepRewards
 
 POISON = 1e30
-CAMERA = ArraySpec("camera_top", (8, 8, 3), "uint8", 0, 255, role="image")
-VISIBLE = EnvironmentSpec(
-    "test/Frames",
-    ObservationSpec((ArraySpec("frame", (1,)), ArraySpec("position", (1,)))),
-    ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
-)
+CAMERA = picture_spec("camera_top", (8, 8, 3))
+VISIBLE = make_spec("test/Frames", ArraySpec("frame", (1,)), ArraySpec("position", (1,)))
 DRAWN = replace(VISIBLE, observation=ObservationSpec((*VISIBLE.observation.arrays, CAMERA)))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
+from factories import make_spec
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_rl.errors import InvalidSetting, UnknownName
@@ -19,12 +20,10 @@ from robo_rl.rewards.shaping import STAGES
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.settings import settings_as
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.off_policy import online_training
 
-SPEC = EnvironmentSpec(
-    "test/Dot", ObservationSpec((ArraySpec("x", (1,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",)), max_steps=7
-)
+SPEC = make_spec("test/Dot", ArraySpec("x", (1,)), max_steps=7)
 LEVEL = """def reward(batch):
     near = 1 / (1 + batch["x"][:, 0] ** 2)
     effort = -0.1 * batch["action"][:, 0] ** 2

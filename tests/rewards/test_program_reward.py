@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from factories import make_spec
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3 import algorithms as sb3
@@ -17,14 +18,10 @@ from robo_rl.rewards.programs.reward import ProgramReward
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.off_policy import online_training
 
-SPEC = EnvironmentSpec(
-    "test/Frames",
-    ObservationSpec((ArraySpec("frame", (1,)), ArraySpec("secret", (1,), role="privileged"))),
-    ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
-)
+SPEC = make_spec("test/Frames", ArraySpec("frame", (1,)), ArraySpec("secret", (1,), role="privileged"))
 NUMBER = """def reward(batch):
     now = batch["frame"][:, 0]
     step = now - batch["previous_frame"][:, 0]

@@ -8,16 +8,17 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
+from factories import make_spec
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.place import Memory, Place
 from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rewards.shaping import Bound, Clip, Delta, Potential, PreferenceAsReward, Scale, shaped
 from robo_rl.rewards.steps import StepQueue
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Labels
 
-SPEC = EnvironmentSpec("test/Dot", ObservationSpec((ArraySpec("position", (2,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",)))
+SPEC = make_spec("test/Dot", ArraySpec("position", (2,)))
 DISCOUNT = 0.9
 PHI = """def reward(batch):
     return -np.linalg.norm(batch["position"], axis=1), {}

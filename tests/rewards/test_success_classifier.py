@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from factories import axes, make_spec
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.audit.evidence import reads_pictures
 from robo_rl.rewards.classifier import ClassifierReward, save
@@ -22,13 +23,13 @@ from robo_rl.rewards.success_examples import (
     split,
     threshold_for,
 )
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.types import Episode
 
 LIGHT, PICTURE = ArraySpec("light", (1,)), ArraySpec("camera_front", (8, 8, 3), "uint8", role="image")
-ACTION = ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
-SPEC = EnvironmentSpec("test/Light", ObservationSpec((LIGHT, PICTURE)), ACTION)
-NUMBERS = EnvironmentSpec("test/Numbers", ObservationSpec((LIGHT, ArraySpec("height", (2,)))), ACTION)
+ACTION = axes("a")
+SPEC = make_spec("test/Light", LIGHT, PICTURE, action=ACTION)
+NUMBERS = make_spec("test/Numbers", LIGHT, ArraySpec("height", (2,)), action=ACTION)
 SMALL = ClassifierConfig(image_size=8, hidden=16, updates=80, batch_size=32, shift=1, lr=3e-3)
 
 
@@ -208,7 +209,7 @@ def test_what_is_looked_at():
     with pytest.raises(UnknownName, match="camera"):
         eye_of(SPEC, "frnt")
     with pytest.raises(InvalidSetting, match="no float observations"):
-        eye_of(EnvironmentSpec("x", ObservationSpec((PICTURE,)), ACTION), "none")
+        eye_of(make_spec("x", PICTURE, action=ACTION), "none")
 
 
 @pytest.mark.parametrize("wrong", [{"last": 0}, {"false_positives": 1.0}, {"held_out": 0.0}, {"lr": 0.0}, {"margin": -1}])

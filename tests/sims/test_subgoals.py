@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import yaml
 
+from factories import make_spec
 from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec
 from robo_sims.grids.subgoals.forms import WORDS, count_words
 from robo_sims.grids.subgoals.level import Level, Place, Subgoal, Thing
 from robo_sims.grids.subgoals.teachers import PUBLISHED, PURPOSE, LanguageTeacher, NoisyTeacher, PerfectTeacher
@@ -218,7 +219,7 @@ def test_a_teacher_of_words_needs_a_model_or_a_log() -> None:
 
 
 TURNS = ActionSpec(("left", "right"), (0, 0), (0, 0), ("1", "1"), mode="discrete")
-PAID = EnvironmentSpec("test/Paid", ObservationSpec((ArraySpec(BONUS, (1,)),)), TURNS)
+PAID = make_spec("test/Paid", ArraySpec(BONUS, (1,)), action=TURNS)
 
 
 def running(weight: float) -> DelayedRewards:

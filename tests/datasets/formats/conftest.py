@@ -7,9 +7,10 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
+from factories import choices, make_spec, picture_spec
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec
 from robo_rl.types import Episode, RewardLabels
 
 VECTORS = (
@@ -19,14 +20,14 @@ VECTORS = (
     ArraySpec("count", (), "int64", 0, 99),
     ArraySpec("friction", (1,), role="privileged"),
 )
-CAMERAS = tuple(ArraySpec(f"camera_{name}", (8, 6, 3), "uint8", 0, 255, role="image") for name in ("wrist", "top"))
+CAMERAS = tuple(picture_spec(f"camera_{name}", (8, 6, 3)) for name in ("wrist", "top"))
 FLAT = (ArraySpec("motion", (4,), unit="mixed"),)
 REACH = ActionSpec(("x", "y"), (-0.1, -0.2), (0.1, 0.2), ("m", "m"), mode="end_effector_delta", control_period=0.05)
-CHOICE = ActionSpec(("left", "right", "stay"), mode="discrete")
+CHOICE = choices("left", "right", "stay")
 
 
 def spec_of(arrays=(*VECTORS, *CAMERAS), action=REACH) -> EnvironmentSpec:
-    return EnvironmentSpec("test/Cell-v0", ObservationSpec(arrays), action, instruction="reach", max_steps=50)
+    return make_spec("test/Cell-v0", *arrays, action=action, instruction="reach", max_steps=50)
 
 
 def episode_of(spec: EnvironmentSpec, draw: int = 0, steps: int = 4, **changes: object) -> Episode:

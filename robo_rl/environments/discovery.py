@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from traceback import extract_tb
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import gymnasium
-from gymnasium.vector import AutoresetMode
-
-from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import BrokenPlugin, InvalidSetting, MissingOperation, RoboRLError, UnknownName
+
+if TYPE_CHECKING:
+    import gymnasium
+    from gymnasium.vector import AutoresetMode
 
 Group = Literal[
     "environments",
@@ -146,7 +146,7 @@ def make_vector_environment(
     num_envs: int,
     *,
     threads: int | None = None,
-    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    autoreset_mode: AutoresetMode | str = "NextStep",
     **arguments: Any,
 ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
     """Returns `num_envs` environments in one object that has an `environment_spec` and declares its autoreset mode.
@@ -162,6 +162,8 @@ def make_vector_environment(
         environment = batched(task, num_envs, threads=threads, autoreset_mode=autoreset_mode, **arguments)
         if environment is not None:
             return environment
+    from robo_rl.environments.vector import SequentialEnvironments  # imports gymnasium, which finding a name does not need
+
     return SequentialEnvironments(lambda: make_environment(name, **arguments), num_envs, autoreset_mode=autoreset_mode)
 
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import av
 import gymnasium
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,9 @@ import numpy.typing as npt
 from robo_rl.errors import RenderingUnavailable
 from robo_rl.spec.environment import specification
 from robo_rl.types import Episode
+
+if TYPE_CHECKING:
+    import av
 
 Frame = npt.NDArray[np.uint8]
 """(H, W, 3) RGB"""
@@ -106,6 +108,8 @@ def write_mp4(path: Path, frames: Iterator[Frame], rate: float, *, quality: int 
 
     rate: [1/s]. hold: [s] that the last frame stays, by showing it once more so much later.
     """
+    import av  # takes longer to import than all else of an evaluation
+
     per_second = Fraction(rate).limit_denominator(1000)
     with av.open(str(path), "w", options={"movflags": "faststart"}) as container:
         stream = None
@@ -127,6 +131,8 @@ def write_mp4(path: Path, frames: Iterator[Frame], rate: float, *, quality: int 
 
 def read_frames(path: Path, shares: Sequence[float]) -> list[Frame]:
     """Returns the pictures at these shares of a film's length, 0 the first and 1 the last."""
+    import av
+
     with av.open(str(path)) as container:
         last = container.streams.video[0].frames - 1
         wanted = [round(share * last) for share in shares]
@@ -160,6 +166,8 @@ def _film(environment: gymnasium.Env[Any, Any], episodes: Sequence[Episode], req
 
 
 def _timed(picture: Frame, time: int, unit: Fraction) -> av.VideoFrame:
+    import av
+
     frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
     frame.pts, frame.time_base = time, unit
     return frame

@@ -118,7 +118,7 @@ class ClassifierReward(PictureReward):
             raise InvalidSetting(
                 "Pictures alone do not show whether the guard of this classifier holds.",
                 got=self._config.guard,
-                fix="--settings guarded=false, or fit one without a guard",
+                fix="--reward.settings.guarded false, or fit one without a guard",
             )
 
     def _answers(self, probabilities: Any) -> Any:

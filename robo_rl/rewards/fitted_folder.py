@@ -56,7 +56,9 @@ def save_fitted(folder: Path, part: str, state: Mapping[str, Any]) -> None:
 def require_named(folder: str, kind: str) -> None:
     """Raises InvalidSetting if no folder is named; `kind` is the word after `robo-rl reward fit`."""
     if not folder:
-        raise InvalidSetting("Which fitted reward?", fix=f"--settings folder=FOLDER, as `robo-rl reward fit {kind}` wrote it")
+        raise InvalidSetting(
+            "Which fitted reward?", fix=f"--reward.settings.folder FOLDER, as `robo-rl reward fit {kind}` wrote it"
+        )
 
 
 def tensors_of(arrays: Mapping[str, Any]) -> dict[str, torch.Tensor]:

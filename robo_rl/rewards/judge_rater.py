@@ -117,7 +117,7 @@ class JudgeRater(WithJudge):
             raise InvalidSetting(
                 "Two episodes with different tasks cannot be compared.",
                 got=" and ".join(map(repr, instructions)),
-                fix="compare episodes of one task (robo-rl data filter), or name one: --settings instruction=...",
+                fix="compare episodes of one task (robo-rl data filter), or name one: --rater.settings.instruction ...",
             )
         instruction = required(instructions.pop())
         swapped = int(hash_of(one.tobytes(), other.tobytes()), 16) % 2 == 1

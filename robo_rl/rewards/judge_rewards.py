@@ -83,7 +83,7 @@ def required(instruction: str | None) -> str:
     """Returns the instruction; raises InvalidSetting if there is none."""
     if not instruction:
         raise InvalidSetting(
-            "What shall be done? The episode does not say it.", fix='--settings instruction="pick up the cube"'
+            "What shall be done? The episode does not say it.", fix='--reward.settings.instruction "pick up the cube"'
         )
     return instruction
 

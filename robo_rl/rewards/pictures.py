@@ -123,12 +123,13 @@ def pictures_of(observations: Mapping[str, Array], camera: str) -> Pictures:
     if name not in observations:
         cameras = [key for key, array in observations.items() if array.dtype == np.uint8 and array.ndim == 4]
         named = cameras[0].removeprefix("camera_") if cameras else ""
-        drawn = "record with a camera (robo-rl record ENV --arguments cameras=[front]; of cars: birdseye_rgb=64)"
+        arguments = "--environment.arguments.cameras [front]; of cars: --environment.arguments.birdseye_rgb 64"
+        drawn = f"record with a camera (robo-rl record ENV {arguments})"
         raise InvalidSetting(
             f"There are no pictures of the camera {camera!r}.",
             got=", ".join(observations),
             allowed=", ".join(cameras) or "none: nothing was drawn",
-            fix=f"--settings camera={named}" if named else drawn,
+            fix=f"--reward.settings.camera {named}" if named else drawn,
         )
     pictures: Pictures = observations[name]
     if pictures.dtype != np.uint8 or pictures.ndim != 4 or pictures.shape[-1] != 3:

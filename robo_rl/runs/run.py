@@ -168,14 +168,14 @@ class Run:
         environment: str = "",
         routes: str = "",
         arguments: Mapping[str, Any] | None = None,
-        films: int | None = None,
+        videos: int | None = None,
         stochastic: bool = False,
     ) -> Evaluation:
         """Evaluate the newest policy on the seeds `seed`, `seed` + 1, ...; `robo-rl evaluate` is this.
 
         environment: another one than that of the training; one of the same family is made with the same arguments. routes: of
         a run that drives, a set of routes instead, such as town-test. arguments: of the environment, that differ from those of
-        the training. films: by default 2 elsewhere than in the training's environment, which has filmed it, and 0 there.
+        the training. videos: by default 2 elsewhere than in the training's environment, which has filmed it, and 0 there.
         stochastic: sample actions, as always if the recipe says so. What is evaluated elsewhere is kept in the run.
         """
         found: Evaluation = operation("evaluate")(
@@ -185,7 +185,7 @@ class Run:
             environment=environment,
             routes=routes,
             arguments=arguments or {},
-            films=films,
+            videos=videos,
             stochastic=stochastic,
         )
         return found

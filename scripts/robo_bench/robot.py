@@ -56,7 +56,7 @@ learner_process: "on"
 steps: {steps}
 log_every: {log_every}
 checkpoint_every: 0
-evaluation: {{episodes: 1, films: 0}}
+evaluation: {{episodes: 1, videos: 0}}
 """
 
 
@@ -176,7 +176,7 @@ def _shown(effort: Effort, _: ExitStack) -> Figures:
     """Count the pictures of a twin's camera that a page of the console is sent in a second, which draws them at once."""
     from robo_real.console.assembly import RobotConsole
 
-    with _twin(None, "--options", "cameras=[front]") as url:
+    with _twin(None, "--driver.settings.cameras", "[front]") as url:
         console = RobotConsole(url)
         thread = console.start()
         try:

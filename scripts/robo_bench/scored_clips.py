@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ import tyro
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
 from robo_cli.reward_file import read_reward
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import RewardModelSettings
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.rewards import RewardModel
 from robo_rl.rewards.audit.figures import Figure, by_episode, mean_of, rank_correlations, unknown
@@ -188,8 +188,8 @@ class BenchReward:
     """A reward model of pictures, or a YAML file with `reward` and `settings`."""
     environment: str
     """Environment of the pictures: robo/ArmReach-v0, robo/ArmPick-v0 or robo/ArmPush-v0."""
-    settings: tuple[str, ...] = ()
-    """Settings of the reward model."""
+    settings: RewardModelSettings = field(default_factory=dict)
+    """Setting of the reward model."""
     camera: str = "front"
     """Camera that draws them."""
     image_size: int = 192
@@ -209,7 +209,7 @@ class BenchReward:
 
 def bench_reward(arguments: BenchReward) -> int:
     """Draw clips, score them and print the figures."""
-    model = read_reward(arguments.reward, settings_of(arguments.settings))
+    model = read_reward(arguments.reward, arguments.settings)
     data = captioned_pictures(
         arguments.environment,
         camera=arguments.camera,

@@ -11,6 +11,7 @@ import tyro
 
 from robo_cli.main import described
 from robo_cli.options import read_options
+from robo_cli.purposes import documented
 from robo_rl.errors import RoboRLError, UnknownName
 
 BENCH = "robo_bench"
@@ -35,8 +36,6 @@ def command_module(name: str) -> Any:
 class Later:
     """An action whose module takes seconds to import, which only the action itself has to spend."""
 
-    text: str
-    """What the action does."""
     module: str
     options: str
     """Name of the class of the options."""
@@ -72,4 +71,6 @@ def run_action(command: str, actions: Actions, examples: str, arguments: list[st
 
 def _text(action: tuple[Any, Callable[[Any], int]] | Later) -> str:
     """Returns what an action does, for the list."""
-    return action.text if isinstance(action, Later) else (action[0].__doc__ or "").strip()
+    if isinstance(action, Later):
+        return (documented(action.module, action.options) or "Needs a checkout of the repository.").partition("\n")[0]
+    return (action[0].__doc__ or "").strip()

@@ -16,7 +16,7 @@ from robo_cli.keeping import RunEpisodes
 from robo_cli.loops import asked_of
 from robo_cli.online_reward import labelled
 from robo_cli.person import beside, person_of
-from robo_cli.recipe import DemonstrationSettings, Recipe, RewardSettings, parse_recipe
+from robo_cli.recipe import DemonstrationSettings, Recipe, RewardSettings, parse_recipe, recorded_recipe
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
@@ -180,7 +180,7 @@ def record_demonstrations(recipe: Recipe[Any], settings: DemonstrationSettings) 
 
 def recipe_of(run: Run) -> Recipe[Any]:
     """Returns the recipe that a run was made with."""
-    return parse_recipe(run.recipe, source=f"recipe.yaml of {run.path.name}")
+    return parse_recipe(recorded_recipe(run.recipe), source=f"recipe.yaml of {run.path.name}")
 
 
 def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,7 +13,7 @@ import tyro
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
 from robo_cli.reward_file import read_labeller
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import RewardModelSettings, WrongSettings, as_words
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash, figures_of
@@ -38,7 +38,7 @@ from robo_rl.rewards.audit.result import Audit, concluded
 from robo_rl.runs.run import write_text
 
 EXAMPLES = """robo-rl audit oracle --dataset data/pick --out audits/oracle
-robo-rl audit preference --settings folder=rewards/pick --dataset data/pick --out audits/learned
+robo-rl audit preference --reward.settings.folder rewards/pick --dataset data/pick --out audits/learned
 robo-rl audit my-reward.yaml --dataset data/pick --wrong-text "push the red cube" --out audits/mine
 robo-rl audit --labels mine --dataset data/pick --out audits/labels     (labels that are there already)
 robo-rl audit oracle --dataset data/reach --progress near:goal_from_gripper --shape gain --out audits/dense"""
@@ -55,8 +55,8 @@ class AuditOrder:
     """Folder of audit.html and audit.json."""
     reward: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="REWARD")] = ""
     """A reward model (`robo-rl reward list`), or a YAML file with `reward` and `settings`."""
-    settings: tuple[str, ...] = ()
-    """Settings of the reward model, such as folder=rewards/pick."""
+    settings: RewardModelSettings = field(default_factory=dict)
+    """Setting of the reward model, such as --reward.settings.folder rewards/pick"""
     labels: str = ""
     """Instead of a model: a label set of the dataset; nothing is asked, so that there are no spoilt clips."""
     progress: str = "time-to-success"
@@ -66,8 +66,8 @@ class AuditOrder:
     """Whether a reward says how far things got, or by how much the step brought them on. Rewards with a `mode` know it."""
     wrong_text: str = ""
     """An instruction that none of the episodes carries out."""
-    wrong_settings: tuple[str, ...] = ()
-    """Settings under which the words are wrong, for rewards that are told them there, such as goal="[a green cube]"."""
+    wrong_settings: WrongSettings = field(default_factory=dict)
+    """Setting that makes the words wrong, for rewards that take words as a setting, such as --wrong.settings.goal cube"""
     clips: int = 10
     """How many episodes are spoilt, of those that did not fail."""
     episodes: int = 0
@@ -101,8 +101,8 @@ def run(arguments: AuditOrder) -> int:
         "success": figures["success"],
         "progress": str(progress),
         "shape": arguments.shape,
-        "settings": list(arguments.settings),
-        "wrong text": arguments.wrong_text or ", ".join(arguments.wrong_settings),
+        "settings": as_words(arguments.settings),
+        "wrong text": arguments.wrong_text or ", ".join(as_words(arguments.wrong_settings)),
         "seed": arguments.seed,
     }
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -125,16 +125,16 @@ def _audit_labels(arguments: AuditOrder, dataset: Dataset, entries: list[Entry],
 
 
 def _audit_model(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], progress: Progress) -> tuple[str, Audit]:
-    shape, settings = SHAPES[arguments.shape], settings_of(arguments.settings)
+    shape, settings = SHAPES[arguments.shape], arguments.settings
     model = read_labeller(arguments.reward, settings)
     if arguments.wrong_text and not getattr(model, "hears_instruction", True):
-        fix = "--wrong-settings NAME=VALUE, with words that none of the episodes carries out"
+        fix = "--wrong.settings.NAME VALUE, with words that none of the episodes carries out"
         raise InvalidSetting("This reward does not hear the instruction.", got=f"--wrong-text {arguments.wrong_text}", fix=fix)
     subject = asked(model, shape)
     sees = reads_pictures(model, dataset.read(entries[0]))
     controls = controls_of(subject, sees=sees)
     if arguments.wrong_text or arguments.wrong_settings:
-        wrong = read_labeller(arguments.reward, settings | settings_of(arguments.wrong_settings))
+        wrong = read_labeller(arguments.reward, settings | arguments.wrong_settings)
         controls.append(wrongly_told(wrong, arguments.wrong_text, shape))
     shown = partial(counted, f"audit {arguments.reward}", "episodes")
     episodes = (dataset.read(entry) for entry in shown(entries))

@@ -64,7 +64,7 @@ def judge(
     """Returns the evaluation of a policy, with films where the machine can draw, whose names begin with that of it."""
     first = recipe.evaluation.seed if first_seed is None else first_seed
     with closing(judged_environment_of(recipe, operator)) as environment:  # a robot is left still, come what may
-        mode, films = render_mode_for_films(environment), recipe.evaluation.films
+        mode, videos = render_mode_for_films(environment), recipe.evaluation.videos
         stage = partial(judged_environment_of, recipe, render_mode=mode)
         return evaluate(
             policy,
@@ -72,7 +72,7 @@ def judge(
             seeds=range(first, first + episodes),
             deterministic=not recipe.evaluation.stochastic,
             training_seed=recipe.seed,
-            video=VideoRequest(run.path / "videos", name, films, stage=stage) if films else None,
+            video=VideoRequest(run.path / "videos", name, videos, stage=stage) if videos else None,
         )
 
 

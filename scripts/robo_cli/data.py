@@ -18,6 +18,7 @@ from robo_cli.data_convert import EXAMPLES as CONVERSIONS
 from robo_cli.data_convert import Convert, convert
 from robo_cli.data_stats import Stats, stats
 from robo_cli.data_view import View, view
+from robo_cli.typed_settings import Shares, as_words
 from robo_datasets.curation import Selection, inherited, make_dataset, shares
 from robo_datasets.dataset import Dataset
 from robo_datasets.draft import require_free
@@ -35,7 +36,7 @@ robo-rl data stats data/pick
 robo-rl data verify data/pick
 robo-rl data repair data/pick
 robo-rl data filter data/pick --out data/good --select.success True
-robo-rl data split data/pick --into train=0.9 test=0.1
+robo-rl data split data/pick --into.train 0.9 --into.test 0.1
 robo-rl data merge data/pick data/more --out data/all
 robo-rl data view data/pick"""
 
@@ -87,8 +88,8 @@ class Split:
     """Copy a dataset's episodes into several new ones beside it, at random, each episode into one."""
 
     dataset: DATASET
-    into: tuple[str, ...] = ("train=0.9", "test=0.1")
-    """NAME=SHARE; the new folders are DATASET-NAME."""
+    into: Shares = field(default_factory=lambda: {"train": 0.9, "test": 0.1})
+    """Share of the new folder DATASET-KEY; by default --into.train 0.9 --into.test 0.1"""
     seed: int = 0
     """Seed of the draw."""
 
@@ -191,14 +192,13 @@ def filter_(arguments: Filter) -> int:
 def split(arguments: Split) -> int:
     """Makes several datasets of one."""
     source = Dataset(arguments.dataset)
-    pairs = (part.partition("=") for part in arguments.into)
-    fractions = {name: _number(share) for name, _, share in pairs}
+    fractions = {name: _number(share) for name, share in arguments.into.items()}
     place = source.path.absolute()
     parts = {place.with_name(f"{place.name}-{n}"): e for n, e in shares(source.entries(), fractions, arguments.seed).items()}
     require_free(*parts)
     for out, entries in parts.items():
         card = inherited([source.card]) | {"split_from": {str(source.path): source.card}}
-        card |= {"into": list(arguments.into), "seed": arguments.seed}
+        card |= {"into": as_words(arguments.into), "seed": arguments.seed}
         made = make_dataset(out, card, {source.path: entries})
         print(f"{made[source.path]} episodes in {source.path.with_name(out.name) if source.path.name else out}")
     return 0
@@ -220,11 +220,13 @@ def _nested(value: object) -> str:
     return f"({_readable(value)})" if isinstance(value, dict) and value else _readable(value)
 
 
-def _number(text: str) -> float:
+def _number(share: Any) -> float:
     try:
-        return float(text)
-    except ValueError:
-        raise InvalidSetting("A share is not a number.", got=text, allowed="NAME=SHARE, such as train=0.9") from None
+        return float(share)
+    except (TypeError, ValueError):
+        raise InvalidSetting(
+            "A share is not a number.", got=share, allowed="--into.NAME SHARE, such as --into.train 0.9"
+        ) from None
 
 
 ACTIONS: dict[str, tuple[Any, Callable[[Any], int]]] = {

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from robo_cli.display import display
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import EnvironmentArguments
 from robo_datasets.conversion import export, import_dataset, losses, recognized
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.draft import require_free
@@ -40,8 +40,8 @@ class Convert:
     """Keep nothing beside the export: what does not fit is lost."""
     environment: Annotated[str | None, tyro.conf.arg(metavar="ENV")] = None
     """Environment that the data is of, "family/task"; by default the file tells, or the shapes in it."""
-    arguments: tuple[str, ...] = ()
-    """Settings of the environment, such as action_repeat=3."""
+    arguments: EnvironmentArguments = field(default_factory=dict)
+    """Setting of the environment, such as --environment.arguments.action_repeat 3"""
 
 
 def convert(arguments: Convert) -> int:
@@ -76,8 +76,8 @@ def _import(arguments: Convert, form: Format) -> int:
         raise DatasetNotFound(f"{arguments.source} does not exist.", fix="name a file or a folder")
     spec, card = None, {}
     if arguments.environment is not None:
-        card = {"environment": arguments.environment, "arguments": settings_of(arguments.arguments)}
-        environment = make_environment(arguments.environment, **settings_of(arguments.arguments))
+        card = {"environment": arguments.environment, "arguments": arguments.arguments}
+        environment = make_environment(arguments.environment, **arguments.arguments)
         spec = specification(environment)
         environment.close()
     notes = import_dataset(form, arguments.source, arguments.out, spec=spec, card=card)

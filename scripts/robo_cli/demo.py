@@ -67,10 +67,10 @@ def hil(arguments: Hil) -> int:
     """Records demonstrations in the simulation, serves the twin, trains on it and tells success before and after."""
     arguments.out.mkdir(parents=True, exist_ok=True)
     demonstrations = _demonstrations(arguments)
-    pictures = f"cameras={'[front,wrist]' if arguments.human == CONSOLE else '[]'}"
+    cameras = ["front", "wrist"] if arguments.human == CONSOLE else []
     task = read_recipe(RECIPES[arguments.task]).environment.name
-    options = (f"task={task}", f"speed={arguments.speed}", pictures, f"image_size={PICTURE}")
-    with twin_process(arguments.out / "audit.jsonl", *options) as url:
+    log = arguments.out / "audit.jsonl"
+    with twin_process(log, task=task, speed=arguments.speed, cameras=cameras, image_size=PICTURE) as url:
         print(f"the twin is at {url}", flush=True)
         return _go_on(arguments, url, demonstrations)
 
@@ -89,7 +89,7 @@ def recipe_of(arguments: Hil, url: str, demonstrations: Path) -> Recipe[Any]:
     recipe = read_recipe(RECIPES[arguments.task])
     kind = CONSOLE if arguments.human == CONSOLE else "perfect"
     evaluation = replace(
-        recipe.evaluation, before=True, every=0, episodes=arguments.episodes, episodes_during=arguments.episodes, films=0
+        recipe.evaluation, before=True, every=0, episodes=arguments.episodes, episodes_during=arguments.episodes, videos=0
     )
     return completed(
         replace(
@@ -118,7 +118,6 @@ def _demonstrations(arguments: Hil) -> Path:
     present = len(Dataset(path)) if path.exists() else 0
     if present < DEMONSTRATIONS:
         task = read_recipe(RECIPES[arguments.task]).environment
-        settings = tuple(f"{name}={value}" for name, value in task.arguments.items())
         order = record.Record(
             task.name,
             path,
@@ -126,7 +125,7 @@ def _demonstrations(arguments: Hil) -> Path:
             seed=present,
             noise=NOISE,
             append=path.exists(),
-            arguments=settings,
+            arguments=task.arguments,
         )
         record.run(order)
     return path

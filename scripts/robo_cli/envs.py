@@ -6,13 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from robo_rl.environments.discovery import environment_names, make_environment
-from robo_rl.evaluation.measures import Measure, measures_of
-from robo_rl.spec.environment import EnvironmentSpec, specification
+from robo_cli import listing
+
+if TYPE_CHECKING:
+    from robo_rl.evaluation.measures import Measure
+    from robo_rl.spec.environment import EnvironmentSpec
 
 EXAMPLES = """robo-rl envs
 robo-rl envs robo
@@ -47,7 +49,7 @@ class Envs:
 
 def run(arguments: Envs) -> int:
     """Prints the names, or the spec of the one that was named."""
-    names = environment_names()
+    names = listing.environments()
     found = matching(names, arguments.name)
     if arguments.name in names or not found:  # what cannot be made says why
         return _describe(arguments.name, as_json=arguments.json)
@@ -79,6 +81,10 @@ def matching(names: Mapping[str, str | None], text: str) -> dict[str, str | None
 
 
 def _describe(name: str, *, as_json: bool) -> int:
+    from robo_rl.environments.discovery import make_environment
+    from robo_rl.evaluation.measures import measures_of
+    from robo_rl.spec.environment import specification
+
     environment = make_environment(name)
     spec, has_expert = specification(environment), environment.has_wrapper_attr("scripted_policy")
     measures = measures_of(environment)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ import tyro
 from robo_cli.cluster_label import labelled_at
 from robo_cli.display import counted
 from robo_cli.reward_file import named_reward, read_labeller
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import RewardModelSettings
 from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label, shuffle
@@ -21,7 +21,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.user_cache import user_cache
 
 EXAMPLES = """robo-rl label data/pick --reward oracle --name oracle
-robo-rl label data/pick --reward noisy-oracle --settings deviation=0.5 missing=0.1 --name noisy
+robo-rl label data/pick --reward noisy-oracle --reward.settings.deviation 0.5 --reward.settings.missing 0.1 --name noisy
 robo-rl label data/pick --reward my-reward.yaml --name mine
 robo-rl label data/pick --reward my-reward.yaml --name again --replay     (from the cache; the model may be gone)
 robo-rl label data/pick --reward my-reward.yaml --name mine --ray 10.0.0.1:6379     (by the machines of a Ray cluster)
@@ -38,8 +38,8 @@ class Label:
     """Name of the label set; lower case, digits, - and _."""
     reward: str = ""
     """A reward model (`robo-rl reward list`), or a YAML file with `reward` and `settings`."""
-    settings: tuple[str, ...] = ()
-    """Settings of the reward model, such as deviation=0.5."""
+    settings: RewardModelSettings = field(default_factory=dict)
+    """Setting of the reward model, such as --reward.settings.deviation 0.5"""
     shuffled: str = ""
     """Instead of a model: a label set whose labels are shuffled among the steps, as a control."""
     seed: int = 0
@@ -52,7 +52,7 @@ class Label:
 
     ray: str = ""
     """On a Ray cluster: "auto" for one of this machine that ends with the command, or HOST:PORT of a head."""
-    workers: int = 0
+    jobs: int = 0
     """Models on the cluster; 0 for as many as it has cores for."""
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ def run(arguments: Label) -> int:
     if arguments.shuffled:
         done = shuffle(dataset, arguments.shuffled, arguments.name, arguments.seed)
     else:
-        named = named_reward(arguments.reward, settings_of(arguments.settings))
+        named = named_reward(arguments.reward, arguments.settings)
         model = read_labeller(*named)
         model.require_recorded(dataset.spec)
         if getattr(model, "mode", "") == "potential":
@@ -77,7 +77,7 @@ def run(arguments: Label) -> int:
         cache = cache_of(arguments.cache)
         spent = dict if arguments.ray else getattr(model, "spent", dict)  # workers ask, and this model knows nothing of it
         shown = partial(counted, f"label as {arguments.name}", "episodes", metrics=spent)
-        there = labelled_at(arguments.ray, dataset, model, named, arguments.workers) if arguments.ray else None
+        there = labelled_at(arguments.ray, dataset, model, named, arguments.jobs) if arguments.ray else None
         done = label(dataset, model, arguments.name, shown, cache, replay=arguments.replay, answers=there)
         if hasattr(model, "report"):
             print(model.report())

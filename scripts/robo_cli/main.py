@@ -68,7 +68,12 @@ START = """start with:
   robo-rl doctor
   robo-rl train arm-pick-rlpd
   robo-rl evaluate latest --episodes 200"""
-MORE = "`robo-rl COMMAND --help` shows examples, `robo-rl --version` the version."
+MORE = """settings of environments, rewards, models, robots and recipes, in every command:
+  --GROUP.KEY VALUE               --environment.arguments.action_repeat 3   --reward.settings.folder rewards/pick
+  the value as in YAML            --environment.arguments.cameras [front,wrist]
+  several keys at once            --environment.arguments '{action_repeat: 3, cameras: [front]}'
+
+`robo-rl COMMAND --help` shows examples, `robo-rl --version` the version."""
 
 
 def main() -> None:

@@ -98,5 +98,5 @@ def _no_window(why: str) -> RenderingUnavailable:
     return RenderingUnavailable(
         "MuJoCo's viewer does not open a window here.",
         got=why,
-        fix="--viewer browser shows the same in the browser, --film FILE.mp4 in a film",
+        fix="--viewer browser shows the same in the browser, --video FILE.mp4 in a film",
     )

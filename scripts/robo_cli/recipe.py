@@ -73,7 +73,7 @@ class EvaluationSettings:
     """Steps between evaluations during training; 0 for none."""
     episodes_during: int = 20
     """Episodes of each of those, and of that before."""
-    films: int = 4
+    videos: int = 4
     """Episodes of the final evaluation that are filmed, half of them failures if there are both; 0 for none."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment that differ from those of the training, such as routes: test."""
@@ -84,7 +84,7 @@ class EvaluationSettings:
     take the same few steps for ever; published results on MiniGrid are of sampled actions."""
 
     def __post_init__(self) -> None:
-        require_at_least(self, {"episodes": 1, "every": 0, "episodes_during": 1, "films": 0, "seed": 0})
+        require_at_least(self, {"episodes": 1, "every": 0, "episodes_during": 1, "videos": 0, "seed": 0})
 
 
 @dataclass(frozen=True)
@@ -256,9 +256,19 @@ def parse_recipe(data: Mapping[str, Any], *, source: str) -> Recipe[Any]:
     """Returns the recipe that a mapping describes; raises UnknownName or InvalidSetting naming the key."""
     if "algorithm" not in data:
         raise InvalidSetting(f"{source} names no algorithm.", got=sorted(data), allowed="a key `algorithm`, such as rlpd")
+    if "films" in (data.get("evaluation") or ()):
+        got, fix = f"films: {data['evaluation']['films']}", "write evaluation.videos"
+        raise InvalidSetting(f"{source}: the key evaluation.films is now called videos.", got=got, allowed="videos", fix=fix)
     config = load("learners", str(data["algorithm"]))
     recipe: Recipe[Any] = settings_as(Recipe, {"learner": {}, **data}, source=source, types={"learner": config})
     return recipe
+
+
+def recorded_recipe(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the recipe of a run, whose keys may have the names of when it was recorded, with the keys of today."""
+    names = {"films": "videos"}
+    evaluation = {names.get(key, key): value for key, value in (data.get("evaluation") or {}).items()}
+    return {**data, **({"evaluation": evaluation} if evaluation else {})}
 
 
 def to_yaml(recipe: Recipe[Any]) -> str:

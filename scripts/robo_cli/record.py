@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +23,7 @@ from robo_cli.progress import Progress
 from robo_cli.recipe import require_at_least
 from robo_cli.servers import with_server
 from robo_cli.sources import Sources
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import EnvironmentArguments
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset, DatasetWriter
 from robo_datasets.packed_pictures import EXACT, packing
@@ -35,10 +35,10 @@ from robo_rl.runs.run import find_run
 from robo_rl.spec.environment import specification
 from robo_rl.system.threads import use_threads
 
-EXAMPLES = """robo-rl record robo/ArmPick-v0 --policy scripted --episodes 100 --out data/pick --arguments action_repeat=3
+EXAMPLES = """robo-rl record robo/ArmPick-v0 --episodes 100 --out data/pick --environment.arguments.action_repeat 3
 robo-rl record gymnasium/HalfCheetah-v5 --policy RUN --episodes 50 --out data/cheetah
 robo-rl record robo/ArmPick-v0 --policy mix:scripted=0.7,random=0.3 --episodes 100 --out data/mixed
-robo-rl record robo/ArmPick-v0 --episodes 50 --out data/pick --arguments action_repeat=3 --append --seed 100
+robo-rl record robo/ArmPick-v0 --episodes 50 --out data/pick --environment.arguments.action_repeat 3 --append --seed 100
 robo-rl record carla/Town-v0 --episodes 100 --out data/town --ray auto     (one stand-in for each worker of a cluster)
 robo-rl record carla/Town-v0 --out data/town --ray 10.0.0.1:6379 --carla-host 10.0.0.2 --carla-port 2000 2004  (a worker each)
 robo-rl record gymnasium/HalfCheetah-v5 --family medium-replay --run RUN --out data/cheetah-medium-replay
@@ -73,8 +73,8 @@ class Record:
     """Add to a dataset that exists."""
     pictures: str = EXACT
     """How a new dataset keeps pictures: exact, or smaller and changed: jpeg, jpeg:QUALITY, av1, av1:RATE_FACTOR."""
-    arguments: tuple[str, ...] = ()
-    """Settings of the environment, such as action_repeat=3."""
+    arguments: EnvironmentArguments = field(default_factory=dict)
+    """Setting of the environment, such as --environment.arguments.action_repeat 3"""
     runs: Path = Path("runs")
     """Folder that holds the runs."""
     carla_host: str = ""
@@ -83,7 +83,7 @@ class Record:
     """Port of that CARLA server."""
     ray: str = ""
     """On a Ray cluster: "auto" for one of this machine that ends with the command, or HOST:PORT of a head."""
-    workers: int = 0
+    jobs: int = 0
     """Environments on the cluster, each with a simulator of its own; 0 for as many as it has cores, or --carla-port names."""
 
     def __post_init__(self) -> None:
@@ -111,7 +111,7 @@ def run(arguments: Record) -> int:
 
 
 def _record_policy(arguments: Record) -> Dataset:
-    settings, policy = with_server(settings_of(arguments.arguments), arguments), arguments.policy or "scripted"
+    settings, policy = with_server(arguments.arguments, arguments), arguments.policy or "scripted"
     with closing(make_environment(arguments.environment, **settings)) as environment:  # a robot is left still, come what may
         return _recorded(arguments, environment, policy, settings)
 
@@ -169,7 +169,7 @@ def _played_there(
     """Yields the same from a cluster."""
     facts = {"environment": arguments.environment, "arguments": settings, "policy": policy, "noise": arguments.noise}
     facts |= {"stochastic": arguments.stochastic, "runs": str(arguments.runs), "pictures": _pictures(writer)}
-    return recorded_at(arguments.ray, writer, seeds, facts, arguments.workers)
+    return recorded_at(arguments.ray, writer, seeds, facts, arguments.jobs)
 
 
 def _pictures(writer: DatasetWriter) -> str:
@@ -198,7 +198,7 @@ def _seeds(arguments: Record, entries: Sequence[Entry], actor_of: Callable[[int]
 
 
 def _record_family(arguments: Record, family: str) -> Dataset:
-    settings = with_server(settings_of(arguments.arguments), arguments)
+    settings = with_server(arguments.arguments, arguments)
     trained = find_run(arguments.run, arguments.runs) if arguments.run else None
     if trained is not None:
         recipe = recipe_of(trained)
@@ -209,7 +209,7 @@ def _record_family(arguments: Record, family: str) -> Dataset:
                 f"The run {trained.path.name} was trained in another environment.",
                 got=f"{arguments.environment} {settings}",
                 allowed=f"{made[0]} {made[1]}",
-                fix="leave --arguments out to have those of the run",
+                fix="leave --environment.arguments out to have those of the run",
             )
         settings = made[1]
     environment = make_environment(arguments.environment, **settings)
@@ -229,7 +229,7 @@ def _appendable(path: Path, environment: str, settings: dict[str, Any]) -> Datas
             f"{path} was recorded in another environment.",
             got=f"{environment} {settings}",
             allowed=f"{made[0]} {made[1]}",
-            fix="give the same --arguments, or record into another folder",
+            fix="give the same --environment.arguments, or record into another folder",
         )
     if "family" in dataset.card:
         raise DatasetError(

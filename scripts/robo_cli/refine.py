@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +29,7 @@ from robo_cli.recipe import (
     require_at_least,
     to_yaml,
 )
+from robo_cli.typed_settings import option_words
 from robo_real.family import SETTINGS
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.contract import Feature
@@ -35,11 +37,11 @@ from robo_rl.runs.run import Run, find_run
 from robo_rl.settings import plain
 from robo_rl.training.compatibility import require_loop
 
-EXAMPLES = """robo-rl record robo/ArmPick-v0 --arguments action_repeat=3 --episodes 20 --noise 0.1 --out data/pick
-robo-rl robot serve --driver twin --options task=robo/ArmPick-v0
-robo-rl refine RUN --robot http://127.0.0.1:5000 --demos data/pick
-robo-rl refine RUN --robot http://127.0.0.1:5000 --demos data/pick --human console     (you begin, take over, stop and label)
-robo-rl refine RUN --robot http://127.0.0.1:5000 --demos data/pick --dry-run > my.yaml     (for robo-rl train)"""
+EXAMPLES = """robo-rl record robo/ArmPick-v0 --environment.arguments.action_repeat 3 --episodes 20 --noise 0.1 --out data/pick
+robo-rl robot serve --driver twin --driver.settings.task robo/ArmPick-v0
+robo-rl refine RUN --robot http://127.0.0.1:5000 --dataset data/pick
+robo-rl refine RUN --robot http://127.0.0.1:5000 --dataset data/pick --human console     (you begin, take over, stop and label)
+robo-rl refine RUN --robot http://127.0.0.1:5000 --dataset data/pick --dry-run > my.yaml     (for robo-rl train)"""
 NOBODY = "none"
 STARTS = 100
 """steps in which the policy acts as it is before the first update, as many as HIL-SERL waits for"""
@@ -56,7 +58,7 @@ class Refine:
     """Path or name of a run folder, or "latest": one of rlpd, hil-serl or sac."""
     robot: str
     """Address of `robo-rl robot serve`; ?action_repeat=3 or max_steps=50 may end it, else they are those of the run."""
-    demos: Annotated[str, tyro.conf.arg(aliases=["--dataset"])] = ""
+    dataset: str = ""
     """Dataset of demonstrations with the robot's spec; that of the run by default if it had one."""
     human: str = NOBODY
     """Who corrects: console for you, perfect, noisy, delayed, lazy or wrong for a simulated person, none."""
@@ -103,13 +105,13 @@ def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
         name=f"{before.name.removesuffix('-refine')}-refine",
         environment=EnvironmentSettings(robot_at(arguments.robot), _settings(before, arguments.robot)),
         initial=InitialSettings(str(trained.path.absolute())),
-        demonstrations=_demonstrations(before, arguments.demos),
+        demonstrations=_demonstrations(before, arguments.dataset),
         human=HumanSettings(
             "" if arguments.human == NOBODY else arguments.human, port=arguments.port, browser=arguments.browser
         ),
         reward=RewardSettings(),
         evaluation=EvaluationSettings(
-            arguments.episodes, before=True, episodes_during=arguments.episodes, films=0, seed=before.evaluation.seed
+            arguments.episodes, before=True, episodes_during=arguments.episodes, videos=0, seed=before.evaluation.seed
         ),
         steps=arguments.steps,
         seed=arguments.seed,
@@ -141,12 +143,11 @@ def _demonstrations(before: Recipe[Any], dataset: str) -> DemonstrationSettings:
     if dataset:
         return DemonstrationSettings(dataset)
     if not before.demonstrations.dataset and before.learner.sampling.offline_fraction:
-        settings = " ".join(f"{name}={value}" for name, value in before.environment.arguments.items())
-        arguments = f" --arguments {settings}" if settings else ""
+        words = ["record", before.environment.name, *option_words("environment.arguments", before.environment.arguments)]
         raise InvalidSetting(
             f"Part of each batch of {before.algorithm} comes from demonstrations, and none are named.",
-            got="no --demos",
-            fix=f"robo-rl record {before.environment.name}{arguments} --episodes 20 --out data/demos, then --demos data/demos",
+            got="no --dataset",
+            fix=f"robo-rl {shlex.join(words)} --episodes 20 --out data/demos, then --dataset data/demos",
         )
     return before.demonstrations
 

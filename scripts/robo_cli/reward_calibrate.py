@@ -11,9 +11,9 @@ import tyro
 import yaml
 
 from robo_cli.display import counted
+from robo_cli.reward_file import read_reward
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.protocols.rewards import RewardModel
 from robo_rl.rewards.clg import PERCENTILES, ContrastingLanguageGoals, require_enough
 from robo_rl.runs.run import write_text
 from robo_rl.settings import plain
@@ -39,8 +39,9 @@ class Calibrate:
         require_allowed(self, {"percentiles": (0 <= low < high <= 100, "two from 0 to 100, the lower first")})
 
 
-def calibrate(reward: RewardModel, arguments: Calibrate) -> int:
+def calibrate(arguments: Calibrate) -> int:
     """Calibrates a reward, writes the file and prints the interval."""
+    reward = read_reward(arguments.reward, {})
     if not isinstance(reward, ContrastingLanguageGoals):
         raise InvalidSetting("This reward needs no calibration.", got=type(reward).__name__, allowed="clg")
     if arguments.out.exists():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +12,7 @@ import tyro
 from robo_cli.recipe import require_at_least
 from robo_cli.reward_file import SHIPPED, program_file
 from robo_cli.reward_probation import clips_of, fresh_episodes, recorded_episodes, stacked
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import EnvironmentArguments
 from robo_datasets.dataset import Dataset
 from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidProgram, InvalidSetting
@@ -30,8 +30,8 @@ class Check:
     """A .py file, or a program that comes with the package, such as arm_push."""
     environment: str = ""
     """Try it on fresh episodes: of a scripted policy if there is one, and of a random one, by turns."""
-    arguments: tuple[str, ...] = ()
-    """Keyword arguments of the environment, such as action_repeat=3."""
+    arguments: EnvironmentArguments = field(default_factory=dict)
+    """Keyword argument of the environment, such as --environment.arguments.action_repeat 3"""
     dataset: Path | None = None
     """Try it on recorded episodes instead."""
     rows: int = 2000
@@ -44,7 +44,7 @@ class Check:
         if self.environment and self.dataset is not None:
             raise InvalidSetting("Rows come from an environment or from a dataset.", got="both", allowed="one of the two")
         if self.arguments and not self.environment:
-            raise InvalidSetting("--arguments are those of an --environment.", got="no --environment", fix="name one")
+            raise InvalidSetting("--environment.arguments.KEY needs an --environment.", got="no --environment", fix="name one")
 
 
 def check_program(arguments: Check) -> int:
@@ -76,7 +76,7 @@ def show_program(name: str) -> int:
 def _tried(path: Path, program: RewardProgram, arguments: Check) -> int:
     environment = dataset = None
     if arguments.dataset is None:
-        environment = make_environment(arguments.environment, **settings_of(arguments.arguments))
+        environment = make_environment(arguments.environment, **arguments.arguments)
         spec = specification(environment)
     else:
         dataset = Dataset(arguments.dataset)

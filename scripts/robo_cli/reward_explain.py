@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import tyro
 
 from robo_cli.reward_file import PROGRAM, program_file, read_reward, shipped_programs
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import RewardModelSettings
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
 from robo_rl.report.explanation_page import write_explanation
@@ -28,15 +28,15 @@ class Explain:
     """Dataset of the episode."""
     episode: int = 0
     """Which one, from 0."""
-    settings: tuple[str, ...] = ()
-    """Settings of a pipeline."""
+    settings: RewardModelSettings = field(default_factory=dict)
+    """Setting of a pipeline."""
     out: Path = Path("explanation.html")
     """The page."""
 
 
 def explain(arguments: Explain) -> int:
     """Writes the page and prints what the terms add up to."""
-    model = read_reward(_named(arguments.reward), settings_of(arguments.settings))
+    model = read_reward(_named(arguments.reward), arguments.settings)
     dataset = Dataset(arguments.dataset)
     entries = dataset.entries()
     if not 0 <= arguments.episode < len(entries):

@@ -53,5 +53,6 @@ def fit_classifier(arguments: FitClassifier) -> int:
     print(f"expected calibration error {found.error:.3f}; area under the ROC curve of episodes {found.area:.3f}; {page}")
     if found.failures * config.false_positives < 1:
         print(f"warning: {found.failures} failed episodes are too few to tell a rate of {config.false_positives:.1%}")
-    print(f"label with it: robo-rl label {dataset.path} --reward classifier --settings folder={arguments.out} --name NAME")
+    label = f"robo-rl label {dataset.path} --reward classifier --reward.settings.folder {arguments.out} --name NAME"
+    print(f"label with it: {label}")
     return 0

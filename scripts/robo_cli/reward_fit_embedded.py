@@ -11,6 +11,7 @@ from typing import Any
 
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
+from robo_cli.typed_settings import option_words
 from robo_rl.rewards.embedded.descent import EmbeddedConfig
 from robo_rl.rewards.embedded.fitting import fit, halves
 from robo_rl.rewards.embedded.measuring import untrained_orders
@@ -61,13 +62,15 @@ def fit_embedded(arguments: FitEmbedded) -> int:
 
 def next_commands(folder: Path, origin: Origin) -> str:
     """Return the commands that record episodes with such pictures and label them."""
-    settings = [f"folder={folder}"]
+    settings = {"folder": str(folder)}
     if origin.camera != EmbeddedProgress.camera:
-        settings.append(f"camera={origin.camera}")
+        settings["camera"] = origin.camera
     if not origin.has_task:  # the words of the episodes' own instruction are not known
-        settings.append(f"instruction={origin.instructions[0]}")
-    label = shlex.join(["robo-rl", "label", "DATASET", "--reward", EmbeddedProgress.name, "--settings", *settings])
-    record = f"robo-rl record {origin.environment} --episodes 20 --out DATASET --arguments {origin.recorded}"
+        settings["instruction"] = origin.instructions[0]
+    words = option_words("reward.settings", settings)
+    label = shlex.join(["robo-rl", "label", "DATASET", "--reward", EmbeddedProgress.name, *words])
+    arguments = " ".join(f"--environment.arguments.{pair.replace('=', ' ', 1)}" for pair in origin.recorded.split())
+    record = f"robo-rl record {origin.environment} --episodes 20 --out DATASET {arguments}"
     return f"record such pictures: {record}\nlabel with it: {label} --name NAME"
 
 

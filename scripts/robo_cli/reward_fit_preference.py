@@ -61,7 +61,8 @@ def fit_preference(arguments: FitPreference) -> int:
     print(f"orders {learned} decided pairs as they were labelled; of those held out, {held}")
     if count < FEW:
         print(f"warning: with less than {FEW} comparisons a learned reward is poor where some of them are wrong")
-    print(f"label with it: robo-rl label {dataset.path} --reward preference --settings folder={arguments.out} --name NAME")
+    label = f"robo-rl label {dataset.path} --reward preference --reward.settings.folder {arguments.out} --name NAME"
+    print(f"label with it: {label}")
     return 0
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import tyro
 
 from robo_cli.recipe import require_at_least
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import EnvironmentArguments, ModelSettings
 from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy
@@ -36,12 +36,12 @@ class Latent:
     """File of the program, .py; beside it where it comes from (.json), and every call (.calls.jsonl)."""
     llm: str = ""
     """A judge such as `endpoint`, a YAML file that names one with its settings, or `pack:NAME_OR_FILE`."""
-    llm_settings: tuple[str, ...] = ()
-    """Settings of the judge, NAME=VALUE."""
+    llm_settings: ModelSettings = field(default_factory=dict)
+    """Setting of the judge, such as --llm.settings.model qwen3"""
     replay: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Log of an earlier command, which then answers everything."""
-    arguments: tuple[str, ...] = ()
-    """Keyword arguments of the environment, NAME=VALUE."""
+    arguments: EnvironmentArguments = field(default_factory=dict)
+    """Keyword argument of the environment."""
     task: str = ""
     """The task in words; empty for the environment's own instruction."""
     steps: int = 2000
@@ -66,10 +66,10 @@ def write_latent(arguments: Latent) -> int:
         raise InvalidSetting(f"{arguments.out} is there already, and not from this command.", fix="name a new file")
     if arguments.replay is None:
         require_task(arguments.llm, arguments.environment)
-    environment = make_environment(arguments.environment, **settings_of(arguments.arguments))
+    environment = make_environment(arguments.environment, **arguments.arguments)
     spec = specification(environment)
     task, view = _task(arguments, spec), EnvAbstraction.of(spec)
-    with language_model(arguments.llm, settings_of(arguments.llm_settings), log=log, replay=arguments.replay) as model:
+    with language_model(arguments.llm, arguments.llm_settings, log=log, replay=arguments.replay) as model:
         steps = _steps(environment, spec, view, arguments.steps)
         environment.close()
         try:

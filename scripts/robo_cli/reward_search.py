@@ -17,7 +17,7 @@ from robo_cli.reward_probation import batch_sizes
 from robo_cli.reward_trainer import CONFIRMATION, RecipeTrainer, require_success
 from robo_cli.reward_writing import Asking, WritingContext, writing
 from robo_cli.train import recipe_of
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import RaterSettings, RecipeKeys
 from robo_rl.environments.discovery import known
 from robo_rl.errors import UnknownName
 from robo_rl.report.search_page import write_search
@@ -44,13 +44,13 @@ class SearchReward:
     """Folder of the search; the same command goes on there, and asks and trains nothing twice."""
     method: Literal["eureka", "icpl"] = "eureka"
     """"eureka" chooses by declared success in episodes that were not trained on, "icpl" by comparisons of policies."""
-    settings: tuple[str, ...] = ()
-    """Settings of the recipe, such as steps=4000."""
+    settings: RecipeKeys = field(default_factory=dict)
+    """Key of the recipe, such as --recipe.steps 4000"""
     rater: str = "oracle"
     """Who compares policies for icpl: "oracle" knows their success, "chance" says anything, "person" is you, on a page, "judge"
     is a model that sees pictures."""
-    rater_settings: tuple[str, ...] = ()
-    """Settings of the rater, such as mistakes=0.2."""
+    rater_settings: RaterSettings = field(default_factory=dict)
+    """Setting of the rater, such as --rater.settings.mistakes 0.2"""
     clips: int = 1
     """Episodes of each policy that a rater who looks at pictures compares, one by one."""
     confirm: int = 0
@@ -67,7 +67,7 @@ class SearchReward:
 
 def search_reward(arguments: SearchReward) -> int:
     """Prints every round and who won; 1 if no candidate succeeded."""
-    recipe = recipe_of([arguments.recipe, *options(settings_of(arguments.settings))])
+    recipe = recipe_of([arguments.recipe, *options(arguments.settings)])
     arguments.asking.require_one(recipe.environment.name)
     use_threads(recipe.threads)
     require_success(recipe)
@@ -111,7 +111,7 @@ def _search(arguments: SearchReward, context: WritingContext, trainer: RecipeTra
 
 
 def _comparer(arguments: SearchReward, trainer: RecipeTrainer) -> Comparer:
-    settings, own = settings_of(arguments.rater_settings), {"oracle": OracleComparer, "chance": ChanceComparer}
+    settings, own = arguments.rater_settings, {"oracle": OracleComparer, "chance": ChanceComparer}
     if arguments.rater in own:
         made: Comparer = settings_as(own[arguments.rater], settings, source=f"the rater {arguments.rater}")
         return made
@@ -176,7 +176,7 @@ def _without_winner(best: Candidate | None, rounds: list[Round], out: Path, **fa
         return 1
     during = f"; while it learnt {best.merit[1]:.1%} in the mean" if best.merit[1] else ""
     print(f"no candidate succeeded: the best score is {score:.1%}, of candidate {best.name}{during}")
-    print("there is no winner: train longer (--settings steps=...), search on with more rounds, or make the task easier")
+    print("there is no winner: train longer (--recipe.steps ...), search on with more rounds, or make the task easier")
     return 1
 
 

@@ -51,7 +51,7 @@ class RecipeTrainer:
                 run = trained(recipe, place)
                 evaluation = judge(
                     run,
-                    replace(recipe, evaluation=replace(recipe.evaluation, films=0)),
+                    replace(recipe, evaluation=replace(recipe.evaluation, videos=0)),
                     policy_of(run, recipe_of(run)),
                     recipe.evaluation.episodes,
                     recipe.evaluation.seed + self.beyond,

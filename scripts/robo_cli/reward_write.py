@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import tyro
 from robo_cli.recipe import read_recipe
 from robo_cli.reward_probation import batch_sizes
 from robo_cli.reward_writing import Asking, writing
+from robo_cli.typed_settings import option_words
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.search.prompts import Feedback
@@ -61,8 +63,8 @@ def write_reward(arguments: WriteReward) -> int:
     print(f"round {found.round}{mended}: {path}   terms {', '.join(found.program.terms)}")
     if not is_newest:
         print(f"later rounds are there: {out / 'program.py'} stays the newest program")
-    said = f" --arguments {' '.join(f'{key}={value}' for key, value in settings.items())}" if settings else ""
-    print(f"try it:   robo-rl reward check {path} --environment {name}{said}")
+    words = ["robo-rl", "reward", "check", str(path), "--environment", name, *option_words("environment.arguments", settings)]
+    print(f"try it:   {shlex.join(words)}")
     print(f"train:    robo-rl train RECIPE --reward.name program:{path}")
     return 0
 

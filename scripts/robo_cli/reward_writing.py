@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import tyro
 
 from robo_cli.reward_probation import spec_and_trial
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import ModelSettings, as_words
 from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting, RoboRLError
 from robo_rl.rewards.language.call_log import CallLog
@@ -37,8 +37,8 @@ class Asking:
     llm: str = ""
     """A server ("endpoint", or a YAML file with judge and settings), "pack:NAME" for replies made by hand, "rule:NAME" for
     programs made by rule; empty only with `replay`."""
-    llm_settings: tuple[str, ...] = ()
-    """Settings of the model, such as model=qwen3; of a rule, seed=1."""
+    llm_settings: ModelSettings = field(default_factory=dict)
+    """Setting of the model, such as --llm.settings.model qwen3; of a rule, --llm.settings.seed 1"""
     replay: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Log of an earlier run (calls.jsonl) that answers everything: no server, no key."""
     sentence: str = ""
@@ -56,7 +56,8 @@ class Asking:
                 "Who answers?",
                 got=f"--llm {self.llm!r}, --replay {self.replay}",
                 allowed="one of the two",
-                fix="--llm endpoint --llm-settings model=NAME base_url=URL; --llm pack:NAME; or --replay RUN/calls.jsonl",
+                fix="--llm endpoint --llm.settings.model NAME --llm.settings.base_url URL; --llm pack:NAME; "
+                "or --replay RUN/calls.jsonl",
             )
         if self.llm.startswith(RULE):
             read_rule(self.llm.removeprefix(RULE))
@@ -65,7 +66,7 @@ class Asking:
     @property
     def order(self) -> dict[str, Any]:
         """Origin of a folder of replies; a log names the model that answered."""
-        return {"llm": self.llm, "llm_settings": list(self.llm_settings), "examples": self.examples}
+        return {"llm": self.llm, "llm_settings": as_words(self.llm_settings), "examples": self.examples}
 
 
 class WritingContext(NamedTuple):
@@ -98,7 +99,7 @@ def writing(
 
 
 def _model(asking: Asking, log: Path) -> LanguageModel:
-    settings = settings_of(asking.llm_settings)
+    settings = asking.llm_settings
     if asking.llm.startswith(RULE):
         rule = {"rule": plain(read_rule(asking.llm.removeprefix(RULE)))}
         return LanguageModel(settings_as(RuleWriter, {**rule, **settings}, source=f"the rule {asking.llm}"), CallLog(log))

@@ -6,14 +6,14 @@ import getpass
 import signal
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from robo_cli.actions import Actions, run_action
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import Cameras, DriverSettings
 from robo_real.audit_log import FILES, LARGEST
 from robo_real.check import check
 from robo_real.link import Link
@@ -26,8 +26,8 @@ LOOK = 0.5
 """[s] between two looks whether the HTTP process can still be replaced"""
 URL = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="URL")]
 EXAMPLES = """robo-rl robot serve --driver twin --port 5000
-robo-rl robot serve --driver twin --options task=robo/ArmPick-v0 speed=2 cameras=[front,wrist]
-robo-rl robot serve --driver franka-http --options url=http://192.168.1.7:5000 --limits lab.yaml --cameras wrist=0 --port 5001
+robo-rl robot serve --driver twin --driver.settings.task robo/ArmPick-v0 --driver.settings.speed 2
+robo-rl robot serve --driver franka-http --driver.settings.url http://192.168.1.7:5000 --limits lab.yaml --cameras.wrist 0
 robo-rl robot check http://127.0.0.1:5000
 robo-rl robot stop http://127.0.0.1:5000
 robo-rl robot rearm http://127.0.0.1:5000
@@ -40,12 +40,12 @@ class Serve:
 
     driver: str = "twin"
     """twin, fake, franka-http, ur, or one of your own (entry points robo_rl.robots)."""
-    options: tuple[str, ...] = ()
-    """Settings of the driver, NAME=VALUE: task, speed, cameras and image_size of the twin, url of franka-http."""
+    options: DriverSettings = field(default_factory=dict)
+    """Setting of the driver: task, speed, cameras and image_size of the twin, url of franka-http."""
     limits: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """YAML file with every limit; needed for all but simulated robots."""
-    cameras: tuple[str, ...] = ()
-    """NAME=DEVICE of OpenCV cameras, the device a number or a path."""
+    cameras: Cameras = field(default_factory=dict)
+    """OpenCV camera of the name KEY: its device, a number or a path."""
     image_size: int = 128
     """[pixel] Height and width of their pictures."""
     address: str = ADDRESS
@@ -104,9 +104,9 @@ def serve(arguments: Serve) -> int:
     """Serves until it is interrupted, then leaves the arm still."""
     serving = Serving(
         driver=arguments.driver,
-        options=settings_of(arguments.options),
+        options=arguments.options,
         limits=arguments.limits,
-        cameras=settings_of(arguments.cameras),
+        cameras=arguments.cameras,
         image_size=arguments.image_size,
         address=arguments.address,
         port=arguments.port,

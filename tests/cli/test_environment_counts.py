@@ -50,7 +50,7 @@ SHORT = {
     "steps": 12,
     "environment": {"name": "robo/ArmPick-v0", "arguments": {"max_steps": 5}},
     "demonstrations": {},
-    "evaluation": {"every": 6, "episodes_during": 1, "episodes": 1, "films": 0},
+    "evaluation": {"every": 6, "episodes_during": 1, "episodes": 1, "videos": 0},
 }
 
 

@@ -41,7 +41,7 @@ RECIPE: dict[str, Any] = {
     "steps": 90,
     "log_every": 30,
     "checkpoint_every": 40,
-    "evaluation": {"episodes": 1, "every": 60, "episodes_during": 1, "films": 0},
+    "evaluation": {"episodes": 1, "every": 60, "episodes_during": 1, "videos": 0},
 }
 
 
@@ -174,12 +174,12 @@ class Alone:
 
 
 def test_warm_start_survives_deleted_run_and_moved_dataset(tmp_path: Path) -> None:
-    short = {"steps": 30, "log_every": 0, "checkpoint_every": 0, "evaluation": {"episodes": 1, "films": 0}}
+    short = {"steps": 30, "log_every": 0, "checkpoint_every": 0, "evaluation": {"episodes": 1, "videos": 0}}
     (tmp_path / "first.yaml").write_text(yaml.safe_dump({**RECIPE, **short, "learner_process": "off"}))
     assert main.dispatch(["train", str(tmp_path / "first.yaml"), "--out", str(tmp_path / "first")]) == 0
     first = find_run("latest", tmp_path / "first")
-    command = ["record", "robo/ArmReach-v0", "--episodes", "2", "--out", str(tmp_path / "there"), "--arguments"]
-    main.dispatch([*command, "action_repeat=3", "max_steps=15"])
+    command = ["record", "robo/ArmReach-v0", "--episodes", "2", "--out", str(tmp_path / "there")]
+    main.dispatch([*command, "--environment.arguments.action_repeat", "3", "--environment.arguments.max_steps", "15"])
     begins = {"initial": {"run": str(first.path)}, "demonstrations": {"dataset": str(tmp_path / "there")}}
     (tmp_path / "next.yaml").write_text(yaml.safe_dump({**RECIPE, **short, **begins}))
     assert main.dispatch(["train", str(tmp_path / "next.yaml"), "--out", str(tmp_path / "next")]) == 0

@@ -30,7 +30,7 @@ reward:
   completion: {name: brightness, threshold: 0.2}
 steps: 30
 log_every: 8
-evaluation: {episodes: 1, films: 0}
+evaluation: {episodes: 1, videos: 0}
 """
 
 

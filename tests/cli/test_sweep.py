@@ -24,7 +24,7 @@ SPACE = {"learner.lr": {"low": 1.0e-5, "high": 1.0e-1, "log": True}, "learner.hi
 SMALL = ["arm-reach-sac", "--steps", "100", "--evaluation.every", "20", "--jobs", "2"]
 REAL = [
     *("arm-reach-sac", "--steps", "60", "--learner.learning-starts", "30", "--evaluation.every", "20"),
-    *("--evaluation.episodes", "2", "--evaluation.episodes-during", "2", "--evaluation.films", "0", "--name", "real"),
+    *("--evaluation.episodes", "2", "--evaluation.episodes-during", "2", "--evaluation.videos", "0", "--name", "real"),
 ]
 
 

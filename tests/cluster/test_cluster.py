@@ -16,6 +16,7 @@ import pytest
 from robo_cli import cluster_training
 from robo_cli.folder_copies import place
 from robo_cli.main import dispatch
+from robo_cli.typed_settings import option_words
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.cluster import host, preflight
@@ -41,11 +42,21 @@ SHORT = [
     "20",
     "--evaluation.episodes",
     "2",
-    "--evaluation.films",
+    "--evaluation.videos",
     "0",
 ]
 LONGEST_GUESS = len('{"completion_progress": 10}')
-FEW = ["record", "robo/ArmReach-v0", "--episodes", "4", "--arguments", "max_steps=20", "action_repeat=2", "--out"]
+FEW = [
+    "record",
+    "robo/ArmReach-v0",
+    "--episodes",
+    "4",
+    "--environment.arguments.max_steps",
+    "20",
+    "--environment.arguments.action_repeat",
+    "2",
+    "--out",
+]
 
 
 # without a cluster
@@ -305,10 +316,20 @@ def test_labels_are_those_that_are_made_here(cluster, capsys):
 
 
 def test_a_budget_holds_for_all_workers_together(cluster):
-    arguments = ["--arguments", "max_steps=20", "action_repeat=2", "cameras=[front]", "image_size=16"]
+    arguments = [
+        "--environment.arguments.max_steps",
+        "20",
+        "--environment.arguments.action_repeat",
+        "2",
+        "--environment.arguments.cameras",
+        "[front]",
+        "--environment.arguments.image_size",
+        "16",
+    ]
     dispatch(["record", "robo/ArmReach-v0", "--episodes", "4", *arguments, "--out", "seen"])
-    settings = ["judge=chance", f"judge_settings={json.dumps({'terms': {'cache': 'answers', 'most_tokens': 200}})}", "every=5"]
-    order = ["label", "seen", "--reward", "judge-progress", "--settings", *settings, "--cache", "none", "--name", "mine"]
+    terms = {"cache": "answers", "most_tokens": 200}
+    settings = option_words("reward.settings", {"judge": "chance", "judge_settings": {"terms": terms}, "every": 5})
+    order = ["label", "seen", "--reward", "judge-progress", *settings, "--cache", "none", "--name", "mine"]
     with pytest.raises(BudgetReached, match="The budget is spent"):
         dispatch([*order, "--ray", "auto"])
     with AnswerCache("answers").opened() as kept:
@@ -325,11 +346,12 @@ def test_episodes_are_those_that_are_played_here(cluster, capsys):
         "5",
         "--noise",
         "0.2",
-        "--arguments",
-        "max_steps=20",
-        "action_repeat=2",
+        "--environment.arguments.max_steps",
+        "20",
+        "--environment.arguments.action_repeat",
+        "2",
     ]
-    for name, more in (("here", []), ("there", ["--ray", "auto", "--workers", "2"])):
+    for name, more in (("here", []), ("there", ["--ray", "auto", "--jobs", "2"])):
         assert dispatch([*words, "--out", name, *more]) == 0
     here, there = (Dataset(Path(name)) for name in ("here", "there"))
     assert [entry.seed for entry in there.entries()] == [0, 1, 2, 3, 4]

@@ -383,13 +383,15 @@ def test_rater_prefers_progress_and_ties_close_pairs(folder):
 def test_fit_prints_camera_and_words_if_defaults_fail(tmp_path):
     arm = replace(ORIGIN, recorded="cameras=[front] image_size=64")
     record, label = next_commands(tmp_path, arm).splitlines()
-    assert record.endswith("--arguments cameras=[front] image_size=64") and label.endswith(f"folder={tmp_path} --name NAME")
+    assert record.endswith("--environment.arguments.cameras [front] --environment.arguments.image_size 64")
+    assert label.endswith(f"--reward.settings.folder {tmp_path} --name NAME")
     _, label = next_commands(tmp_path, replace(arm, camera="birdseye", has_task=False)).splitlines()
-    assert label.endswith(f"folder={tmp_path} camera=birdseye 'instruction={TOLD}' --name NAME")
+    assert f"--reward.settings.folder {tmp_path} --reward.settings.camera birdseye" in label
+    assert label.endswith(f"--reward.settings.instruction '{TOLD}' --name NAME")
 
 
 def test_pictures_of_another_camera_are_named_in_the_advice():
-    with pytest.raises(InvalidSetting, match="camera=birdseye"):
+    with pytest.raises(InvalidSetting, match="camera birdseye"):
         pictures_of({"camera_birdseye": np.zeros((2, 8, 8, 3), np.uint8)}, "front")
-    with pytest.raises(InvalidSetting, match="birdseye_rgb=64"):
+    with pytest.raises(InvalidSetting, match="birdseye_rgb 64"):
         pictures_of({"velocity": np.zeros((2, 2))}, "front")

@@ -150,7 +150,18 @@ def test_a_person_goes_on_where_she_stopped(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(prefer.webbrowser, "open", opened)
     for pairs in ("3", "6"):
-        command = ["prefer", str(dataset.path), "--name", "mine", "--rater", "person", "--settings", "name=anna", "port=0"]
+        command = [
+            "prefer",
+            str(dataset.path),
+            "--name",
+            "mine",
+            "--rater",
+            "person",
+            "--rater.settings.name",
+            "anna",
+            "--rater.settings.port",
+            "0",
+        ]
         assert dispatch([*command, "--pairs", pairs, "--length", "2"]) == 0
         answering[-1].join(10)
     told = capsys.readouterr().out

@@ -43,7 +43,7 @@ class Vocabulary:
                 raise InvalidSetting("A sentence has the wrong length.", got=repr(sentence), allowed=f"1 to {LENGTH} words")
             for word in words:
                 if word not in known:
-                    fix = "say it in words of the captions (--settings instruction=WORDS); the embedded model knows no others"
+                    fix = "say it in words of the captions (--reward.settings.instruction WORDS); it knows no others"
                     raise UnknownName(f"word in {sentence!r}:", word, known, fix=fix)
             row[: len(words)] = [known[word] for word in words]
         return numbers

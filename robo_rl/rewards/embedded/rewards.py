@@ -71,7 +71,7 @@ class EmbeddedReward(FromFolder, PictureReward):
         another camera, scene or size.
         """
         if not instruction:
-            fix = f"--settings instruction='{self.model.origin.instructions[0]}'"
+            fix = f"--reward.settings.instruction '{self.model.origin.instructions[0]}'"
             raise InvalidSetting("The episode has no instruction, and the model needs one.", fix=fix)
         self.model.require_camera(self.camera)
         now, began = self.model.describe(pictures), self._described_firsts(firsts)

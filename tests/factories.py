@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,32 +37,55 @@ def make_spec(name: str, *arrays: ArraySpec, action: ActionSpec | None = None, *
     return EnvironmentSpec(name, ObservationSpec(arrays), action or axes("a"), **settings)
 
 
-def make_episode(spec: EnvironmentSpec, steps: int = 5, seed: int | None = 0, **changes: Any) -> Episode:
-    """Return an episode of random numbers that ends at a time limit; `changes` replace fields.
+def make_episode(observations: Mapping[str, npt.NDArray[Any]], **changes: Any) -> Episode:
+    """Return an episode with these observations, (T+1, ...) each; the rest is zero unless `changes` names it.
 
-    Observations given in `changes` by name replace those arrays alone if `observations` is a partial mapping.
+    It ends at a time limit, or with the task if `terminated` is true.
     """
-    random = np.random.default_rng(seed)
-    given = changes.pop("observations", {})
-    actions = _actions(spec.action, steps, random)
+    steps = len(next(iter(observations.values()))) - 1
+    is_terminated = changes.get("terminated", False)
+    actions = changes.get("actions", np.zeros((steps, 1), np.float32))
     facts: dict[str, Any] = {
-        "observations": {
-            name: _values(array, steps + 1, random) for name, array in spec.observation.items() if name not in given
-        }
-        | given,
         "actions": actions,
-        "policy_actions": changes.get("actions", actions),
-        "rewards": random.normal(size=steps).astype(np.float32),
+        "policy_actions": actions,
+        "rewards": np.zeros(steps, np.float32),
         "sources": np.zeros(steps, np.int8),
         "timestamps": np.arange(steps + 1.0),
-        "terminated": False,
-        "truncated": True,
-        "stop_reason": "time_limit",
+        "terminated": is_terminated,
+        "truncated": not is_terminated,
+        "stop_reason": "goal" if is_terminated else "time_limit",
         "success": None,
+        "seed": None,
+        "spec_fingerprint": "",
+    }
+    return Episode(observations, **(facts | changes))
+
+
+def random_episode(spec: EnvironmentSpec, steps: int = 5, seed: int = 0, **changes: Any) -> Episode:
+    """Return an episode of random observations, actions and rewards that fits the spec."""
+    random = np.random.default_rng(seed)
+    facts = {
+        "actions": _actions(spec.action, steps, random),
+        "policy_actions": _actions(spec.action, steps, random),
+        "rewards": random.normal(size=steps).astype(np.float32),
         "seed": seed,
         "spec_fingerprint": spec.fingerprint,
     }
-    return Episode(**(facts | changes))
+    observations = {name: _values(array, steps + 1, random) for name, array in spec.observation.items()}
+    return make_episode(observations | changes.pop("observations", {}), **(facts | changes))
+
+
+def rich_episode(spec: EnvironmentSpec, steps: int = 5, seed: int = 0, **changes: Any) -> Episode:
+    """Return a random episode that has sources, uneven times, reward terms with gaps, an instruction and metadata, too."""
+    random = np.random.default_rng(seed + 1000)
+    facts: dict[str, Any] = {
+        "sources": random.integers(0, 5, steps).astype(np.int8),
+        "timestamps": np.cumsum(random.uniform(0.04, 0.06, steps + 1)),
+        "reward_terms": {"reach": np.where(random.random(steps) < 0.3, np.nan, 1.0).astype(np.float32)},
+        "instruction": "pick up the cube — ein Würfel 🧊",
+        "metadata": {"source": "test", "operator": {"shift": 2}},
+    }
+    return random_episode(spec, steps, seed, **(facts | changes))
 
 
 def fill(dataset: Dataset, episodes: Iterable[Episode]) -> Dataset:
@@ -80,11 +103,9 @@ def make_dataset(path: Path, spec: EnvironmentSpec, episodes: Iterable[Episode])
 
 def _values(array: ArraySpec, rows: int, random: np.random.Generator) -> npt.NDArray[Any]:
     shape = (rows, *array.shape)
-    if np.dtype(array.dtype).kind in "iu":
-        values: npt.NDArray[Any] = random.integers(0, 100, shape)
-    else:
-        values = random.normal(size=shape)
-    return values.astype(array.dtype)
+    if np.issubdtype(array.dtype, np.integer):
+        return random.integers(0, 100, shape).astype(array.dtype)
+    return random.normal(size=shape).astype(array.dtype)
 
 
 def _actions(action: ActionSpec, steps: int, random: np.random.Generator) -> npt.NDArray[Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from factories import axes, make_spec, picture_spec
+from factories import axes, make_episode, make_spec, picture_spec
 from robo_rl.environments.discovery import known
 from robo_rl.errors import ConformanceFailure, InvalidSetting
 from robo_rl.evaluation.statistics import Interval
@@ -159,8 +159,8 @@ def episode(seed: int, steps: int = 6) -> Episode:
     random = np.random.default_rng(seed)
     rewards = random.normal(size=steps).astype(np.float32)
     rewards[1] = np.nan  # a recording may have anything
-    return Episode(
-        observations={
+    return make_episode(
+        {
             "position": random.normal(size=(steps + 1, 3)).astype(np.float32),
             BONUS: random.uniform(size=(steps + 1, 1)).astype(np.float32),
             "camera_front": random.integers(0, 255, (steps + 1, 16, 16, 3), np.uint8),
@@ -170,12 +170,6 @@ def episode(seed: int, steps: int = 6) -> Episode:
         actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),
         policy_actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),
         rewards=rewards,
-        sources=np.zeros(steps, np.int8),
-        timestamps=np.arange(steps + 1, dtype=np.float64),
-        terminated=False,
-        truncated=True,
-        stop_reason="time_limit",
-        success=None,
         seed=seed,
         spec_fingerprint=SPEC.fingerprint,
         instruction="go there",

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factories import make_spec
+from factories import make_episode, make_spec
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.dataset import Dataset
 from robo_rl.cluster.local import InProcessEngine
@@ -95,20 +95,8 @@ def put(memory: Any, *steps: Transition) -> None:
 def episode_of(start: int, steps: int) -> Episode:
     numbers = np.arange(start, start + steps + 1, dtype=np.float32)
     actions = numbers[:-1, None] / 1000
-    return Episode(
-        observations={"x": numbers[:, None]},
-        actions=actions,
-        policy_actions=actions,
-        rewards=numbers[:-1],
-        sources=np.zeros(steps, np.int8),
-        timestamps=np.arange(steps + 1.0),
-        terminated=True,
-        truncated=False,
-        stop_reason="goal",
-        success=None,
-        seed=0,
-        spec_fingerprint=SPEC.fingerprint,
-    )
+    facts = {"terminated": True, "spec_fingerprint": SPEC.fingerprint}
+    return make_episode({"x": numbers[:, None]}, actions=actions, rewards=numbers[:-1], **facts)
 
 
 def same(one: Batch, other: Batch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factories import axes, choices, make_spec, picture_spec
+from factories import axes, choices, make_episode, make_spec, picture_spec
 from robo_rl.errors import InvalidEpisode, InvalidSetting
 from robo_rl.extras import Chunks, NextActions, ReturnsToGo
 from robo_rl.protocols.sampling import Sampling
@@ -350,18 +350,12 @@ def offline_rows(size: int, fraction: float) -> np.ndarray:
 def episode_of(steps: list[Transition]) -> Episode:
     observations = [*(step.observation for step in steps), steps[-1].next_observation]
     actions = np.stack([step.action for step in steps])
-    return Episode(
-        observations={name: np.stack([o[name] for o in observations]) for name in ("x", "y")},
+    return make_episode(
+        {name: np.stack([o[name] for o in observations]) for name in ("x", "y")},
         actions=actions,
-        policy_actions=actions,
         rewards=np.array([step.reward for step in steps], np.float32),
         sources=np.array([step.source for step in steps], np.int8),
-        timestamps=np.arange(len(steps) + 1, dtype=np.float64),
         terminated=steps[-1].terminated,
-        truncated=not steps[-1].terminated,
-        stop_reason="goal",
-        success=None,
-        seed=0,
         spec_fingerprint=SPEC.fingerprint,
     )
 

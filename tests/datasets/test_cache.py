@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from factories import fill
 from robo_datasets import cache as cache_module
 from robo_datasets.cache import CachedEpisodes, cache_folders, content_of, open_cache
 from robo_datasets.dataset import Dataset
@@ -29,16 +30,7 @@ EXTRAS = (ReturnsToGo(0.9), NextActions(), Chunks(3), FutureGoals("joint_positio
 
 @pytest.fixture
 def filled(dataset, make_episode) -> Dataset:
-    with dataset.writer() as writer:
-        for seed, steps in enumerate(LENGTHS):
-            terminated = seed % 2 == 0
-            ends = {
-                "terminated": terminated,
-                "truncated": not terminated,
-                "stop_reason": "goal" if terminated else "time_limit",
-            }
-            writer.add(make_episode(seed, steps, **ends))
-    return dataset
+    return fill(dataset, (make_episode(seed, steps, terminated=seed % 2 == 0) for seed, steps in enumerate(LENGTHS)))
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
+from factories import fill
 from robo_datasets.cache import cache_folders, open_cache
 from robo_datasets.dataset import Dataset
 from robo_datasets.episode_file import write_episode
@@ -26,10 +27,7 @@ from robo_rl.types import RewardLabels
 
 @pytest.fixture
 def filled(dataset, make_episode) -> Dataset:
-    with dataset.writer() as writer:
-        for seed in range(3):
-            writer.add(make_episode(seed))
-    return dataset
+    return fill(dataset, map(make_episode, range(3)))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from factories import fill
 from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label
@@ -44,10 +45,7 @@ class Weighted(RewardModel):
 
 @pytest.fixture
 def filled(dataset, make_episode) -> Dataset:
-    with dataset.writer() as writer:
-        for seed, steps in enumerate((5, 1, 9, 3)):
-            writer.add(make_episode(seed, steps))
-    return dataset
+    return fill(dataset, map(make_episode, range(4), (5, 1, 9, 3)))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from factories import fill
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.dataset import Dataset
 from robo_datasets.labelling import label, shuffle
@@ -29,10 +30,7 @@ LENGTHS = (5, 1, 9, 3)
 
 @pytest.fixture
 def filled(dataset, make_episode) -> Dataset:
-    with dataset.writer() as writer:
-        for seed, steps in enumerate(LENGTHS):
-            writer.add(make_episode(seed, steps, terminated=seed == 1, truncated=seed != 1))
-    return dataset
+    return fill(dataset, (make_episode(seed, steps, terminated=seed == 1) for seed, steps in enumerate(LENGTHS)))
 
 
 @pytest.fixture(autouse=True)

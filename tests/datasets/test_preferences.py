@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from factories import fill
 from robo_cli.reward_fit_preference import FitPreference, fit_preference
 from robo_datasets.comparing import compare, questions
 from robo_datasets.curation import make_dataset
@@ -22,10 +23,7 @@ LENGTHS = (5, 1, 9, 0, 3)
 
 @pytest.fixture
 def filled(dataset, make_episode) -> Dataset:
-    with dataset.writer() as writer:
-        for seed, steps in enumerate(LENGTHS):
-            writer.add(make_episode(seed, steps))
-    return dataset
+    return fill(dataset, map(make_episode, range(len(LENGTHS)), LENGTHS))
 
 
 class Counting(OracleRater):

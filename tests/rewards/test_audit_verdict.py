@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from factories import make_episode
 from robo_rl.errors import SpecMismatch, UnknownName
 from robo_rl.report.audit_page import write_audit
 from robo_rl.rewards.audit.evidence import (
@@ -39,20 +40,13 @@ def episode(seed: int) -> Episode:
     green = np.clip(0.4 + 0.3 * np.sin(np.arange(steps + 1) + random.uniform(0, 6)), 0, 1)
     pictures = np.zeros((steps + 1, 4, 4, 3), np.uint8)
     pictures[..., 0], pictures[..., 1] = (np.rint(200 * each)[:, None, None] for each in (red, green))
-    actions = random.uniform(-1, 1, (steps, 1)).astype(np.float32)
-    return Episode(
-        observations={"camera_front": pictures, "brightness": red[:, None].astype(np.float32)},
-        actions=actions,
-        policy_actions=actions,
+    return make_episode(
+        {"camera_front": pictures, "brightness": red[:, None].astype(np.float32)},
+        actions=random.uniform(-1, 1, (steps, 1)).astype(np.float32),
         rewards=(np.diff(red) + (np.arange(1, steps + 1) == steps) * success).astype(np.float32),
-        sources=np.zeros(steps, np.int8),
-        timestamps=np.arange(steps + 1, dtype=np.float64),
         terminated=success,
-        truncated=not success,
-        stop_reason="goal" if success else "time_limit",
         success=success,
         seed=seed,
-        spec_fingerprint="x",
         instruction="make the red light bright",
     )
 

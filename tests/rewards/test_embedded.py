@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from factories import make_episode
 from robo_cli.reward_fit_embedded import next_commands
 from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
@@ -77,19 +78,7 @@ def folder(tmp_path_factory) -> str:
 
 
 def episode(pictures: np.ndarray, instruction: str | None = TOLD) -> Episode:
-    steps = len(pictures) - 1
-    return Episode(
-        observations={"camera_front": pictures},
-        actions=np.zeros((steps, 2), np.float32),
-        policy_actions=np.zeros((steps, 2), np.float32),
-        rewards=np.zeros(steps, np.float32),
-        sources=np.zeros(steps, np.int8),
-        timestamps=np.arange(steps + 1, dtype=np.float64),
-        **{"terminated": False, "truncated": True, "stop_reason": "time_limit", "success": None},
-        seed=0,
-        spec_fingerprint="",
-        instruction=instruction,
-    )
+    return make_episode({"camera_front": pictures}, seed=0, instruction=instruction)
 
 
 # words

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from factories import axes, make_spec, picture_spec
+from factories import axes, make_dataset, make_episode, make_spec, picture_spec
 from robo_cli.main import dispatch
 from robo_datasets.comparing import agreement
 from robo_datasets.dataset import Dataset
@@ -64,12 +64,8 @@ def episode(seed: int = 0, instruction: str | None = "pick", steps: int = 20) ->
     random = np.random.default_rng(seed)
     pictures = random.integers(0, 256, (steps + 1, 4, 4, 3), np.uint8)
     pictures[:, 0, 0, 0] = random.permutation(256)[: steps + 1]
-    rewards = pictures[1:, 0, 0, 0].astype(np.float32)
-    actions = np.zeros((steps, 1), np.float32)
-    return Episode(
-        {"camera_front": pictures}, actions, actions, rewards, np.zeros(steps, np.int8), np.arange(steps + 1.0),
-        False, True, "time_limit", None, seed, SPEC.fingerprint, instruction,
-    )  # fmt: skip
+    rewards, facts = pictures[1:, 0, 0, 0].astype(np.float32), {"spec_fingerprint": SPEC.fingerprint, "seed": seed}
+    return make_episode({"camera_front": pictures}, rewards=rewards, instruction=instruction, **facts)
 
 
 def pairs(count: int = 10):
@@ -133,11 +129,7 @@ def test_other_words_orders_or_judges_are_another_rater():
 # ---------------------------------------------------------------------------------------------- a dataset
 @pytest.fixture
 def dataset(tmp_path) -> Dataset:
-    dataset = Dataset.create(tmp_path / "data", SPEC, {})
-    with dataset.writer() as writer:
-        for seed in range(3):
-            writer.add(episode(seed))
-    return dataset
+    return make_dataset(tmp_path / "data", SPEC, map(episode, range(3)))
 
 
 def test_dataset_pairs_are_checked_against_recorded_rewards(dataset, capsys):

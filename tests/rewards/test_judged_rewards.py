@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from factories import make_episode
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards import judging
 from robo_rl.rewards.judge_rewards import JudgeCompletion, JudgeContrast, JudgeOrder, JudgeOrdinal, JudgeProgress, JudgeTri
@@ -74,11 +75,7 @@ def episode(levels, instruction: str | None = "pick up the cube") -> Episode:
     steps = len(levels) - 1
     pictures = np.random.default_rng(0).integers(0, 256, (steps + 1, 4, 4, 3), np.uint8)
     pictures[:, 0, 0, 0] = levels
-    zeros = np.zeros(steps, np.float32)
-    return Episode(
-        {"camera_front": pictures}, np.zeros((steps, 1), np.float32), np.zeros((steps, 1), np.float32), zeros,
-        np.zeros(steps, np.int8), np.arange(steps + 1.0), False, True, "time_limit", None, None, "x", instruction,
-    )  # fmt: skip
+    return make_episode({"camera_front": pictures}, instruction=instruction)
 
 
 RISING = episode([0, 0, 10, 20, 30, 30, 40, 50, 60, 80, 100])

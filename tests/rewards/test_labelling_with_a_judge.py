@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from factories import axes, make_spec, picture_spec
+from factories import axes, make_dataset, make_spec, picture_spec, random_episode
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
@@ -29,22 +29,13 @@ QUESTIONS = STEPS // EVERY + 1
 
 
 def episode(seed: int) -> Episode:
-    random = np.random.default_rng(seed)
-    pictures = random.integers(0, 256, (STEPS + 1, 6, 8, 3), np.uint8)
-    actions, numbers = np.zeros((STEPS, 1), np.float32), random.normal(size=STEPS).astype(np.float32)
-    return Episode(
-        {"camera_front": pictures}, actions, actions, numbers, np.zeros(STEPS, np.int8), np.arange(STEPS + 1.0),
-        False, True, "time_limit", None, seed, SPEC.fingerprint, "pick up the cube",
-    )  # fmt: skip
+    pictures = np.random.default_rng(seed).integers(0, 256, (STEPS + 1, 6, 8, 3), np.uint8)
+    return random_episode(SPEC, STEPS, seed, observations={"camera_front": pictures}, instruction="pick up the cube")
 
 
 @pytest.fixture
 def dataset(tmp_path) -> Dataset:
-    dataset = Dataset.create(tmp_path / "data", SPEC, {})
-    with dataset.writer() as writer:
-        for seed in range(4):
-            writer.add(episode(seed))
-    return dataset
+    return make_dataset(tmp_path / "data", SPEC, map(episode, range(4)))
 
 
 def brightness(words, pictures) -> str:

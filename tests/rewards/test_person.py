@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from factories import axes, make_spec, picture_spec
+from factories import axes, make_spec, picture_spec, random_episode
 from robo_cli import prefer
 from robo_cli.main import dispatch
 from robo_datasets.comparison_page.person import PersonRater
@@ -25,12 +25,7 @@ SPEC = make_spec("test/Cell-v0", CAMERA, action=axes("x"))
 
 
 def episode(seed: int = 0, steps: int = 12) -> Episode:
-    pictures = np.random.default_rng(seed).integers(0, 256, (steps + 1, 4, 6, 3), np.uint8)
-    actions = np.zeros((steps, 1), np.float32)
-    return Episode(
-        {"camera_front": pictures}, actions, actions, np.arange(steps, dtype=np.float32), np.zeros(steps, np.int8),
-        np.arange(steps + 1.0), False, True, "time_limit", None, seed, SPEC.fingerprint, "pick <b>up</b>",
-    )  # fmt: skip
+    return random_episode(SPEC, steps, seed, rewards=np.arange(steps, dtype=np.float32), instruction="pick <b>up</b>")
 
 
 class Browser:

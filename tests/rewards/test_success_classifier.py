@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from factories import axes, make_spec
+from factories import axes, make_episode, make_spec
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.audit.evidence import reads_pictures
 from robo_rl.rewards.classifier import ClassifierReward, save
@@ -44,11 +44,8 @@ def episode(seed: int, spec: EnvironmentSpec = SPEC, steps: int = 8) -> Episode:
         "camera_front": np.moveaxis(pictures, -1, 0).copy(),
         "height": np.stack([np.zeros(steps + 1), light], axis=1).astype(np.float32),
     }
-    actions = np.zeros((steps, 1), np.float32)
-    return Episode(
-        {name: everything[name] for name in spec.observation}, actions, actions, np.zeros(steps, np.float32),
-        np.zeros(steps, np.int8), np.arange(steps + 1.0), success, not success, "", success, seed, spec.fingerprint,
-    )  # fmt: skip
+    seen = {name: everything[name] for name in spec.observation}
+    return make_episode(seen, terminated=success, success=success, seed=seed, spec_fingerprint=spec.fingerprint)
 
 
 def fitted(folder, spec: EnvironmentSpec = SPEC, config: ClassifierConfig = SMALL):

@@ -147,7 +147,7 @@ def test_success_from_numbers_counts_only_within_guard(tmp_path):
 def test_pictures_alone_do_not_show_whether_a_guard_holds(tmp_path):
     fitted(tmp_path / "fit", config=replace(SMALL, guard="light=0.5:", updates=1))
     pictures = np.zeros((2, 8, 8, 3), np.uint8)
-    with pytest.raises(InvalidSetting, match="guarded=false"):
+    with pytest.raises(InvalidSetting, match="reward.settings.guarded false"):
         ClassifierReward(folder=str(tmp_path / "fit")).score(pictures, pictures, None)
     assert reads_pictures(ClassifierReward(folder=str(tmp_path / "fit")), episode(0))
     assert ClassifierReward(folder=str(tmp_path / "fit")).eye == "camera_front"  # online, too, nobody need name it

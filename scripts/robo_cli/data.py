@@ -52,14 +52,14 @@ class Info:
 
 @dataclass(frozen=True)
 class Verify:
-    """Read every episode and report what is wrong, changing nothing; exit status 1 if anything is."""
+    """Read every episode and report faults, changing nothing; exit status 1 if there is one."""
 
     dataset: DATASET
 
 
 @dataclass(frozen=True)
 class Repair:
-    """Recover what a crash left, adopt orphans, move what cannot be read to quarantine/; nothing is deleted."""
+    """Recover episodes after a crash, adopt orphans, move unreadable files to quarantine/; nothing is deleted."""
 
     dataset: DATASET
 
@@ -85,7 +85,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class Split:
-    """Copy a dataset's episodes into several new ones beside it, at random, each episode into one."""
+    """Copy a dataset's episodes at random into several new datasets next to it, each episode into one."""
 
     dataset: DATASET
     into: Shares = field(default_factory=lambda: {"train": 0.9, "test": 0.1})
@@ -100,7 +100,7 @@ def main(arguments: list[str]) -> int:
 
 
 def info(arguments: Info) -> int:
-    """Prints what the catalogue knows."""
+    """Print the catalogue."""
     facts = summary_of(Dataset(arguments.dataset))
     if arguments.json:
         print(json.dumps(facts))
@@ -115,7 +115,7 @@ def info(arguments: Info) -> int:
 
 
 def summary_of(dataset: Dataset) -> dict[str, Any]:
-    """Returns what is known of a dataset without reading its episodes."""
+    """Return the summary of a dataset without reading its episodes."""
     entries = dataset.entries()
     judged = [entry.success for entry in entries if entry.success is not None]
     returns = [entry.episode_return for entry in entries if math.isfinite(entry.episode_return)]
@@ -141,7 +141,7 @@ def summary_of(dataset: Dataset) -> dict[str, Any]:
 
 
 def verify(arguments: Verify) -> int:
-    """Prints what is wrong."""
+    """Print the faults."""
     dataset = Dataset(arguments.dataset)
     findings = check(dataset)
     _show(findings)
@@ -150,7 +150,7 @@ def verify(arguments: Verify) -> int:
 
 
 def repair(arguments: Repair) -> int:
-    """Prints what was mended."""
+    """Print the repairs."""
     dataset = Dataset(arguments.dataset)
     with dataset.writer() as writer:
         findings = mend(writer)

@@ -32,7 +32,7 @@ FAMILIES = {
     "robo": "our own seven-axis arm",
     "robot": "an arm that `robo-rl robot serve` serves, at robot:URL",
 }
-"""What the families are that come with the package."""
+"""Descriptions of the package's own families."""
 DOUBLES = {"robot/Fake-v0"}
 """Environments that tests use in the place of a robot."""
 
@@ -51,7 +51,7 @@ def run(arguments: Envs) -> int:
     """Prints the names, or the spec of the one that was named."""
     names = listing.environments()
     found = matching(names, arguments.name)
-    if arguments.name in names or not found:  # what cannot be made says why
+    if arguments.name in names or not found:  # environments that cannot be made are listed with the reason
         return _describe(arguments.name, as_json=arguments.json)
     if arguments.json:
         print(json.dumps([{"name": name, "available": problem is None, "problem": problem} for name, problem in found.items()]))
@@ -65,7 +65,7 @@ def run(arguments: Envs) -> int:
 
 
 def matching(names: Mapping[str, str | None], text: str) -> dict[str, str | None]:
-    """Returns the environments of the family of that name, else those whose name begins with it, else those that hold it.
+    """Return the environments of the family of that name, else those with it as prefix, else those that contain it.
 
     Test doubles are left out unless their family is named.
     """
@@ -98,7 +98,7 @@ def _describe(name: str, *, as_json: bool) -> int:
 
 
 def describe(spec: EnvironmentSpec, measures: Sequence[Measure] = ()) -> str:
-    """Returns a spec, and what is measured of an episode, as a page of text."""
+    """Return a spec, and the measures of an episode, as a page of text."""
     action = spec.action
     lines = [f"{spec.name}   spec {spec.fingerprint}"]
     lines += [f"task         {spec.instruction}"] if spec.instruction else []

@@ -102,7 +102,7 @@ def test_killed_actors_are_replaced_while_learning_continues(
 def test_killed_head_is_reported_and_run_resumes_on_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(head_monitor, "LOOK", 0.01)
+    monkeypatch.setattr(head_monitor, "POLL_PERIOD", 0.01)
     with (
         monkeypatch.context() as patched,
         pytest.raises(ClusterUnavailable, match=r"is gone.\n.*refused\n.*\n.*robo-rl resume"),

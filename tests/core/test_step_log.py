@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from factories import make_spec
-from robo_rl.rollout.step_log import Begun, StepLog, StepReader
+from robo_rl.rollout.step_log import EpisodeStart, StepLog, StepReader
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import ActionSource, Transition
 
@@ -38,7 +38,7 @@ def read(reader: StepReader) -> list[str | float]:
         item = reader.following()
         misses += item is None
         if item is not None:
-            found.append("begun" if isinstance(item, Begun) else item.reward)
+            found.append("begun" if isinstance(item, EpisodeStart) else item.reward)
     return found
 
 
@@ -47,7 +47,7 @@ def test_what_is_written_is_read_in_order_and_whole(tmp_path: Path) -> None:
     assert read(reader) == []
     write(log, 3)
     begun = reader.following()
-    assert isinstance(begun, Begun) and begun.instruction == "go on" and begun.observation["x"] == 0
+    assert isinstance(begun, EpisodeStart) and begun.instruction == "go on" and begun.observation["x"] == 0
     steps = [reader.following() for _ in range(3)]
     assert all(isinstance(step, Transition) for step in steps)
     assert [(step.observation["x"][0], step.next_observation["x"][0], step.source) for step in steps] == [
@@ -127,7 +127,7 @@ def test_unneeded_steps_are_removed_and_rest_is_readable(tmp_path: Path) -> None
     for start in (0, 3, 6):
         write(log, 3, start)
     reader = StepReader(tmp_path, 9)
-    reader.forget(6)  # a learner that goes on behind step 6 may still ask for the steps before it in its episode
+    reader.forget(6)  # a learner that resumes after step 6 may still ask for the steps before it in its episode
     assert len(list(tmp_path.glob("*.journal"))) == 2
     behind = StepReader(tmp_path, 6)
     assert [step.reward for step in behind.newest(2)] == [4, 5] and read(behind) == ["begun", 6, 7, 8]

@@ -7,7 +7,7 @@ import pytest
 
 from factories import axes, choices, make_spec, picture_spec
 from robo_rl.errors import InvalidObservation, InvalidSetting
-from robo_rl.rewards.programs.abstraction import EnvAbstraction
+from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.types import Episode
 from robo_sims.arm.family import FAMILY as ARM

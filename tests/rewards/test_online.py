@@ -20,9 +20,9 @@ from robo_policies.sb3 import algorithms as sb3
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidSetting, RewardUnavailable
 from robo_rl.rewards.identity import settings_hash
-from robo_rl.rewards.online import MOST_MISSING, OnlineReward
-from robo_rl.rewards.picture_scoring import Completion, PictureScoring
-from robo_rl.rewards.pictures import PictureReward
+from robo_rl.rewards.images.picture_reward import PictureReward
+from robo_rl.rewards.images.picture_scoring import Completion, PictureScoring
+from robo_rl.rewards.step_rewards.online_scoring import MOST_MISSING, OnlineReward
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import ArraySpec, ObservationSpec
@@ -132,7 +132,7 @@ def test_stored_rewards_belong_to_frames_past_ring_wrap(every):
     model, observer = FrameNumber(), Observer()
     training = sac(reward_of(model, every=every))
     training.run(observer)
-    rewards, frames = stored(training.student.replay)
+    rewards, frames = stored(training.step_learner.replay)
     assert len(rewards) > 80 and (rewards == frames).all()
     assert 400 - min(every, 7) < sum(model.calls) <= 400 and max(model.calls) <= every
     assert observer.returns[0] >= 5 * POISON, "the environment's own reward is still told"
@@ -143,10 +143,10 @@ def test_unlabelled_step_is_not_stored_or_summed_over():
     training = sac(reward_of(FrameNumber(gaps=True), every=4), replay_capacity=1000)
     observer = Observer()
     training.run(observer)
-    rewards, frames = stored(training.student.replay)
+    rewards, frames = stored(training.step_learner.replay)
     assert (rewards == frames).all() and not (frames % 7 == 3).any() and 320 < len(rewards) < 360
     assert observer.metrics["reward/missing"] == pytest.approx(1 - len(rewards) / 400, abs=0.02)
-    batch = training.student.replay.sample(500, n_step=3, discount=1.0)
+    batch = training.step_learner.replay.sample(500, n_step=3, discount=1.0)
     last = batch.next_observations["frame"][:, 0]
     counts = last - batch.observations["frame"][:, 0]  # steps in the sum: consecutive frames of one episode
     assert set(counts) == {1.0, 2.0, 3.0}
@@ -156,13 +156,13 @@ def test_unlabelled_step_is_not_stored_or_summed_over():
 def test_gap_test_fails_without_missing_labels():
     training = sac(reward_of(FrameNumber(), every=4), replay_capacity=1000)
     training.run(Observer())
-    assert (stored(training.student.replay)[1] % 7 == 3).any()
+    assert (stored(training.step_learner.replay)[1] % 7 == 3).any()
 
 
 def test_time_limit_bootstraps_and_task_end_does_not():
     training = sac(reward_of(FrameNumber(), every=64), replay_capacity=1000)
     training.run(Observer())
-    batch = training.student.replay.sample(2000)
+    batch = training.step_learner.replay.sample(2000)
     steps = batch.next_observations["frame"][:, 0] % 10
     assert set(steps[batch.masks == 0]) == {5.0} and {5.0, 7.0} <= set(steps[batch.masks == 1])
 
@@ -175,7 +175,7 @@ def test_without_any_answer_the_training_stops():
     training = sac(reward_of(Silent()), steps=2000)
     with pytest.raises(RewardUnavailable, match=r"no usable answer for 100\d steps(.|\n)*less than 1000 in a row"):
         training.run(Observer())
-    assert len(training.student.replay) == 0 and training.step < MOST_MISSING + 10
+    assert len(training.step_learner.replay) == 0 and training.step < MOST_MISSING + 10
 
 
 LEARNS = {"learning_starts": 5, "steps": 30, "replay_capacity": 1000}
@@ -255,7 +255,7 @@ def test_what_follows_a_completion_is_in_no_memory():
     reward = reward_of(FrameNumber(), every=10, weight=0.0, completion=Completion(Steps(), threshold=0.6))
     ours = sac(reward, replay_capacity=1000)
     ours.run(Observer())
-    batch = ours.student.replay.sample(2000)
+    batch = ours.step_learner.replay.sample(2000)
     steps = batch.next_observations["frame"][:, 0] % 10
     assert set(steps) == {1.0, 2.0, 3.0, 4.0, 5.0, 6.0} and set(batch.masks[steps == 6]) == {0.0}, "7 would be cut by the clock"
     assert (batch.rewards == (steps == 6)).all() and set(batch.masks[steps < 5]) == {1.0}
@@ -344,7 +344,7 @@ def test_demonstrations_are_labelled_and_cut_at_gaps():
         Frames(), config.build(VISIBLE, 0), config.sampling, steps=30, seed=0, demonstrations=pieces, rewards=reward.running(1)
     )
     training.run(Observer())
-    batch = training.student.sampler.sample(200)
+    batch = training.step_learner.sampler.sample(200)
     assert (batch.rewards == batch.next_observations["frame"][:, 0]).all()
 
 

@@ -14,9 +14,9 @@ from factories import make_spec
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rewards.pipeline import RewardPipeline
 from robo_rl.rewards.programs.runner import end_workers
-from robo_rl.rewards.shaping import STAGES
+from robo_rl.rewards.shaping.pipeline import RewardPipeline
+from robo_rl.rewards.shaping.stages import STAGES
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.settings import settings_as
@@ -248,7 +248,7 @@ def test_delayed_reward_is_refused_for_online_pipeline(files):
     with pytest.raises(InvalidSetting, match="another discount than the learner"):
         full(files, 0.5).online(SPEC, weight=1.0, discount=0.99)
     with pytest.raises(
-        InvalidSetting, match=r"oracle of the pipeline cannot be asked while a policy acts(.|\n)*such as program"
+        InvalidSetting, match=r"oracle of the pipeline cannot give rewards while a policy acts(.|\n)*such as program"
     ):
         RewardPipeline(sources=({"reward": "oracle"},)).online(SPEC, weight=1.0, discount=0.99)
     with pytest.raises(InvalidSetting, match="these episodes are recorded"):

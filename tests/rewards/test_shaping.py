@@ -10,11 +10,11 @@ import pytest
 
 from factories import make_spec
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.place import Memory, Place
-from robo_rl.rewards.programs.gates import Limits
+from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.runner import end_workers
-from robo_rl.rewards.shaping import Bound, Clip, Delta, Potential, PreferenceAsReward, Scale, shaped
-from robo_rl.rewards.steps import StepQueue
+from robo_rl.rewards.shaping.stages import Bound, Clip, Delta, Potential, PreferenceAsReward, Scale, shaped
+from robo_rl.rewards.step_rewards.place import Memory, Place
+from robo_rl.rewards.step_rewards.steps import StepQueue
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Labels
 

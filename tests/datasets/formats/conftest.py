@@ -32,7 +32,7 @@ def spec_of(arrays=(*VECTORS, *CAMERAS), action=REACH) -> EnvironmentSpec:
 
 def episode_of(spec: EnvironmentSpec, draw: int = 0, steps: int = 4, **changes: object) -> Episode:
     costs = np.random.default_rng(draw).random(steps).astype(np.float32)
-    return rich_episode(spec, steps, draw, **({"costs": costs, "stop_reason": "operator"} | changes))
+    return replace(rich_episode(spec, steps, draw, costs=costs, stop_reason="operator"), **changes)
 
 
 def dataset_of(path, spec: EnvironmentSpec, episodes) -> Dataset:

@@ -72,7 +72,7 @@ def random_episode(spec: EnvironmentSpec, steps: int = 5, seed: int = 0, **chang
         "spec_fingerprint": spec.fingerprint,
     }
     observations = {name: _values(array, steps + 1, random) for name, array in spec.observation.items()}
-    return make_episode(observations | changes.pop("observations", {}), **(facts | changes))
+    return make_episode(**({"observations": observations} | facts | changes))
 
 
 def rich_episode(spec: EnvironmentSpec, steps: int = 5, seed: int = 0, **changes: Any) -> Episode:

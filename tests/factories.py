@@ -64,15 +64,15 @@ def make_episode(observations: Mapping[str, npt.NDArray[Any]], **changes: Any) -
 def random_episode(spec: EnvironmentSpec, steps: int = 5, seed: int = 0, **changes: Any) -> Episode:
     """Return an episode of random observations, actions and rewards that fits the spec."""
     random = np.random.default_rng(seed)
-    facts = {
+    facts: dict[str, Any] = {
+        "observations": {name: _values(array, steps + 1, random) for name, array in spec.observation.items()},
         "actions": _actions(spec.action, steps, random),
         "policy_actions": _actions(spec.action, steps, random),
         "rewards": random.normal(size=steps).astype(np.float32),
         "seed": seed,
         "spec_fingerprint": spec.fingerprint,
     }
-    observations = {name: _values(array, steps + 1, random) for name, array in spec.observation.items()}
-    return make_episode(**({"observations": observations} | facts | changes))
+    return make_episode(**(facts | changes))
 
 
 def rich_episode(spec: EnvironmentSpec, steps: int = 5, seed: int = 0, **changes: Any) -> Episode:

@@ -45,7 +45,7 @@ def test_a_code_folder_holds_its_package_and_no_module(folder):
 
 def test_the_tests_are_no_package():
     assert not list((ROOT / "tests").rglob("__init__.py"))
-    assert {path.name for path in (ROOT / "tests").glob("*.py")} == {"conftest.py", "test_layout.py"}
+    assert {path.name for path in (ROOT / "tests").glob("*.py")} == {"conftest.py", "factories.py", "test_layout.py"}
 
 
 def test_every_folder_of_a_package_is_one_too():
@@ -171,6 +171,15 @@ def test_no_file_that_is_read_can_run_code():
     found = {relative(path): forbidden(ast.parse(path.read_text())) for path in MODULES}
     confined = {"robo_rl/rewards/programs/worker.py": ["exec"]}  # reward programs, in a process that can do nothing else
     assert {path: calls for path, calls in found.items() if calls} == confined
+
+
+LONGEST_TEST_NAME = 60
+
+
+def test_names_of_tests_are_short():
+    trees = [ast.parse(path.read_text()) for path in sorted((ROOT / "tests").rglob("*.py"))]
+    names = {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    assert sorted(name for name in names if name.startswith("test_") and len(name) > LONGEST_TEST_NAME) == []
 
 
 # packaging

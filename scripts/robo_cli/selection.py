@@ -7,14 +7,20 @@ from glob import glob, has_magic
 from pathlib import Path
 
 from robo_rl.errors import RunNotFound
+from robo_rl.runs.archive import resolve_archive
 from robo_rl.runs.run import Run, find_run, is_run
 
 
 def find_runs(name: str, root: Path) -> list[Run]:
-    """Returns the run of that path or name, or all that a pattern matches, by path or by folder name under `root`."""
-    if not has_magic(name) or Path(name).is_dir():
-        return [find_run(name, root)]
-    paths = {Path(path).resolve() for path in (*glob(name), *glob(str(root / name)))}
+    """Return the run of that path or name, or all that a pattern matches, by path or by folder name under `root`.
+
+    Either may lead into an archive: `study.zip/*-sac-*`.
+    """
+    root = Path(resolve_archive(str(root)))
+    place = resolve_archive(name)
+    if not has_magic(place) or Path(place).is_dir():
+        return [find_run(place, root)]
+    paths = {Path(path).resolve() for path in (*glob(place), *glob(str(root / place)))}
     runs = [Run(path) for path in sorted(paths) if is_run(path)]
     if not runs:
         raise RunNotFound(
@@ -24,8 +30,9 @@ def find_runs(name: str, root: Path) -> list[Run]:
 
 
 def find_files(pattern: str) -> list[Path]:
-    """Returns the file of that path, or all that a pattern matches; raises RunNotFound."""
-    paths = sorted(Path(path) for path in ([pattern] if Path(pattern).is_file() else glob(pattern)) if Path(path).is_file())
+    """Return the file of that path, or all that a pattern matches, also in an archive. Raises RunNotFound."""
+    place = resolve_archive(pattern)
+    paths = sorted(Path(path) for path in ([place] if Path(place).is_file() else glob(place)) if Path(path).is_file())
     if not paths:
         raise RunNotFound(f"No file matches {pattern!r}.", got=pattern, allowed="a file or a pattern of files")
     return paths

@@ -69,7 +69,7 @@ def learnt(run: Run, step: int) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in state.items()}
 
 
-def test_processes_learn_the_same_bits_and_a_killed_run_goes_on_exactly(
+def test_killed_collector_run_resumes_bit_for_bit(
     written: Any, tmp_path: Path, in_this_process: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = written(PPO)
@@ -88,7 +88,7 @@ def test_processes_learn_the_same_bits_and_a_killed_run_goes_on_exactly(
     assert cut.description["collectors"]["count"] == 2
 
 
-def test_off_policy_learners_learn_every_step_also_after_an_interruption(
+def test_off_policy_uses_every_step_after_interruption(
     written: Any, tmp_path: Path, in_this_process: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = RunRecord.on_step

@@ -24,7 +24,7 @@ from robo_rl.types import ActionSource
 
 RIGHT = [0.0, 0.5, 0.0, 0.0, 1.0]
 RECIPE = {
-    "environment": {"name": "robo/ArmReach-v0", "arguments": {"action_repeat": 2, "max_steps": 40}},
+    "environment": {"name": "robo/ArmReach-v0", "arguments": {"action_repeat": 2, "max_steps": 28}},
     "algorithm": "rlpd",
     "learner": {"hidden": [16, 16], "critics": 2, "updates_per_step": 1, "batch_size": 16, "learning_starts": 5},
     "demonstrations": {"episodes": 1},
@@ -101,11 +101,11 @@ def learners(folder):
     return found
 
 
-def test_a_person_begins_takes_over_labels_and_is_lost_and_a_learner_that_dies_once_learns_from_it(tmp_path):
+def test_console_training_survives_lost_operator_and_learner(tmp_path):
     (tmp_path / "reach.yaml").write_text(yaml.safe_dump(RECIPE))
     runs, demos = tmp_path / "runs", tmp_path / "demos"
     dispatch(["train", str(tmp_path / "reach.yaml"), "--out", str(runs)])
-    settings = ["--environment.arguments.action_repeat", "2", "--environment.arguments.max_steps", "40"]
+    settings = ["--environment.arguments.action_repeat", "2", "--environment.arguments.max_steps", "28"]
     dispatch(["record", "robo/ArmReach-v0", "--episodes", "1", "--out", str(demos), *settings])
     command = [sys.executable, "-m", "robo_cli.main", "refine", "latest", "--runs", str(runs), "--dataset", str(demos)]
     command += ["--human", "console", "--port", "0", "--no-browser", "--steps", "60", "--episodes", "1"]

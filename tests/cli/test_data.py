@@ -245,7 +245,7 @@ def test_a_damaged_episode_leaves_no_half_of_a_dataset(recorded):
     assert {path.name for path in Path("data").iterdir()} == {"reach"}
 
 
-def test_episodes_that_are_there_already_get_the_labels_that_they_lack(recorded, capsys):
+def test_present_episodes_get_missing_labels(recorded, capsys):
     shutil.copytree(recorded, "data/labelled")
     labelled = Dataset(Path("data/labelled"))
     for entry in labelled.entries():

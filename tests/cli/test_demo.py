@@ -49,7 +49,7 @@ def test_one_command_teaches_the_twin_and_the_same_goes_on(task, tmp_path, capsy
     assert find_run("latest", tmp_path / "runs").path == run.path and (run.path / "evaluation.json").exists()
 
 
-def test_a_person_is_expected_by_default_and_each_task_has_its_recipe(tmp_path, monkeypatch):
+def test_demo_expects_a_person_and_has_a_recipe_per_task(tmp_path, monkeypatch):
     order = demo.Hil(out=tmp_path, task="peg", port=0)
     monkeypatch.setattr(demo, "DEMONSTRATIONS", 1)
     demonstrations = demo._demonstrations(replace(order))

@@ -45,7 +45,7 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_run_with_a_person_is_logged_resumed_exactly_and_evaluated_alone(
+def test_human_run_is_logged_and_resumed_exactly(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], interrupted_at: Any
 ) -> None:
     original, evaluate, command = RunRecord.on_step, assembly.evaluate, SimulatedHuman.command
@@ -169,7 +169,7 @@ def test_hg_dagger_without_anybody_is_refused() -> None:
         built(algorithm="hg-dagger", learner={}, human={}, online={"steps": 5})
 
 
-def test_an_unknown_kind_and_an_environment_without_expert_are_refused() -> None:
+def test_unknown_human_or_missing_expert_is_refused() -> None:
     with pytest.raises(UnknownName, match=r"Unknown kind of simulated human 'lasy'(.|\n)*'lazy'"):
         built(human={"kind": "lasy"}, learner={"offline_fraction": 0.0})
     alone = {"environment": {"name": "gymnasium/InvertedPendulum-v5"}, "learner": {"offline_fraction": 0.0}}

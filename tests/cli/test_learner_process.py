@@ -95,9 +95,7 @@ def test_an_interrupted_run_has_saved_everything_before_it_ends(
     assert {"acting", "record"} <= set(checkpoint.parts)
 
 
-def test_a_robot_that_is_lost_before_the_first_step_leaves_no_learner_behind(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_robot_lost_before_first_step_stops_learner(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(*_: Any) -> None:
         raise RobotUnavailable("It gives no answer.")
 
@@ -115,9 +113,7 @@ def test_a_robot_that_is_lost_before_the_first_step_leaves_no_learner_behind(
     assert_all_was_learnt_from(find_run("latest", tmp_path))
 
 
-def test_what_judges_is_closed_and_only_the_control_loop_comes_first(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scorers_are_closed_and_control_loop_comes_first(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     robot = {"environment": {"name": "robot/Fake-v0", "arguments": {"max_steps": 12}}, "algorithm": "sac", "human": {}}
     more = {"learner": {"hidden": [8], "batch_size": 8}, "demonstrations": {}, "steps": 20, "evaluation": {"before": True}}
     recipe.write_text(yaml.safe_dump({**RECIPE, **robot, **more}))
@@ -177,7 +173,7 @@ class Alone:
             raise Finished
 
 
-def test_it_goes_on_from_what_a_run_has_learnt_also_once_that_run_is_gone_and_the_dataset_was_moved(tmp_path: Path) -> None:
+def test_warm_start_survives_deleted_run_and_moved_dataset(tmp_path: Path) -> None:
     short = {"steps": 30, "log_every": 0, "checkpoint_every": 0, "evaluation": {"episodes": 1, "videos": 0}}
     (tmp_path / "first.yaml").write_text(yaml.safe_dump({**RECIPE, **short, "learner_process": "off"}))
     assert main.dispatch(["train", str(tmp_path / "first.yaml"), "--out", str(tmp_path / "first")]) == 0

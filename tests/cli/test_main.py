@@ -190,9 +190,7 @@ def test_a_family_without_its_package_says_what_to_install(
         main.dispatch(["envs", "metaworld/reach-v3"])
 
 
-def test_a_policy_is_not_evaluated_where_actions_mean_something_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluation_is_refused_if_action_meaning_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.dispatch(["train", tiny(tmp_path), "--out", str(tmp_path / "runs")]) == 0
     shown = capsys.readouterr().out
     assert "tiny 10/10" in shown and "success" in shown and "2 episodes" in shown, "plain lines in a pipe"

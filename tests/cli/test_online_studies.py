@@ -48,7 +48,7 @@ def folders(words) -> dict[str, str]:
     return {word: words[at + 1] for at, word in enumerate(words) if word.endswith(".folder")}
 
 
-def test_models_are_fitted_before_and_found_by_rewards_and_completions(study):
+def test_models_are_fitted_first_for_rewards_and_completion(study):
     (job,) = models(study)
     (command,) = job.commands
     assert command[:5] == ["reward", "fit", "embedded", "--out", "out/models/reach"]
@@ -93,7 +93,7 @@ methods: {seen: {recipe: offline-iql, model: pick, settings: {then: online, rewa
         read_plan("data.yaml")
 
 
-def test_the_shipped_study_compares_true_seen_and_shuffled_rewards():
+def test_shipped_study_compares_true_learned_and_shuffled():
     study = read_plan("pictures")
     kinds = {f"{task}-{kind}" for task in ("reach", "pick") for kind in ("true", "vlm", "shuffled")}
     assert {*study.methods} == kinds | {"cloned", "refined-true", "refined-vlm"}
@@ -127,7 +127,7 @@ def finished_run(folder, crashes, way):
     return folder
 
 
-def test_a_claim_may_be_about_what_is_measured_and_less_may_be_better(tmp_path):
+def test_claims_accept_measures_and_lower_is_better(tmp_path):
     Path("study.yaml").write_text(
         "summary: Fewer crashes.\nseeds: [0]\nmethods: {careful: {recipe: drive-town}, fast: {recipe: drive-town}}\n"
         "claims: [{better: careful, than: fast, by: crashes, fewer: true}, {better: fast, than: careful, by: way}]\n"
@@ -142,7 +142,7 @@ def test_a_claim_may_be_about_what_is_measured_and_less_may_be_better(tmp_path):
     assert "| careful < fast, crashes | +0.85 [" in page and "| careful | 0.5 | 0.1 [0.00253, 0.557] |" in page
 
 
-def test_the_study_of_driving_is_judged_on_routes_that_nobody_was_trained_on():
+def test_driving_study_evaluates_on_unseen_routes():
     study = read_plan("driving")
     for method, _, seed in study.cells():
         recipe = recipe_of(study.words(method, seed, Path("out")))

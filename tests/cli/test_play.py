@@ -26,6 +26,7 @@ import numpy as np
 import pytest
 
 import robo_rl
+from factories import axes, make_spec
 from robo_cli import play, play_window
 from robo_cli.main import dispatch
 from robo_cli.play_page.server import PlayServer
@@ -34,7 +35,7 @@ from robo_cli.playback import Command, Moment, Player, episode_of
 from robo_rl.errors import InvalidSetting, RenderingUnavailable
 from robo_rl.evaluation.video import read_frames
 from robo_rl.rollout.episode import RandomPolicy
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 
 COMMON = {"evaluation": {"episodes": 2, "videos": 0}}
 TINY = {"hidden": [8], "batch_size": 5}
@@ -65,10 +66,10 @@ class Line(gymnasium.Env[Any, Any]):
     """A point that moves for five steps of 0.1 s, and draws its seed and its step."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
-    environment_spec = EnvironmentSpec(
+    environment_spec = make_spec(
         "test/Line",
-        observation=ObservationSpec((ArraySpec("position", (1,), unit="m"),)),
-        action=ActionSpec(("x",), (-1.0,), (1.0,), ("m/s",), mode="joint_velocity", control_period=0.1),
+        ArraySpec("position", (1,), unit="m"),
+        action=axes("x", unit="m/s", mode="joint_velocity", control_period=0.1),
     )
 
     def __init__(self, render_mode: str | None = "rgb_array") -> None:

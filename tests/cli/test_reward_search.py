@@ -65,7 +65,7 @@ def test_who_never_succeeds_does_not_win(capsys):
 
 
 @pytest.mark.usefixtures("luck")
-def test_a_killed_search_goes_on_and_its_replay_gives_identical_parameters(monkeypatch, capsys):
+def test_killed_search_resumes_and_replays_identically(monkeypatch, capsys):
     search = ["reward", "search", "tiny.yaml", *SMALL]
     rule = ["--llm", "rule:reach", "--llm.settings.seed", "3", "--out", "search"]
     original = RunRecord.on_step

@@ -71,7 +71,7 @@ def test_a_whole_mapping_at_once_in_json_or_yaml():
         )
 
 
-def test_a_recipe_without_a_reward_gets_one_from_the_command_line():
+def test_command_line_adds_reward_to_recipe():
     words = ["--reward.settings.folder", "rewards/x", "--reward.name", "embedded-progress", "--steps", "4"]
     words += ["--reward.arguments", "{cameras: [front], image_size: 64}", "--environment.arguments.action-repeat", "2"]
     recipe = recipe_of(["arm-reach-sac", *words])

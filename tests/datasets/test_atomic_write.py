@@ -39,7 +39,7 @@ def test_a_failure_leaves_nothing(tmp_path):
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_kill_leaves_nothing_under_the_name_and_the_next_one_tidies_up(tmp_path):
+def test_kill_leaves_no_file_and_next_writer_cleans_up(tmp_path):
     out = tmp_path / "made"
     assert subprocess.run([sys.executable, "-c", DIE, str(out)], check=False).returncode == -signal.SIGKILL
     assert [path.name for path in tmp_path.iterdir()] == [".made.partial"]

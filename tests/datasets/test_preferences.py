@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from factories import fill
 from robo_cli.reward_fit_preference import FitPreference, fit_preference
 from robo_datasets.curation import make_dataset
 from robo_datasets.dataset import Dataset
@@ -29,10 +30,7 @@ LENGTHS = (5, 1, 9, 0, 3)
 
 @pytest.fixture
 def filled(dataset, make_episode) -> Dataset:
-    with dataset.writer() as writer:
-        for seed, steps in enumerate(LENGTHS):
-            writer.add(make_episode(seed, steps))
-    return dataset
+    return fill(dataset, map(make_episode, range(len(LENGTHS)), LENGTHS))
 
 
 class Counting(OracleRater):
@@ -54,7 +52,7 @@ def fresh_count():
 
 
 # ---------------------------------------------------------------------------------------------- questions
-def test_more_questions_begin_with_the_same_and_segments_lie_within_episodes(filled):
+def test_questions_extend_a_prefix_and_stay_within_episodes(filled):
     entries = filled.entries()
     few, many = draw_questions(entries, 20, 2, seed=3), draw_questions(entries, 50, 2, seed=3)
     assert many[:20] == few and draw_questions(entries, 20, 2, seed=4) != few
@@ -97,7 +95,7 @@ class WhileItLooks(OracleRater):
 
 
 @pytest.mark.parametrize("how", ["deleted", "changed"])
-def test_an_answer_to_a_clip_that_is_gone_or_has_changed_is_refused(filled, how, monkeypatch):
+def test_answer_to_changed_or_missing_clip_is_refused(filled, how, monkeypatch):
     files = {entry.seed: filled.path / "episodes" / entry.file for entry in filled.entries()}
     answered = []
 
@@ -113,7 +111,7 @@ def test_an_answer_to_a_clip_that_is_gone_or_has_changed_is_refused(filled, how,
     assert len(answered) == 3 and len([*PreferenceSet(filled, "mine")]) == 2
 
 
-def test_no_reward_is_fitted_to_a_comparison_of_an_episode_that_is_gone(filled, tmp_path):
+def test_fit_refuses_comparison_of_missing_episode(filled, tmp_path):
     collect_preferences(filled, OracleRater(), draw_questions(filled.entries(), 40, 1, seed=0), 1, "mine")
     (filled.path / "episodes" / filled.entries()[0].file).unlink()
     with filled.writer() as writer:
@@ -139,7 +137,7 @@ def test_raters_share_a_set_and_each_is_asked_itself(filled):
         assert (one.first, one.second) == (other.first, other.second) and one.label == 1 - other.label
 
 
-def test_the_oracle_knows_which_is_better_and_errs_as_often_as_told(make_episode):
+def test_oracle_rater_errs_at_the_configured_rate(make_episode):
     rewards = np.array([0, 1, 1, 5], np.float32)
     episode = make_episode(0, 4, rewards=rewards, reward_terms={})
     at = [Segment(episode, step, step + 1) for step in range(4)]
@@ -172,7 +170,7 @@ def test_every_answer_comes_back_and_impossible_ones_are_refused(filled):
         PreferenceSet(filled, "../mine")
 
 
-def test_copies_of_episodes_take_the_comparisons_between_them_along(filled, tmp_path):
+def test_copied_episodes_keep_their_comparisons(filled, tmp_path):
     collect_preferences(filled, OracleRater(), draw_questions(filled.entries(), 40, 1, seed=0), 1, "mine")
     kept = filled.entries()[:3]
     make_dataset(tmp_path / "some", {}, {filled.path: kept})
@@ -216,7 +214,7 @@ def test_a_step_is_its_observation_and_its_action(spec, make_episode):
         require_vectors(replace(spec, observation=replace(spec.observation, arrays=spec.observation.arrays[1:])))
 
 
-def test_what_a_step_is_worth_is_unknown_where_the_observation_is(tmp_path, spec, make_episode):
+def test_step_value_is_unknown_without_observation(tmp_path, spec, make_episode):
     config = BradleyTerryConfig(hidden=(8,), members=2)
     save(tmp_path / "reward", RewardEnsemble(5, config), config, spec, {})
     episode = make_episode(0, 4)
@@ -243,7 +241,7 @@ class Unreachable:
         return [0.0, None][: len(pairs)]
 
 
-def test_what_was_not_answered_stays_open_and_lengths_are_not_mixed(filled):
+def test_unanswered_stays_open_and_lengths_are_not_mixed(filled):
     asked = draw_questions(filled.entries(), 6, 1, 0)
     wanted = [*dict.fromkeys(asked)]
     done = collect_preferences(filled, Unreachable(), asked, 1, "mine")

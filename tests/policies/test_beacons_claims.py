@@ -35,7 +35,7 @@ def steps_to_success(
 
 @pytest.mark.timeout(1800)
 @pytest.mark.slow
-def test_subgoals_of_the_perfect_teacher_at_least_halve_the_steps(tmp_path: Path) -> None:
+def test_perfect_subgoals_at_least_halve_steps(tmp_path: Path) -> None:
     wanted = {"steps": 250_000, "every": 25_000}
     plain = [steps_to_success(tmp_path / f"plain-{seed}", "plain", 8, seed, **wanted) for seed in SEEDS]
     taught = [steps_to_success(tmp_path / f"taught-{seed}", "perfect", 8, seed, **wanted) for seed in SEEDS]

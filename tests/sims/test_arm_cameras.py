@@ -80,7 +80,7 @@ def test_a_list_has_each_control_step_since_the_call_before():
     env.close()
 
 
-def test_a_list_holds_what_is_drawn_on_demand_and_ends_with_the_episode():
+def test_list_holds_lazy_pictures_until_episode_end():
     listing, single = (ArmEnv("ArmPick-v0", action_repeat=3, render_mode=mode) for mode in ("rgb_array_list", "rgb_array"))
     steps = []
     for env in (listing, single):
@@ -98,7 +98,7 @@ def test_a_list_holds_what_is_drawn_on_demand_and_ends_with_the_episode():
 
 
 @pytest.mark.parametrize(("render_mode", "rate"), [("rgb_array_list", 20.0), ("rgb_array", 20.0 / 3)])
-def test_the_frame_rate_makes_films_last_as_long_as_what_they_show(render_mode, rate):
+def test_video_lasts_as_long_as_its_episode(render_mode, rate):
     assert ArmEnv("ArmPick-v0", action_repeat=3, render_mode=render_mode).metadata["render_fps"] == pytest.approx(rate)
     assert ArmEnv.metadata["render_fps"] == 20.0
 

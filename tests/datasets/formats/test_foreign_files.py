@@ -105,7 +105,7 @@ def test_an_environment_gives_names_units_and_limits(tmp_path):
     assert next(iter(dataset)).actions[:, 0] == pytest.approx([-1, -0.6])
 
 
-def test_actions_that_an_environment_would_not_accept_are_refused(tmp_path):
+def test_actions_outside_the_space_are_refused(tmp_path):
     spec = specification(make_environment("gymnasium/InvertedPendulum-v5"))
     path = flat_file(tmp_path / "a.hdf5", actions=np.full((6, 1), 1.5, np.float32))
     with pytest.raises(DatasetError, match=r"nothing is clipped(.|\n)*1.5 in \[-1, 1\] units(.|\n)*--environment"):

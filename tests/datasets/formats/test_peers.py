@@ -64,7 +64,7 @@ def their_dataset(path: Path, observation_space, action_space, observations, act
     return path
 
 
-def test_minari_of_nested_observations_texts_and_physical_actions(tmp_path):
+def test_minari_nested_observations_texts_and_physical_actions(tmp_path):
     space = gymnasium.spaces.Dict(
         {"goal": gymnasium.spaces.Dict({"desired": gymnasium.spaces.Box(-2, 2, (3,))}), "mission": gymnasium.spaces.Text(20)}
     )

@@ -309,6 +309,7 @@ def test_episodes_without_a_step(form, make, tmp_path):
 FULL = """
 import resource, signal, sys
 from pathlib import Path
+sys.path.append("../..")  # of the factories
 from conftest import episode_of, spec_of
 from robo_datasets.conversion import export
 from robo_datasets.dataset import Dataset

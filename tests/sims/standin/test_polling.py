@@ -55,7 +55,7 @@ def test_after_two_short_pauses_it_looks_until_one_was_long(monkeypatch):
     assert slept(pauses, monkeypatch) == pytest.approx([short, short, 0, 0, looks, short, short, 0, 0], abs=3e-5)
 
 
-def test_steps_of_two_calls_each_with_work_between_them_never_look_in_vain(monkeypatch):
+def test_steps_of_two_calls_never_poll_in_vain(monkeypatch):
     between, within = 0.003, 0.0001
     assert slept([between, within] * 5, monkeypatch) == pytest.approx([between, within] * 5)
 
@@ -85,5 +85,5 @@ result["used"] = used() - before
 """
 
 
-def test_a_server_that_nobody_asks_any_more_uses_no_processor_time(client):
+def test_idle_server_uses_no_processor_time(client):
     assert client(PROGRAM)["used"] < 0.05

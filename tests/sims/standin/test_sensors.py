@@ -308,7 +308,7 @@ result["rgb"] = rgb.get(timeout=5).width
     assert result["cosmos"] == [[230, 120, 40, 255], [0, 0, 0, 255]]
 
 
-def test_the_outline_of_a_box_is_the_hull_of_its_corners_from_every_side():
+def test_box_outline_is_hull_of_corners_from_every_side():
     random = np.random.default_rng(0)
     drawn = 0
     for _ in range(200):

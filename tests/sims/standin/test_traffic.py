@@ -95,7 +95,7 @@ def test_nobody_crosses_a_red_light():
     assert crossed.count(TrafficLightState.RED) == 0
 
 
-def test_a_car_stops_behind_whoever_stands_in_its_lane_and_for_a_clients_car_too():
+def test_car_stops_behind_obstacle_and_client_car():
     world = world_of("ring")
     (x, y, z), rotation = world.town.spawn_points[0]
     ahead = [[x - 60, y, z], rotation]
@@ -106,7 +106,7 @@ def test_a_car_stops_behind_whoever_stands_in_its_lane_and_for_a_clients_car_too
     assert world.cars.speed[0] < 0.05 and 1.0 < gap < 4.0
 
 
-def test_a_faster_car_passes_a_slower_one_where_there_are_two_lanes():
+def test_faster_car_overtakes_on_two_lanes():
     world = world_of("ring_train_1")
     lanes = world.town.lanes
     start = next(number for number, way in enumerate(lanes.ways) if way.left >= 0 and way.junction == -1)
@@ -139,7 +139,7 @@ def crossing_ways(junctions: Junctions) -> tuple[int, int]:
     )
 
 
-def test_of_ways_that_cross_the_one_straight_on_goes_first_and_the_other_waits():
+def test_crossing_traffic_goes_straight_first():
     junctions = world_of("grid").cars.junctions
     way, other = crossing_ways(junctions)
     both = [Candidate(7, other, 1.0), Candidate(4, way, 9.0)]
@@ -151,7 +151,7 @@ def test_of_ways_that_cross_the_one_straight_on_goes_first_and_the_other_waits()
     assert junctions.admitted(both[1:], [], middle).tolist() == []  # a client's car is there
 
 
-def test_junction_admits_who_waited_too_long_before_those_with_priority():
+def test_junction_admits_long_waiting_car_first():
     junctions = world_of("grid").cars.junctions
     way, other = crossing_ways(junctions)
     nobody = np.zeros((0, 2))
@@ -276,7 +276,7 @@ def bytes_of(seed: int) -> list[bytes]:
     return [message[:56] + message[64:] if stream == 1 else message for stream, message in world.streams.sent]
 
 
-def test_the_same_calls_give_the_same_bytes_and_another_seed_gives_others():
+def test_same_calls_repeat_bytes_and_seed_changes_them():
     first, second, other = bytes_of(5), bytes_of(5), bytes_of(6)
     assert len(first) == 150 * 6 and first == second
     assert first != other
@@ -314,7 +314,7 @@ def test_only_another_map_is_told_as_one():
     assert told() == [1, 0], "nobody has heard of it in between"
 
 
-def test_the_same_cars_and_walkers_spawned_again_in_the_same_world_go_the_same_way():
+def test_respawned_traffic_repeats_its_paths():
     world = World(town("grid"), Nobody())
     courses = []
     for _ in range(2):
@@ -350,7 +350,7 @@ def courses_of(prepares: bool, looks: list[int]) -> list[np.ndarray]:
     return courses
 
 
-def test_what_is_prepared_between_steps_saves_the_look_and_changes_nothing():
+def test_prefetched_step_changes_no_result():
     late, early = [], []
     for one, other in zip(courses_of(False, late), courses_of(True, early), strict=True):
         assert np.array_equal(one, other)

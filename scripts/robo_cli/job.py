@@ -1,4 +1,4 @@
-"""A command of the workbench as a process of another one: it is asked to end when that one ends, however that ended.
+"""A command of the workbench as a child process: it is stopped when its parent ends, however that ended.
 
 python -m robo_cli.job PARENT COMMAND ...
 """
@@ -9,14 +9,8 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Sequence
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
-
-
-def command_of(words: Sequence[str]) -> list[str]:
-    """Return what starts a command of the workbench that ends with this process."""
-    return [sys.executable, "-m", "robo_cli.job", str(os.getpid()), *words]
 
 
 def end_with(parent: int) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from websockets.sync.client import connect
 
-from robo_cli import demo
+from robo_app.robots.twin_process import twin_process
 from robo_cli.main import dispatch
-from robo_cli.twin_process import twin_process
+from robo_cli.robots import demo
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import RobotUnavailable
 from robo_rl.runs.observer import RunRecord

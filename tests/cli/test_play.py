@@ -26,11 +26,12 @@ import numpy as np
 import pytest
 
 import robo_rl
-from robo_cli import play, play_window
+from robo_app.playback import window as play_window
+from robo_app.playback.page.server import PlayServer
+from robo_app.playback.playback import Command, Moment, Player, episode_of
+from robo_app.playback.window import Window, simulation_of
 from robo_cli.main import dispatch
-from robo_cli.play_page.server import PlayServer
-from robo_cli.play_window import Window, simulation_of
-from robo_cli.playback import Command, Moment, Player, episode_of
+from robo_cli.train import play
 from robo_rl.errors import InvalidSetting, RenderingUnavailable
 from robo_rl.evaluation.video import read_frames
 from robo_rl.rollout.episode import RandomPolicy

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from robo_app.robots.twin_process import twin_process
 from robo_cli.main import dispatch
-from robo_cli.twin_process import twin_process
 from robo_rl.runs.run import find_run
 
 ROOT = Path(__file__).parents[2]

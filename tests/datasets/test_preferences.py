@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robo_cli.reward_fit_preference import FitPreference, fit_preference
+from robo_cli.rewards.fit_preference import FitPreference, fit_preference
 from robo_datasets.comparing import compare, questions
 from robo_datasets.curation import make_dataset
 from robo_datasets.dataset import Dataset

@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 import pytest
 
-from robo_cli import prefer
 from robo_cli.main import dispatch
+from robo_cli.rewards import prefer
 from robo_datasets.comparison_page.person import PersonRater
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet

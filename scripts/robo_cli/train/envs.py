@@ -1,0 +1,120 @@
+"""robo-rl envs: list the environments that can be made here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from robo_app.listings import listing
+
+if TYPE_CHECKING:
+    from robo_rl.evaluation.measures import Measure
+    from robo_rl.spec.environment import EnvironmentSpec
+
+EXAMPLES = """robo-rl envs
+robo-rl envs robo
+robo-rl envs pick     (all whose name holds it)
+robo-rl envs robo/ArmPick-v0
+robo-rl envs --json"""
+FAMILIES = {
+    "carla": "routes through CARLA, or its stand-in",
+    "dm_control": "suite and manipulation of DeepMind",
+    "gymnasium": "MuJoCo v5",
+    "gymnasium_robotics": "Fetch, hand, maze and kitchen",
+    "metaworld": "fifty tasks of a tabletop arm",
+    "minigrid": "grids with a mission in words",
+    "residual": "corrections of a base policy, at residual:NAME",
+    "robo": "our own seven-axis arm",
+    "robot": "an arm that `robo-rl robot serve` serves, at robot:URL",
+}
+"""What the families are that come with the package."""
+DOUBLES = {"robot/Fake-v0"}
+"""Environments that tests use in the place of a robot."""
+
+
+@dataclass(frozen=True)
+class Envs:
+    """List environments, or describe one: observations with units and frames, actions, success rule."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")] = ""
+    """A family or a part of names to list, or one environment to describe."""
+    json: bool = False
+    """Print JSON."""
+
+
+def run(arguments: Envs) -> int:
+    """Prints the names, or the spec of the one that was named."""
+    names = listing.environments()
+    found = matching(names, arguments.name)
+    if arguments.name in names or not found:  # what cannot be made says why
+        return _describe(arguments.name, as_json=arguments.json)
+    if arguments.json:
+        print(json.dumps([{"name": name, "available": problem is None, "problem": problem} for name, problem in found.items()]))
+        return 0
+    for family, group in groupby(found.items(), key=lambda item: item[0].partition("/")[0]):
+        print(f"\n# {family}: {FAMILIES.get(family, 'of an installed package')}")
+        for name, problem in group:
+            print(name if problem is None else f"{name}  not available: {' '.join(problem.split())}")
+    print(f"\n{sum(problem is None for problem in found.values())} environments; `robo-rl envs NAME` describes one.")
+    return 0
+
+
+def matching(names: Mapping[str, str | None], text: str) -> dict[str, str | None]:
+    """Returns the environments of the family of that name, else those whose name begins with it, else those that hold it.
+
+    Test doubles are left out unless their family is named.
+    """
+    shown = {name: problem for name, problem in names.items() if name not in DOUBLES or text.startswith("robot")}
+    for fits in (
+        lambda name: name.partition("/")[0] == text,
+        lambda name: name.startswith(text),
+        lambda name: text.lower() in name.lower(),
+    ):
+        if found := {name: problem for name, problem in shown.items() if fits(name)}:
+            return found
+    return {}
+
+
+def _describe(name: str, *, as_json: bool) -> int:
+    from robo_rl.environments.discovery import make_environment
+    from robo_rl.evaluation.measures import measures_of
+    from robo_rl.spec.environment import specification
+
+    environment = make_environment(name)
+    spec, has_expert = specification(environment), environment.has_wrapper_attr("scripted_policy")
+    measures = measures_of(environment)
+    environment.close()
+    if as_json:
+        more = {"scripted_expert": has_expert, "measures": [asdict(each) for each in measures]}
+        print(json.dumps(spec.to_json() | more, indent=1))
+    else:
+        print(describe(spec, measures) + ("\n\nA scripted expert can record demonstrations." if has_expert else ""))
+    return 0
+
+
+def describe(spec: EnvironmentSpec, measures: Sequence[Measure] = ()) -> str:
+    """Returns a spec, and what is measured of an episode, as a page of text."""
+    action = spec.action
+    lines = [f"{spec.name}   spec {spec.fingerprint}"]
+    lines += [f"task         {spec.instruction}"] if spec.instruction else []
+    lines += [f"success      {spec.success_rule}"] if spec.success_rule else []
+    lines += [f"time limit   {spec.max_steps} steps"] if spec.max_steps else []
+    period = f" every {action.control_period:g} s" if action.control_period else ""
+    lines += ["", f"action: {action.mode}{period}" + (f", frame {action.frame}" if action.frame else "")]
+    if action.is_discrete:
+        lines += [f"  {index} {choice}" for index, choice in enumerate(action.names)]
+    else:
+        rows = zip(action.names, action.low, action.high, action.units, strict=True)
+        lines += [f"  {element:28} [{low:g}, {high:g}] {unit}" for element, low, high, unit in rows]
+    lines += ["", "observation:"]
+    for array in spec.observation.arrays:
+        frame = f"  frame {array.frame}" if array.frame else ""
+        lines += [f"  {array.name:28} {array.dtype}{list(array.shape)}  {array.unit}{frame}  {array.role}"]
+    lines += ["", "measures of an episode:"] if measures else []
+    lines += [f"  {measure.name:28} {measure.unit}  {measure.meaning}" for measure in measures]
+    return "\n".join(lines)

@@ -62,6 +62,12 @@ def test_names_say_what_is_inside():
     assert [relative(path) for path in MODULES if path.stem in SAY_NOTHING or path.parent.name in SAY_NOTHING] == []
 
 
+def test_command_modules_have_at_most_100_lines():
+    rooms = [path.parent for path in (ROOT / "scripts" / "robo_cli").glob("*/__init__.py")]
+    lines = {relative(path): len(path.read_text().splitlines()) for room in rooms for path in room.glob("*.py")}
+    assert len(lines) > 30 and {path: count for path, count in lines.items() if count > 100} == {}
+
+
 # code
 
 

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from robo_app.arguments.free_settings import Group, gather
 from robo_app.arguments.run_selection import runs_of
 from robo_app.experiments.inputs import Asked, Compared
-from robo_cli.experiments.experiment import read_plan
+from robo_app.experiments.plan import read_plan
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import normalised

@@ -9,10 +9,10 @@ import pytest
 
 from robo_app.display.markdown_tables import ends
 from robo_app.experiments.inputs import differing
+from robo_app.experiments.plan import read_plan
 from robo_app.experiments.tables import study_facts, study_page
 from robo_app.recipes.recipe import to_yaml
 from robo_app.training.train_options import recipe_of
-from robo_cli.experiments.experiment import read_plan
 from robo_rl.errors import UnknownName
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.evaluation.measures import Measure

@@ -17,9 +17,9 @@ from robo_app.recipes.recipe import parse_recipe
 from robo_app.robots.twin_process import twin_process
 from robo_app.training.assembly import recipe_of
 from robo_app.training.initialisation import before_and_after
+from robo_app.training.refinement import Refine, refinement
 from robo_app.training.supervision import operator_of
 from robo_cli.main import dispatch
-from robo_cli.train.refine import Refine, refinement
 from robo_datasets.dataset import Dataset
 from robo_real.environment import RobotEnv
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName

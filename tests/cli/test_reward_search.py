@@ -157,8 +157,8 @@ def test_who_answers_is_known_before_anything_is_simulated(command, words, error
     def simulated(*arguments, **more):
         raise AssertionError("a step was simulated")
 
-    for module in ("reward_probation", "reward_latent"):
-        monkeypatch.setattr(f"robo_cli.{module}.rollout", simulated)
+    for module in ("training.program_validation", "rewards.latent_steps"):
+        monkeypatch.setattr(f"robo_app.{module}.rollout", simulated)
     with pytest.raises(error, match=told):
         dispatch(["reward", *command.split(), *words])
 

@@ -97,7 +97,7 @@ def test_help_shows_the_spelling(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_groups_of_finds_nested_options() -> None:
-    from robo_cli.rewards.search import SearchReward
+    from robo_app.rewards.search import SearchReward
 
     assert {group.name for group in groups_of(SearchReward)} == {"recipe", "rater.settings", "llm.settings"}
 

@@ -10,9 +10,11 @@ from typing import Any
 import gymnasium
 import mujoco
 
+from robo_app.display.browser import has_display
 from robo_app.playback.playback import Command, Moment, Player
-from robo_rl.errors import RenderingUnavailable
+from robo_rl.errors import InvalidSetting, RenderingUnavailable
 from robo_rl.evaluation.video import Frame
+from robo_rl.spec.environment import specification
 
 KEYS: dict[int, Command] = {ord("R"): "restart", ord("N"): "next"}
 SPACE = 32
@@ -100,3 +102,15 @@ def _no_window(why: str) -> RenderingUnavailable:
         got=why,
         fix="--viewer browser shows the same in the browser, --video FILE.mp4 in a film",
     )
+
+
+def wants_window(viewer: str, environment: gymnasium.Env[Any, Any]) -> bool:
+    """Return if MuJoCo's window is to open; raises InvalidSetting if it is asked for and another simulator is behind."""
+    is_mujoco = simulation_of(environment) is not None
+    if viewer == "window" and not is_mujoco:
+        raise InvalidSetting(
+            f"{specification(environment).name} is not simulated by MuJoCo, whose window shows nothing else.",
+            got="--viewer window",
+            fix="--viewer browser",
+        )
+    return viewer == "window" or (viewer == "auto" and is_mujoco and has_display() and has_window())

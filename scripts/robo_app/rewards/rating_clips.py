@@ -15,10 +15,11 @@ from robo_app.display.browser import has_display
 from robo_app.recipes.environments import environment_of
 from robo_app.rewards.search_trainer import SELECTION, RecipeTrainer
 from robo_app.training.assembly import policy_of, recipe_of
-from robo_rl.environments.discovery import load
+from robo_rl.environments.discovery import known, load
+from robo_rl.errors import UnknownName
 from robo_rl.evaluation.video import Frame, render_mode_for_films, replayed_frames
 from robo_rl.rewards.search.candidates import Candidate, Outcome
-from robo_rl.rewards.search.preferring import RaterComparer
+from robo_rl.rewards.search.preferring import ChanceComparer, Comparer, OracleComparer, RaterComparer
 from robo_rl.rollout.episode import rollout
 from robo_rl.settings import settings_as
 from robo_rl.types import Episode
@@ -68,3 +69,14 @@ def _small(frame: Frame) -> Frame:
     height, width = frame.shape[:2]
     size = (WIDTH, round(height * WIDTH / width))
     return np.asarray(cv2.resize(frame, size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def comparer_of(rater: str, settings: Mapping[str, Any], trainer: RecipeTrainer, clips: int) -> Comparer:
+    """Returns a comparer of policies by name; a rater of pictures compares `clips` episodes. Raises UnknownName."""
+    own = {"oracle": OracleComparer, "chance": ChanceComparer}
+    if rater in own:
+        made: Comparer = settings_as(own[rater], settings, source=f"the rater {rater}")
+        return made
+    if rater not in known("raters"):
+        raise UnknownName("rater", rater, {*own, *known("raters")})
+    return rater_comparer(rater, settings, trainer, clips)

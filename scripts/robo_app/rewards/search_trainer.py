@@ -17,7 +17,7 @@ from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidProgram, InvalidSetting, NonFiniteUpdate, ProgramFailed, RewardUnavailable, SimulationFailed
 from robo_rl.report.hacking import MODEL
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.rewards.search.candidates import Outcome, training_name
+from robo_rl.rewards.search.candidates import Candidate, KeptTrainer, Outcome, training_name
 from robo_rl.runs.run import Run
 from robo_rl.spec.environment import specification
 
@@ -114,3 +114,10 @@ def _course(run: Run) -> tuple[tuple[int, ...], tuple[float, ...]]:
         if known:
             found[int(path.stem)] = sum(known) / len(known)
     return tuple(found), tuple(found.values())
+
+
+def confirmed_outcomes(winner: Candidate, recipe: Recipe[Any], folder: Path, seeds: Sequence[int]) -> list[Outcome]:
+    """Returns the outcomes of the winner from other training seeds, in other episodes than those that chose it."""
+    trainer = RecipeTrainer(recipe, folder / "confirmations", CONFIRMATION)
+    kept = KeptTrainer(trainer, trainer.folder)
+    return [kept.train(winner.program, seed) for seed in seeds if winner.program]

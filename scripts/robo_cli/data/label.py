@@ -13,12 +13,11 @@ from robo_app.arguments.free_settings import RewardModelSettings
 from robo_app.cluster.cluster_label import labelled_at
 from robo_app.display.display import counted
 from robo_app.recipes.reward_file import named_reward, read_labeller
+from robo_app.rewards.label_caches import cache_of, report_cache
 from robo_datasets.dataset import Dataset
-from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label, shuffle
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.user_cache import user_cache
 
 EXAMPLES = """robo-rl label data/pick --reward oracle --name oracle
 robo-rl label data/pick --reward noisy-oracle --reward.settings.deviation 0.5 --reward.settings.missing 0.1 --name noisy
@@ -82,25 +81,10 @@ def run(arguments: Label) -> int:
         if hasattr(model, "report"):
             print(model.report())
         if cache is not None:
-            tell(cache)
+            report_cache(cache)
     entries = dataset.entries()
     steps, count = sum(entry.steps for entry in entries), LabelSet(dataset, arguments.name).count(entries)
     if count < steps:
         print(f"{count} of {steps} steps have a label; the same command asks about these episodes again")
     print(f"{done} of {len(dataset)} episodes labelled now; train with --dataset {dataset.path} --labels {arguments.name}")
     return 0
-
-
-def cache_of(folder: str) -> LabelCache | None:
-    """Returns the cache that the command line names."""
-    return None if folder == "none" else LabelCache(Path(folder) if folder else user_cache())
-
-
-def tell(cache: LabelCache) -> None:
-    """Prints what a cache did."""
-    if cache.given:
-        print(f"{cache.given} episodes were in the cache {cache.path}; the model was not asked about them")
-    if cache.dropped:
-        print(
-            f"warning: labels of {cache.dropped} episodes in {cache.path} were damaged; they were dropped and asked for again"
-        )

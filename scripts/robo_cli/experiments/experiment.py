@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import pydantic
 import tyro
 
 from robo_app.display.learning_curves import draw_curves
+from robo_app.experiments.plan import read_plan
 from robo_app.experiments.race import Race
 from robo_app.experiments.race_table import race_facts, race_page
-from robo_app.experiments.study import Study
 from robo_app.experiments.tables import study_facts, study_page
 from robo_app.jobs.jobs import run_jobs
 from robo_app.jobs.trainings import train_all
 from robo_app.recipes.recipe import require_at_least
-from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.runs.run import write_text
-from robo_rl.system.plain_files import read_yaml
 
 EXAMPLES = """robo-rl experiment offline --out experiments/offline
 robo-rl experiment my-plan.yaml --out experiments/mine --table
@@ -74,30 +70,3 @@ def run(arguments: ExperimentOrder) -> int:
         by_method = {method: [run for (name, *_), run in runs.items() if name == method] for method in plan.methods}
         draw_curves(by_method, out / "curves.png")
     return 0
-
-
-def read_plan(name: str) -> Study | Race:
-    """Return an experiment that comes with the package, or that of a YAML file, a race if it has tasks.
-
-    Raises UnknownName or InvalidSetting.
-    """
-    folder = Path(str(files("robo_app") / "experiments" / "plans"))
-    known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
-    path = Path(name) if name.endswith((".yaml", ".yml")) else known.get(name)
-    if path is None or not path.exists():
-        raise UnknownName("experiment", name, known, fix="a path to a .yaml file works too")
-    found = read_yaml(path)
-    kind: type[Study | Race] = Race if isinstance(found, dict) and "tasks" in found else Study
-    try:
-        plan: Study | Race = pydantic.TypeAdapter(kind).validate_python({"name": path.stem, **found})
-    except (pydantic.ValidationError, TypeError) as error:
-        raise InvalidSetting(
-            f"{path} is not an experiment.", got=_reasons(error), fix="docs/experiments.md shows some"
-        ) from None
-    return plan
-
-
-def _reasons(error: Exception) -> Any:
-    if not isinstance(error, pydantic.ValidationError):
-        return error
-    return "; ".join(f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors())

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import gymnasium
-import numpy as np
 import tyro
 
 from robo_app.arguments.free_settings import EnvironmentArguments, ModelSettings
 from robo_app.recipes.recipe import require_at_least
+from robo_app.rewards.latent_steps import columns_of_steps
 from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols.components import Policy
 from robo_rl.rewards.decomposition.latent_code import Attempt, LatentCode, LatentCodeConfig
 from robo_rl.rewards.language.opening import language_model, require_task
-from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
+from robo_rl.rewards.programs.abstraction import EnvAbstraction
 from robo_rl.rewards.programs.runner import end_workers
-from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import EnvironmentSpec, specification
 
 
@@ -70,7 +64,7 @@ def write_latent(arguments: Latent) -> int:
     spec = specification(environment)
     task, view = _task(arguments, spec), EnvAbstraction.of(spec)
     with language_model(arguments.llm, arguments.llm_settings, log=log, replay=arguments.replay) as model:
-        steps = _steps(environment, spec, view, arguments.steps)
+        steps = columns_of_steps(environment, spec, view, arguments.steps)
         environment.close()
         try:
             told = _shown if arguments.settings.rounds else lambda attempt: None  # 0 rounds try nothing
@@ -90,23 +84,6 @@ def _task(arguments: Latent, spec: EnvironmentSpec) -> str:
     if not task:
         raise InvalidSetting(f"{spec.name} does not say what its task is.", fix="say it: --task WORDS")
     return task
-
-
-def _steps(environment: gymnasium.Env, spec: EnvironmentSpec, view: EnvAbstraction, count: int) -> Columns:
-    """Returns the columns of that many steps of random actions, and of the expert if there is one."""
-    random = RandomPolicy(spec, 0)
-    policies: list[Callable[[int], Policy]] = [lambda _: random]
-    if environment.has_wrapper_attr("scripted_policy"):
-        policies.append(partial(environment.get_wrapper_attr("scripted_policy"), noise=0.1))
-    parts = []
-    for policy_of in policies:
-        missing, seeds = -(-count // len(policies)), itertools.count()
-        while missing > 0:
-            seed = next(seeds)
-            columns = view.batch(rollout(environment, policy_of(seed), seed=seed))
-            parts.append({name: values[:missing] for name, values in columns.items()})
-            missing -= len(parts[-1]["action"])
-    return {name: np.concatenate([part[name] for part in parts]) for name in view.columns}
 
 
 def _shown(attempt: Attempt) -> None:

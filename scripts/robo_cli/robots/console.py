@@ -3,71 +3,17 @@
 from __future__ import annotations
 
 import signal
-import webbrowser
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
-import tyro
-
-from robo_app.arguments.free_settings import EnvironmentArguments, TwinSettings
-from robo_app.display.browser import has_display
-from robo_app.recording.actors import actor
-from robo_datasets.dataset import Dataset
-from robo_datasets.recorder import EpisodeRecorder
-from robo_datasets.repair import repair
-from robo_rl.errors import InvalidSetting
-from robo_rl.protocols.components import Policy
-from robo_rl.spec.environment import EnvironmentSpec
+from robo_app.robots.console import Console, policy_for, print_address, record_to_dataset, twin_server
 
 if TYPE_CHECKING:
-    from robo_real.console.assembly import RobotConsole
+    pass
 
 EXAMPLES = """robo-rl console --twin                                             (a simulated arm, nobody acts but you)
 robo-rl console --twin --twin.settings.task robo/ArmPick-v0 --twin.settings.cameras [front,wrist] --policy scripted
 robo-rl console --robot http://127.0.0.1:5000 --policy RUN --environment.arguments.action_repeat 3 --out data/corrections"""
-ADDRESS = "127.0.0.1"
-NOBODY = "nobody"
-PICTURE = 240
-"""[pixel] side of the twin's pictures: for a person's eyes"""
-
-
-@dataclass(frozen=True)
-class Console:
-    """Open a page for the operator of a robot: cameras, stop, takeover by keyboard, gamepad and touch, labels."""
-
-    robot: str = ""
-    """Address of `robo-rl robot serve`."""
-    twin: bool = False
-    """Serve a twin here instead."""
-    options: TwinSettings = field(default_factory=dict)
-    """Setting of the twin: task, speed, cameras, image_size."""
-    policy: str = ""
-    """Who acts while you do not: "scripted", RUN or RUN@STEP; nobody by default."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
-    """Dataset that the episodes are added to; it is made if there is none."""
-    arguments: EnvironmentArguments = field(default_factory=dict)
-    """Setting of the environment, such as --environment.arguments.action_repeat 3"""
-    seed: int = 0
-    """Reset seed of the first episode; the others follow."""
-    address: str = ADDRESS
-    """To listen at; another one lets a tablet in, over a connection that is not encrypted."""
-    port: int = 8644
-    """0 takes any free one."""
-    browser: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
-    """Leave the browser alone; without this the page opens in it if there is a display."""
-    runs: Path = Path("runs")
-    """Folder that holds the runs."""
-    noise: float = 0.0
-    """Standard deviation of the noise on the scripted expert's action, in [-1, 1] units."""
-    stochastic: bool = False
-    """Sample a run's actions instead of taking the most likely one."""
-
-    def __post_init__(self) -> None:
-        if bool(self.robot) == self.twin:
-            raise InvalidSetting("Which robot?", got=f"robot {self.robot!r}, twin {self.twin}", allowed="--robot URL or --twin")
 
 
 def run(arguments: Console) -> int:
@@ -75,66 +21,16 @@ def run(arguments: Console) -> int:
     from robo_real.console.assembly import RobotConsole
 
     with ExitStack() as stack:
-        url = stack.enter_context(_twin(arguments)) if arguments.twin else arguments.robot
-        settings = arguments.arguments
-        policy_for = _policy_for(arguments)
-        console = RobotConsole(url, policy_for=policy_for, settings=settings, address=arguments.address, port=arguments.port)
+        url = stack.enter_context(twin_server(arguments)) if arguments.twin else arguments.robot
+        settings, policy = arguments.arguments, policy_for(arguments)
+        console = RobotConsole(url, policy_for=policy, settings=settings, address=arguments.address, port=arguments.port)
         stack.callback(console.close)
         if arguments.out is not None:
-            _keep(arguments, console, stack, {"environment": f"robot:{url}", "arguments": settings})
-        _say(arguments, console.server.url)
+            record_to_dataset(arguments, console, stack, {"environment": f"robot:{url}", "arguments": settings})
+        print_address(arguments, console.server.url)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves the arm still, as Ctrl-C does
         try:
             console.run(arguments.seed)
         except KeyboardInterrupt:
             print("\nended; the arm holds still")
     return 0
-
-
-def _keep(arguments: Console, console: RobotConsole, stack: ExitStack, card: dict[str, Any]) -> None:
-    from robo_datasets.viewer.server import viewer_server
-
-    assert arguments.out is not None
-    policy = arguments.policy or NOBODY
-    dataset = _dataset_of(arguments.out, console.environment.environment_spec, card | {"policy": policy})
-    writer = stack.enter_context(dataset.writer())
-    repair(writer, thorough=False)
-    recorder = stack.enter_context(closing(EpisodeRecorder(writer, policy)))
-    console.keep(recorder, {"Recorded episodes": stack.enter_context(viewer_server(dataset, 0)).url})
-
-
-def _dataset_of(path: Path, spec: EnvironmentSpec, card: dict[str, Any]) -> Dataset:
-    """Return the dataset, made if there is none; raises SpecMismatch for one of another robot."""
-    if not path.exists():
-        return Dataset.create(path, spec, card)
-    dataset = Dataset(path)
-    dataset.spec.require(spec, what="The dataset was recorded on another robot")
-    return dataset
-
-
-def _policy_for(arguments: Console) -> Callable[[Any], Policy] | None:
-    if not arguments.policy:
-        return None
-    return lambda environment: actor(arguments.policy, environment, arguments)(arguments.seed).policy
-
-
-@contextmanager
-def _twin(arguments: Console) -> Iterator[str]:
-    """Serves a twin meanwhile; gives its address."""
-    from robo_real.serving import Serving, served
-
-    options = {"cameras": ("front",), "image_size": PICTURE} | arguments.options
-    server = served(Serving(options=options, port=0))
-    server.start()
-    try:
-        yield server.url
-    finally:
-        server.close()
-
-
-def _say(arguments: Console, url: str) -> None:
-    print(f"the console is at {url}   (Ctrl-C ends it)", flush=True)
-    if arguments.address != ADDRESS:
-        print("other machines reach it, unencrypted: who sees this address with its token can move the robot", flush=True)
-    if arguments.browser and has_display():
-        webbrowser.open(url)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
@@ -11,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from robo_app.listings import listing
+from robo_app.listings.environment_pages import describe, matching
 
 if TYPE_CHECKING:
-    from robo_rl.evaluation.measures import Measure
-    from robo_rl.spec.environment import EnvironmentSpec
+    pass
 
 EXAMPLES = """robo-rl envs
 robo-rl envs robo
@@ -33,8 +32,6 @@ FAMILIES = {
     "robot": "an arm that `robo-rl robot serve` serves, at robot:URL",
 }
 """What the families are that come with the package."""
-DOUBLES = {"robot/Fake-v0"}
-"""Environments that tests use in the place of a robot."""
 
 
 @dataclass(frozen=True)
@@ -64,22 +61,6 @@ def run(arguments: Envs) -> int:
     return 0
 
 
-def matching(names: Mapping[str, str | None], text: str) -> dict[str, str | None]:
-    """Returns the environments of the family of that name, else those whose name begins with it, else those that hold it.
-
-    Test doubles are left out unless their family is named.
-    """
-    shown = {name: problem for name, problem in names.items() if name not in DOUBLES or text.startswith("robot")}
-    for fits in (
-        lambda name: name.partition("/")[0] == text,
-        lambda name: name.startswith(text),
-        lambda name: text.lower() in name.lower(),
-    ):
-        if found := {name: problem for name, problem in shown.items() if fits(name)}:
-            return found
-    return {}
-
-
 def _describe(name: str, *, as_json: bool) -> int:
     from robo_rl.environments.discovery import make_environment
     from robo_rl.evaluation.measures import measures_of
@@ -95,26 +76,3 @@ def _describe(name: str, *, as_json: bool) -> int:
     else:
         print(describe(spec, measures) + ("\n\nA scripted expert can record demonstrations." if has_expert else ""))
     return 0
-
-
-def describe(spec: EnvironmentSpec, measures: Sequence[Measure] = ()) -> str:
-    """Returns a spec, and what is measured of an episode, as a page of text."""
-    action = spec.action
-    lines = [f"{spec.name}   spec {spec.fingerprint}"]
-    lines += [f"task         {spec.instruction}"] if spec.instruction else []
-    lines += [f"success      {spec.success_rule}"] if spec.success_rule else []
-    lines += [f"time limit   {spec.max_steps} steps"] if spec.max_steps else []
-    period = f" every {action.control_period:g} s" if action.control_period else ""
-    lines += ["", f"action: {action.mode}{period}" + (f", frame {action.frame}" if action.frame else "")]
-    if action.is_discrete:
-        lines += [f"  {index} {choice}" for index, choice in enumerate(action.names)]
-    else:
-        rows = zip(action.names, action.low, action.high, action.units, strict=True)
-        lines += [f"  {element:28} [{low:g}, {high:g}] {unit}" for element, low, high, unit in rows]
-    lines += ["", "observation:"]
-    for array in spec.observation.arrays:
-        frame = f"  frame {array.frame}" if array.frame else ""
-        lines += [f"  {array.name:28} {array.dtype}{list(array.shape)}  {array.unit}{frame}  {array.role}"]
-    lines += ["", "measures of an episode:"] if measures else []
-    lines += [f"  {measure.name:28} {measure.unit}  {measure.meaning}" for measure in measures]
-    return "\n".join(lines)

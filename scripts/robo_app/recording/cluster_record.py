@@ -16,7 +16,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.runs.checkpoints import packed, unpacked
 from robo_rl.system.threads import threads_in_use
 
-NODE = "robo_app.cluster.node_record:NodeRecorder"
+NODE = "robo_app.recording.node_record:NodeRecorder"
 TIMEOUTS = Timeouts(answer=1800.0)
 """An episode may be long, and its simulator slow."""
 AGAIN = "what is recorded is kept; go on with --append and --seed, which is the first that is missing, and --episodes, the rest"

@@ -38,11 +38,8 @@ def dotted(path: Path) -> str:
 @pytest.mark.parametrize("folder", ["sims", "policies", "real_robot", "datasets", "scripts"])
 def test_a_code_folder_holds_its_package_and_no_module(folder):
     entries = {path.name for path in (ROOT / folder).iterdir() if path.name != "__pycache__"}
-    packages = {name for name in entries if (ROOT / folder / name).is_dir()} - {
-        "carla_standin",
-        "robo_app",
-        "robo_bench",
-    }  # decision 0001
+    others = {"carla_standin", "robo_app", "robo_bench"}  # decision 0001
+    packages = {name for name in entries if (ROOT / folder / name).is_dir()} - others
     assert len(packages) == 1 and packages.pop().startswith("robo_")
     assert {name for name in entries if (ROOT / folder / name).is_file()} == (SCRIPTS if folder == "scripts" else set())
 
@@ -266,9 +263,7 @@ def test_commands_on_the_pages_exist(page):
     text = page.read_text()
     assert set(re.findall(r"^robo-rl ([\w-]+)", text, re.MULTILINE)) <= set(COMMANDS)
     scripts = set(re.findall(r"(?:\./)?(scripts/\w+|\.ci/run)\b(?!/)", text)) - {
-        "scripts/robo_app",
-        "scripts/robo_cli",
-        "scripts/robo_bench",
+        f"scripts/{package}" for package in ("robo_app", "robo_cli", "robo_bench")
     }
     assert [name for name in scripts if not (ROOT / name).exists()] == []
 

@@ -27,11 +27,11 @@ Frame = npt.NDArray[np.uint8]
 """(H, W, 3) RGB"""
 
 UNTIMED_RATE = 8.0
-"""[1/s] Decisions where the environment has no control period, such as grid worlds."""
+"""[1/s] Decisions of environments without a control period, such as grid worlds."""
 HOLD = 0.6
 """[s] that the last picture stays, for the eye to take in how an episode ended."""
 RENDER_MODES = ("rgb_array_list", "rgb_array")
-"""What can be filmed, best first: a list has the pictures between two decisions, too."""
+"""Render modes that can be filmed, best first: a list also has the pictures between two decisions."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class VideoRequest:
     name: str = "evaluation"
     """Beginning of each file name."""
     episodes: int = 4
-    """At most so many; half of them failures if there are both."""
+    """Most films; half of them failures if there are both."""
     quality: int = 26
     """Constant rate factor of H.264: less is sharper and larger; 23 is x264's default."""
     longest: float = 20.0
-    """[s] of a film; what comes later is not drawn. An environment whose episodes say more in full names another length in
+    """[s] of a film; later steps are not drawn. An environment whose episodes need more may name another length in
     its metadata, as `film_seconds`."""
     stage: Callable[[], gymnasium.Env[Any, Any]] | None = None
     """Makes an environment that draws; None films in the one of the evaluation, which then draws if its mode is a list."""

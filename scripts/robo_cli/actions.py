@@ -33,7 +33,7 @@ def command_module(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Later:
-    """An action whose module takes seconds to import, which only the action itself has to spend."""
+    """Action whose module is imported only when it runs."""
 
     module: str
     options: str
@@ -48,7 +48,7 @@ class Later:
 
 
 Actions = Mapping[str, tuple[Any, Callable[[Any], int]] | Later]
-"""Name -> class of the options, whose docstring says what the action does, and the function that takes them."""
+"""Name -> options class, with the description of the action as docstring, and function of the options."""
 
 
 def run_action(command: str, actions: Actions, examples: str, arguments: list[str]) -> int:
@@ -69,7 +69,7 @@ def run_action(command: str, actions: Actions, examples: str, arguments: list[st
 
 
 def _text(action: tuple[Any, Callable[[Any], int]] | Later) -> str:
-    """Returns what an action does, for the list."""
+    """Return the description of an action for the list."""
     if isinstance(action, Later):
         return (documented(action.module, action.options) or "Needs a checkout of the repository.").partition("\n")[0]
     return (action[0].__doc__ or "").strip()

@@ -1,4 +1,4 @@
-"""A command of the workbench as a child process: it is stopped when its parent ends, however that ended.
+"""Command of the workbench as a child process, which is terminated when its parent ends for any reason.
 
 python -m robo_cli.job PARENT COMMAND ...
 """

@@ -64,7 +64,7 @@ COMMANDS = {name: command for group in GROUPS.values() for name, command in grou
 ROOMS = {name: group for group, commands in GROUPS.items() for name in commands}
 """Command -> package of its module."""
 MODULES = {"study": "experiment", "race": "experiment"}
-"""Commands whose module has another name."""
+"""Commands with a module of another name."""
 START = """start with:
   robo-rl doctor
   robo-rl train arm-pick-rlpd
@@ -78,12 +78,12 @@ MORE = """settings of environments, rewards, models, robots and recipes, in ever
 
 
 def main() -> None:
-    """Runs the command line and exits: 0 done, 1 an error that says what to do, 2 wrong usage, 3 diverged, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 an error with a remedy, 2 wrong usage, 3 diverged, 130 interrupted."""
     use_plain_output()
     sys.excepthook = _print_traceback
     try:
         status = dispatch(sys.argv[1:])
-        sys.stdout.flush()  # here, where a closed pipe is noticed
+        sys.stdout.flush()  # here, so that a closed pipe is noticed
         sys.exit(status)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

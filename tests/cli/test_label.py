@@ -14,7 +14,7 @@ from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet, label_sets
 from robo_rl.errors import DatasetError, InvalidSetting, RoboRLError, UnknownName
-from robo_rl.rewards.preference import BradleyTerryConfig, RewardEnsemble, inputs_of, save
+from robo_rl.rewards.preferences.preference_reward import BradleyTerryConfig, RewardEnsemble, inputs_of, save
 from robo_rl.runs.run import find_run
 
 TASK = "robo/ArmReach-v0"

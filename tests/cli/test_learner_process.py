@@ -148,7 +148,7 @@ def test_what_judges_is_closed_and_only_the_control_loop_comes_first(
         monkeypatch.setattr(RunRecord, name, noted)
     environment = assembly.judged_environment_of
     monkeypatch.setattr(assembly, "judged_environment_of", made)
-    monkeypatch.setattr(learner_process, "running_first", first)
+    monkeypatch.setattr(learner_process, "realtime_priority", first)
     assert main.dispatch(["train", str(recipe), "--evaluation.episodes", "1", "--out", str(tmp_path)]) == 0
     assert {*seen} == {("__init__", False), ("on_step", True), ("finish", False)}
     assert judging and all(each.closed == 1 for each in judging)
@@ -244,5 +244,5 @@ def test_robots_have_it_by_themselves(changes: dict[str, Any], expected: bool) -
 @pytest.mark.parametrize("algorithm", ["bc", "hg-dagger", "ppo", "sb3-sac"])
 def test_a_learner_that_does_not_act_step_by_step_is_refused(algorithm: str) -> None:
     recipe = parse_recipe({**RECIPE, "algorithm": algorithm, "learner": {}}, source="a test")
-    with pytest.raises(InvalidSetting, match=rf"The learner {algorithm} cannot be trained with a learner process of its own"):
+    with pytest.raises(InvalidSetting, match=rf"The learner {algorithm} cannot be trained with a separate learner process"):
         loop_of(recipe)

@@ -265,7 +265,7 @@ def test_a_person_at_the_console_is_for_robots_alone(changes, said):
 def test_a_training_begins_only_with_a_learner_that_fits(trained, tmp_path):
     recipe = {**RECIPE, "initial": {"run": str(source(trained).path)}, "learner": {**SMALL, "hidden": [8]}}
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(recipe))
-    with pytest.raises(InvalidSetting, match=r"is another than that of the recipe(.|\n)*robo-rl refine makes"):
+    with pytest.raises(InvalidSetting, match=r"differs from that of the recipe(.|\n)*robo-rl refine makes"):
         dispatch(["train", str(tmp_path / "other.yaml"), "--out", str(tmp_path)])
 
 
@@ -278,7 +278,7 @@ def test_before_and_after_is_of_a_run_that_was_evaluated_before(tmp_path, capsys
     assert "on 2 shared seeds\n" in capsys.readouterr().out
     after = Evaluation.from_json(json.loads((run.path / "evaluation.json").read_text()))
     cut = before_and_after(run, replace(after, successes=(None, *after.successes[1:])))
-    assert cut.endswith("on 1 shared seeds; 1 more left out, where an episode was cut before its outcome was known")
+    assert cut.endswith("on 1 shared seeds; 1 more left out, whose episode was cut before its outcome was known")
 
 
 def test_a_run_that_was_evaluated_elsewhere_can_be_resumed(trained, tmp_path):

@@ -34,7 +34,7 @@ def few_steps_to_try_on(monkeypatch):
     Path("tiny.yaml").write_text(RECIPE)
     monkeypatch.setattr("robo_app.training.program_validation.ROWS", 20)
     for name in ("SINGLE_ROWS", "EVERY_SIZE"):
-        monkeypatch.setattr(f"robo_rl.rewards.programs.probation.{name}", 2)
+        monkeypatch.setattr(f"robo_rl.rewards.programs.validation.{name}", 2)
 
 
 def parameters(folder: Path) -> dict[str, np.ndarray]:

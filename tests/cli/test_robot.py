@@ -121,7 +121,7 @@ def test_check_tells_what_is_wrong(capsys, monkeypatch):
 
 def test_check_of_a_server_that_knows_the_contract_only(capsys, monkeypatch):
     from robo_real.drivers.fake import FakeArm
-    from robo_real.guarded import GuardedArm
+    from robo_real.guarded_arm import GuardedArm
     from robo_real.limits import TWIN
 
     methods = Application._methods  # /robo/ is as unknown to it as any other path

@@ -140,7 +140,7 @@ def test_a_sweep_finds_the_best_stops_what_is_behind_and_reports(stub, space, ca
     assert f"robo-rl train {folder}/best.yaml --seeds 0-2" in shown
     assert read_recipe(str(folder / "best.yaml")).learner.lr == best["values"]["learner.lr"]
     page = (folder / "report.html").read_text()
-    assert page.count("<polyline") > 12 and "What mattered" in page and "PED-ANOVA" in page
+    assert page.count("<polyline") > 12 and "Importance of the settings" in page and "PED-ANOVA" in page
     assert max(told["importance"], key=told["importance"].get) == "learner.lr"
     trained = (folder / "ledger").read_text().splitlines()
     assert len(trained) == len({*trained}) < 12 * 3 * 5, "what is stopped is not trained to its end"

@@ -98,8 +98,9 @@ def test_train_tries_factors_beside_a_total_that_says_nothing():
 
 def test_train_moves_no_robot_for_a_probation(monkeypatch):
     """Only recorded steps will do: a random policy is not for robots."""
-    place = "robo_app.training.program_validation.drawn_environment"
-    monkeypatch.setattr(place, lambda _: pytest.fail("an environment was made"))
+    monkeypatch.setattr(
+        "robo_app.training.program_validation.drawn_environment", lambda _: pytest.fail("an environment was made")
+    )
     found = recipe()
     reward = reward_of(found, RecipeEnvironments(found))
     served = replace(found, environment=replace(found.environment, name="robot:http://127.0.0.1:9"))

@@ -103,7 +103,7 @@ def test_actors_that_are_killed_are_replaced_and_the_learner_learns_on(
 def test_a_head_that_is_killed_is_told_of_and_the_run_goes_on_with_another_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(head_monitor, "LOOK", 0.01)
+    monkeypatch.setattr(head_monitor, "POLL_PERIOD", 0.01)
     with (
         monkeypatch.context() as patched,
         pytest.raises(ClusterUnavailable, match=r"is gone.\n.*refused\n.*\n.*robo-rl resume"),

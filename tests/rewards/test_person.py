@@ -16,7 +16,7 @@ from robo_datasets.comparison_page.person import PersonRater
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.raters import Segment
+from robo_rl.rewards.preferences.raters import Segment
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 

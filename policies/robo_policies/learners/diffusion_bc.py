@@ -1,7 +1,7 @@
 """Diffusion policy: Chi et al. 2023, "Diffusion Policy: Visuomotor Policy Learning via Action Diffusion" (arXiv 2303.04137).
 
-Clones chunks of several actions at once, by learning to take noise off them (Ho et al. 2020, "DDPM"). Unlike a mean action, a
-chunk that is drawn keeps to one of several ways in which a demonstrator went on.
+Clones chunks of several actions by learning to denoise them (Ho et al. 2020, "DDPM"). Unlike a mean action, a drawn chunk
+follows one of several modes of the demonstrations.
 B batch, H actions of a chunk, A action elements, D encoded observation, K noise levels.
 """
 
@@ -41,11 +41,11 @@ class DiffusionBCConfig(OfflineConfig):
     executed: int = 4
     """Actions that are executed before the next prediction; the paper takes 8 of 16."""
     noise_levels: int = 20
-    """K; acting evaluates the network so often for each chunk. The paper takes 100."""
+    """K, evaluations of the network for each chunk when acting. The paper takes 100."""
     hidden: tuple[int, ...] = (256, 256, 256)
     """Units of the residual blocks, all of one size."""
     tau: float = 0.005
-    """Share by which the averaged network, the one that acts, moves at each update."""
+    """Step of the averaged network, the one that acts, at each update."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,8 +58,8 @@ class DiffusionBCConfig(OfflineConfig):
         require_allowed(self, allowed | own)
 
     @property
+    @override
     def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
         return replace(super().sampling, extras=(Chunks(self.chunk),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> DiffusionBC:
@@ -97,7 +97,7 @@ def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
 
 
 class Schedule(nn.Module):
-    """Share of a chunk that is left at each noise level: the squared cosine of Nichol & Dhariwal 2021, as in the paper."""
+    """Share of the signal left at each noise level: the squared cosine of Nichol & Dhariwal 2021, as in the paper."""
 
     betas: Tensor
     left: Tensor
@@ -133,7 +133,7 @@ class DiffusionActor(nn.Module):
         self.denoiser, self.schedule, self._shape = denoiser, Schedule(levels), (chunk, actions)
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Returns chunks (B, H, A) drawn by taking noise off, level by level (eq. 4)."""
+        """Returns chunks (B, H, A) drawn by denoising, level by level (eq. 4)."""
         chunks = normal(observations.new_empty(len(observations), math.prod(self._shape)), generator)
         for level in reversed(range(self.schedule.levels)):
             noise = self.denoiser(chunks, chunks.new_full((len(chunks),), level), observations)
@@ -156,7 +156,7 @@ class DiffusionBC(Learned):
         parts.policy = ChunkPolicy(parts, self.actor, config.executed)
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one gradient step towards telling the noise in the batch's chunks."""
+        """Takes one gradient step towards the noise in the batch's chunks."""
         loss = self.loss(self.parts.batch(batch))
         self.parts.descend("denoiser", loss)
         self.parts.track(self.averaged, self.denoiser, self.config.tau)
@@ -176,7 +176,7 @@ class DiffusionBC(Learned):
 class ChunkPolicy(ActorPolicy):
     """Draws a chunk, executes its first actions, and draws the next.
 
-    A deterministic action comes of noise that is the same in every episode, because the most likely chunk is not known.
+    Deterministic actions use the same noise in every episode, because the most likely chunk is unknown.
     """
 
     def __init__(self, parts: LearnerParts, actor: DiffusionActor, executed: int) -> None:
@@ -199,7 +199,7 @@ class ChunkPolicy(ActorPolicy):
 
     @override
     def state_dict(self) -> StateDict:
-        """Returns the generators and what is left of the chunk; the networks belong to the learner."""
+        """Returns the generators and the rest of the chunk; the networks belong to the learner."""
         return super().state_dict() | {"same": self._same.get_state().clone(), "chunk": self._chunk.copy()}
 
     @override

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.networks.encoders import TensorBatch
@@ -41,20 +42,20 @@ class RLPDConfig(SACConfig):
     critics: int = 10
     """Critics in the ensemble, each trained on every batch."""
     target_critics: int = 2
-    """Critics drawn at random for each target, whose minimum it takes; the authors use 1 for AntMaze."""
+    """Critics drawn at random for the minimum of each target; the authors use 1 for AntMaze."""
     layer_norm: bool = True
-    """LayerNorm before each ReLU of the critics, which bounds Q for actions that no data shows."""
+    """LayerNorm before each ReLU of the critics, which bounds Q for actions outside the data."""
     backup_entropy: bool = False
     """Entropy in the target. Off, because with a sparse reward it adds a bias that hides the reward."""
     target_entropy_per_action: float = -0.5
     """[nat] wanted entropy of the policy per action element."""
     convolutions: tuple[int, ...] = ()
-    """Channels of the layers through which pictures are seen, each of half the height and width; none: they are not seen. The
-    authors have 32, 64, 128, 256 for 64 pixels, DrQ four of 32 for 84."""
+    """Channels of the convolutions of pictures, each of half the height and width; none: pictures are not seen. The authors
+    have 32, 64, 128, 256 for 64 pixels, DrQ four of 32 for 84."""
     crop_padding: int = 4
-    """[pixel] by which pictures are shifted at most, at random, when they are learnt from; DrQ's for 84 pixels."""
+    """[pixel] largest random shift of pictures in updates; DrQ's for 84 pixels."""
     frozen_convolutions: str | None = None
-    """File of weights (safetensors) with which the convolutions stay; what follows them is learnt. None: they are learnt."""
+    """File of weights (safetensors) of frozen convolutions; later layers are learnt. None: all are learnt."""
     learning_starts: int = 5_000
     """Environment steps with random actions before the first update, as in the authors' published commands."""
 
@@ -64,7 +65,7 @@ class RLPDConfig(SACConfig):
         allowed = {
             "convolutions": (all(count >= 1 for count in self.convolutions), "1 or more channels in each layer"),
             "crop_padding": (self.crop_padding >= 0, "0 or more"),
-            "frozen_convolutions": (frozen, "none where there are no convolutions"),
+            "frozen_convolutions": (frozen, "none without convolutions"),
         }
         require_allowed(self, allowed)
         if not 1 <= self.target_critics <= self.critics:
@@ -72,8 +73,8 @@ class RLPDConfig(SACConfig):
                 "target_critics must be among the critics.", got=self.target_critics, allowed=f"1 to {self.critics}"
             )
 
+    @override
     def build(self, spec: EnvironmentSpec, seed: int) -> RLPD:
-        """Returns a fresh learner."""
         return RLPD(spec, self, seed)
 
 
@@ -85,12 +86,12 @@ class RLPD(SAC):
     def __init__(self, spec: EnvironmentSpec, config: RLPDConfig, seed: int) -> None:
         super().__init__(spec, config, seed, image_encoder(spec, config))
 
+    @override
     def update(self, batch: Batch) -> Metrics:
-        """Takes the gradient steps of one training step."""
         return self.parts.finish_update(self.learn(self.cropped(self.parts.batch(batch))))
 
     def cropped(self, data: TensorBatch) -> TensorBatch:
-        """Returns the batch with its pictures cropped at random, those of observations and next observations anew (DrQ)."""
+        """Returns the batch with its pictures cropped at random, independently for observations and next observations (DrQ)."""
         return randomly_cropped(data, self.parts.encoder.pictures, self.config.crop_padding, self.parts.generator)
 
     def learn(self, data: TensorBatch) -> dict[str, Tensor]:

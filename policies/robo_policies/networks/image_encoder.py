@@ -32,19 +32,19 @@ class ImageSettings(Protocol):
 
     @property
     def frozen_convolutions(self) -> str | None:
-        """File of weights with which they stay."""
+        """File of their frozen weights."""
 
 
 def image_encoder(spec: EnvironmentSpec, settings: ImageSettings) -> Callable[[], ImageEncoder] | None:
-    """Return what makes the encoder if convolutions are set; its class raises InvalidSetting if they do not fit."""
+    """Return a maker of the encoder if convolutions are set; its class raises InvalidSetting if they do not fit."""
     return (lambda: ImageEncoder(spec, settings)) if settings.convolutions else None
 
 
 class ImageEncoder(ConvEncoder):
-    """Convolutions of which the first layers may be read from a file and stay as they are."""
+    """Convolutions whose first layers may be read from a file and frozen."""
 
     def __init__(self, spec: EnvironmentSpec, settings: ImageSettings) -> None:
-        """Raises InvalidSetting if there is no picture, or one that so many layers cannot read."""
+        """Raises InvalidSetting if there is no picture, or one too small for this number of layers."""
         super().__init__(spec, settings.convolutions)
         if settings.frozen_convolutions is not None:
             self._freeze(settings.frozen_convolutions, settings.convolutions)
@@ -53,13 +53,10 @@ class ImageEncoder(ConvEncoder):
         """Set weights and biases of the convolutions from a file, the same for every picture; they stay as they are."""
         arrays = _weights(path, [next(tower.parameters()).shape[1] for tower in self.towers.values()], channels)
         for tower in self.towers.values():
-            for layer, (weight, bias) in zip(_convolutions(tower), arrays, strict=True):
+            layers = [layer for layer in tower.children() if isinstance(layer, nn.Conv2d)]
+            for layer, (weight, bias) in zip(layers, arrays, strict=True):
                 layer.load_state_dict({"weight": weight, "bias": bias})
                 layer.requires_grad_(requires_grad=False)
-
-
-def _convolutions(tower: nn.Module) -> list[nn.Conv2d]:
-    return [layer for layer in tower.children() if isinstance(layer, nn.Conv2d)]
 
 
 def randomly_cropped(data: TensorBatch, pictures: Sequence[str], padding: int, generator: torch.Generator) -> TensorBatch:
@@ -91,7 +88,7 @@ def crop(pictures: Tensor, corners: Tensor, padding: int) -> Tensor:
 
 
 def _weights(path: str, depths: Sequence[int], channels: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
-    """Return weight and bias of each layer, by which every picture is seen; raises InvalidSetting if they do not fit."""
+    """Return weight and bias of each layer, shared by all pictures; raises InvalidSetting if they do not fit."""
     wanted: dict[str, tuple[int, ...]] = {}
     for index, (before, after) in enumerate(pairwise((depths[0], *channels))):
         wanted |= {f"{index}.weight": (after, before, 3, 3), f"{index}.bias": (after,)}

@@ -22,7 +22,7 @@ Words = Sequence[str]
 """Of a command line, after `robo-rl`."""
 WIDE = "1000"  # columns, so that no line of tyro's is broken
 TEXTS = {"--name", "--out", "--runs", "--dataset", "--labels", "--demos"}
-"""Options whose value may look like a number and is a name."""
+"""Options with names as values that may look like numbers."""
 RENAMED = {
     "--films": "--videos",
     "--film": "--video",
@@ -68,12 +68,12 @@ def read_options(kind: Any, words: Sequence[str], *, prog: str, description: str
 
 
 def described(text: str, examples: str) -> str:
-    """Returns a help page's text; tyro joins lines that no empty line parts."""
+    """Return the text of a help page; tyro joins lines without an empty line between them."""
     return "\n\n".join([text, "examples:", *examples.splitlines()])
 
 
 def whole_numbers(words: Sequence[str]) -> list[str]:
-    """Returns words in which 1e5, after an option, is 100000: whole numbers are typed so, too."""
+    """Return words with 1e5, after an option, written as 100000."""
     found = []
     for before, word in zip(["", *words], words, strict=False):
         option, is_parted, value = word.partition("=") if word.startswith("--") else (before, "", word)
@@ -96,7 +96,7 @@ def renamed_error(word: str, words: Sequence[str], prog: str) -> WrongUsage:
 
 
 def usage_error(box: str, words: Sequence[str], prog: str) -> WrongUsage:
-    """Returns what tyro says in its box as an error of this workbench."""
+    """Return the message of tyro's box as an error of this workbench."""
     lines = [re.sub(r"^│ ?| *│$", "", line) for line in box.splitlines() if line.startswith("│")]
     listing = f"`{prog} --help` lists all options"
     first = next((line.strip() for line in lines), "The options cannot be read.")

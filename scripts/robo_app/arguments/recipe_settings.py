@@ -1,4 +1,4 @@
-"""Mappings of a recipe on the command line, whose keys no recipe need know: `--reward.settings.folder rewards/pick`."""
+"""Free mappings of a recipe on the command line: `--reward.settings.folder rewards/pick`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MAPPINGS = (
 )
 GROUPS = [Group(path) for path in MAPPINGS]
 Additions = Sequence[tuple[str, Mapping[str, Any]]]
-"""Mappings by the path of their field, and what is added to each."""
+"""Additions to mappings, by the path of their field."""
 
 
 def mappings_in(recipe: Recipe[Any], words: Sequence[str]) -> tuple[Additions, list[str]]:
-    """Returns what words add to the mappings of a recipe, and the words that are left.
+    """Return additions to the mappings of a recipe, and the remaining words.
 
     `--MAPPING.KEY VALUE [VALUE ...]` for a key that the recipe does not have yet; those that it has are options like others.
     `--MAPPING {KEY: VALUE, ...}` adds several. Values are as in YAML; several are a list. Raises InvalidSetting.

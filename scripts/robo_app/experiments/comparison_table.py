@@ -8,8 +8,8 @@ from rich.table import Table
 from robo_rl.evaluation.statistics import Comparison
 
 ABREAST = 3
-"""Metrics that have a column each; more of them, where an environment has measures of its own, have a line each."""
-RATE = ".1%"  # the median of outcomes that are 0 or 1 tells nothing
+"""Metrics with a column each; further measures of an environment have a line each."""
+RATE = ".1%"  # the median of binary outcomes is uninformative
 
 
 def comparison_table(comparisons: dict[str, Comparison], *, boxed: bool) -> Table:

@@ -25,7 +25,7 @@ from robo_rl.system.plain_files import read_yaml
 STRICT = pydantic.ConfigDict(extra="forbid")
 COMPLETION = "reward.completion.name"
 DATASET, FOLDER = "demonstrations.dataset", "folder"
-"""Settings that are paths, which may have been moved: the dataset, and the model of a reward, whose weights the run notes."""
+"""Settings that are paths and may have moved: the dataset, and the model of a reward, whose weights the run records."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Source:
     __pydantic_config__ = STRICT
     recipe: str
     seed: int = 10
-    """Apart from the seeds of the study."""
+    """LearnerConnection from the seeds of the study."""
     settings: Settings = field(default_factory=dict)
 
     def training(self, name: str, out: Path) -> Training:
@@ -71,7 +71,7 @@ class Data:
             )
 
     def command(self, path: Path, source: Training | None) -> Words:
-        """Return the command that records it, or goes on recording."""
+        """Return the command that records it, or resumes the recording."""
         environment = self.environment if source is None else read_recipe(source.words[0]).environment.name
         settings: Settings = {
             "family": self.family,
@@ -135,7 +135,7 @@ class Asked:
     reward: str
     settings: Settings = field(default_factory=dict)
     model: str = ""
-    """A model of the study, whose folder becomes the setting `folder`."""
+    """Model of the study; its folder becomes the setting `folder`."""
 
     def commands(self, name: str, dataset: Path, out: Path) -> list[Words]:
         """Return the commands that make the set."""
@@ -152,7 +152,7 @@ class Compared:
     settings: Settings = field(default_factory=dict)
     """Settings of the rater."""
     model: str = ""
-    """A model of the study, whose folder becomes the setting `folder` of the rater."""
+    """Model of the study; its folder becomes the setting `folder` of the rater."""
     pairs: int = 2000
     length: int = 1
     """Steps of a segment."""

@@ -14,7 +14,7 @@ DOUBLES = {"robot/Fake-v0"}
 
 
 def matching(names: Mapping[str, str | None], text: str) -> dict[str, str | None]:
-    """Returns the environments of the family of that name, else those whose name begins with it, else those that hold it.
+    """Return the environments of the family of that name, else those with it as prefix, else those that contain it.
 
     Test doubles are left out unless their family is named.
     """
@@ -30,7 +30,7 @@ def matching(names: Mapping[str, str | None], text: str) -> dict[str, str | None
 
 
 def describe(spec: EnvironmentSpec, measures: Sequence[Measure] = ()) -> str:
-    """Returns a spec, and what is measured of an episode, as a page of text."""
+    """Return a spec, and the measures of an episode, as a page of text."""
     action = spec.action
     lines = [f"{spec.name}   spec {spec.fingerprint}"]
     lines += [f"task         {spec.instruction}"] if spec.instruction else []

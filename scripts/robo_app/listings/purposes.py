@@ -13,7 +13,7 @@ from robo_rl.errors import RoboRLError
 
 
 def purpose(group: Group, point: EntryPoint) -> str:
-    """Returns the first line of a component's docstring, or why it cannot be loaded.
+    """Return the first line of a component's docstring, or the reason why it cannot be loaded.
 
     It is loaded only if its source does not show the docstring.
     """

@@ -29,13 +29,13 @@ class Play:
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Path or name of a run folder, or "latest"."""
     step: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """Step whose policy acts; by default that of the newest checkpoint."""
+    """Step of the policy; by default that of the newest checkpoint."""
     seed: int = FIRST_SEED
     """Reset seed of the first episode; the others follow."""
     episodes: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """End after so many; by default it goes on until Ctrl-C, and a film has one."""
+    """Number of episodes; by default until Ctrl-C, and one for a film."""
     stochastic: bool = False
-    """Sample actions instead of taking the most likely one, as where the recipe says so (evaluation.stochastic)."""
+    """Sample actions instead of taking the most likely one, as with evaluation.stochastic of a recipe."""
     speed: float = 1.0
     """Times the environment's own rate."""
     video: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None

@@ -1,4 +1,4 @@
-"""MuJoCo's own window as a screen for episodes: space pauses, R begins again, N goes to the next seed, Tab shows its panel."""
+"""MuJoCo's own window as a screen for episodes: space pauses, R restarts, N goes to the next seed, Tab shows its panel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPACE = 32
 PATIENCE = 3.0
 """[s] for the window to close"""
 CAMERAS = ("overview", "track")
-"""Of a model, that show the whole of it; the window begins with the first that there is, else with its free camera."""
+"""Cameras that show the whole model; the window starts with the first available one, else with its free camera."""
 
 
 def simulation_of(environment: gymnasium.Env[Any, Any]) -> tuple[mujoco.MjModel, mujoco.MjData] | None:
@@ -105,7 +105,7 @@ def _no_window(why: str) -> RenderingUnavailable:
 
 
 def wants_window(viewer: str, environment: gymnasium.Env[Any, Any]) -> bool:
-    """Return if MuJoCo's window is to open; raises InvalidSetting if it is asked for and another simulator is behind."""
+    """Return whether to open MuJoCo's window; raises InvalidSetting if it is requested with another simulator."""
     is_mujoco = simulation_of(environment) is not None
     if viewer == "window" and not is_mujoco:
         raise InvalidSetting(

@@ -38,7 +38,7 @@ from robo_rl.system.threads import use_threads
 
 @dataclass(frozen=True)
 class Record:
-    """Record episodes into a dataset; stop it at any time, even by force, and what was recorded is there."""
+    """Record episodes into a dataset; stop it at any time, even by force, without losing recorded ones."""
 
     environment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")]
     """"family/task"; `robo-rl envs` lists them."""
@@ -53,7 +53,7 @@ class Record:
     expert: str = ""
     """For a family of datasets: "scripted", RUN or RUN@STEP; by default the newest policy of the run, or "scripted"."""
     episodes: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """How many; 10 by default, and all that there are where a family copies training episodes."""
+    """Number of episodes; 10 by default, or all if a family copies training episodes."""
     seed: int | None = None
     """Reset seed of the first episode; the others follow. By default 0, and with --append the seeds that no episode has yet."""
     noise: float = 0.0
@@ -75,7 +75,7 @@ class Record:
     ray: str = ""
     """On a Ray cluster: "auto" for one of this machine that ends with the command, or HOST:PORT of a head."""
     jobs: int = 0
-    """Environments on the cluster, each with a simulator of its own; 0 for as many as it has cores, or --carla-port names."""
+    """Environments on the cluster, each with its own simulator; 0 for one per core or per port of --carla-port."""
 
     def __post_init__(self) -> None:
         if self.ray and self.family is not None:
@@ -101,7 +101,7 @@ def record(arguments: Record) -> Dataset:
 
 def _record_policy(arguments: Record) -> Dataset:
     settings, policy = with_server(arguments.arguments, arguments), arguments.policy or "scripted"
-    with closing(make_environment(arguments.environment, **settings)) as environment:  # a robot is left still, come what may
+    with closing(make_environment(arguments.environment, **settings)) as environment:  # the robot must hold, whatever is raised
         return _recorded(arguments, environment, policy, settings)
 
 
@@ -146,7 +146,7 @@ def _record(arguments: Record, entries: Iterable[Entry]) -> None:
 def _played(
     seeds: Sequence[int], writer: DatasetWriter, choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any]
 ) -> Generator[Entry, None, None]:
-    """Yields what is known of each episode once it is stored."""
+    """Yield the catalogue entry of each stored episode."""
     for seed in seeds:
         name, policy, is_deterministic = choose(seed)
         yield record_episode(environment, policy, writer, seed=seed, source=name, deterministic=is_deterministic)
@@ -162,14 +162,14 @@ def _played_there(
 
 
 def _pictures(writer: DatasetWriter) -> str:
-    """Returns how the dataset keeps pictures, which was said when it was made."""
+    """Return the dataset's picture format, fixed at its creation."""
     return str(writer.dataset.card.get("pictures", EXACT))
 
 
 def _seeds(arguments: Record, entries: Sequence[Entry], actor_of: Callable[[int], str | None]) -> list[int]:
-    """Returns the seeds to play; raises InvalidSetting if that would give episodes which are there already, bit for bit.
+    """Return the seeds to play; raises InvalidSetting if they would repeat present episodes bit for bit.
 
-    actor_of: name of who plays a seed, None if episodes do not follow from their seeds.
+    actor_of: seed -> name of its actor, None if seeds do not determine episodes.
     """
     count, present = arguments.episodes or PLAYED, {entry.seed for entry in entries}
     free = (seed for seed in itertools.count() if seed not in present)
@@ -210,7 +210,7 @@ def _record_family(arguments: Record, family: str) -> Dataset:
 
 
 def _appendable(path: Path, environment: str, settings: dict[str, Any]) -> Dataset:
-    """Returns a dataset that episodes of this environment may be added to: the spec does not tell how rewards are made."""
+    """Return a dataset for further episodes of this environment; checks more than the spec, which does not include rewards."""
     dataset = Dataset(path)
     made = (dataset.card.get("environment"), dataset.card.get("arguments"))
     if None not in made and made != (environment, json.loads(json.dumps(settings, default=str))):

@@ -28,7 +28,7 @@ from robo_rl.rewards.audit.evidence import (
     level,
     reads_pictures,
     written,
-    wrongly_told,
+    wrong_instruction,
 )
 from robo_rl.rewards.audit.result import Audit, concluded
 
@@ -37,7 +37,7 @@ SHAPES: dict[str, Shape] = {"level": level, "gain": gain}
 
 @dataclass(frozen=True)
 class AuditOrder:
-    """Compare a reward with what was recorded, try it on spoilt clips, and say whether to train on it."""
+    """Compare a reward with recorded progress, try it on spoilt clips, and recommend for or against training on it."""
 
     dataset: Path
     """Episodes it is tried on; best some of all qualities, none of which it was fitted to."""
@@ -48,22 +48,22 @@ class AuditOrder:
     settings: RewardModelSettings = field(default_factory=dict)
     """Setting of the reward model, such as --reward.settings.folder rewards/pick"""
     labels: str = ""
-    """Instead of a model: a label set of the dataset; nothing is asked, so that there are no spoilt clips."""
+    """Instead of a model: a label set of the dataset; without a model there are no spoilt clips."""
     progress: str = "time-to-success"
-    """What is recorded of how far things got: time-to-success, reward[:TERM], sum[:TERM] (the sum so far), or
+    """Recorded measure of progress: time-to-success, reward[:TERM], sum[:TERM] (the sum so far), or
     near:OBSERVATION[,OBSERVATION] (the smaller, the better)."""
     shape: Literal["level", "gain"] = "level"
-    """Whether a reward says how far things got, or by how much the step brought them on. Rewards with a `mode` know it."""
+    """Whether a reward measures progress so far, or the progress of the step. Rewards with a `mode` declare it."""
     wrong_text: str = ""
     """An instruction that none of the episodes carries out."""
     wrong_settings: WrongSettings = field(default_factory=dict)
     """Setting that makes the words wrong, for rewards that take words as a setting, such as --wrong.settings.goal cube"""
     clips: int = 10
-    """How many episodes are spoilt, of those that did not fail."""
+    """Number of episodes to spoil, among those that did not fail."""
     episodes: int = 0
-    """How many of the dataset, the first ones; 0 for all."""
+    """Number of episodes from the start of the dataset; 0 for all."""
     seed: int = 0
-    """Seed of everything drawn at random."""
+    """Seed of all random choices."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"clips": 0, "episodes": 0, "seed": 0})
@@ -98,7 +98,7 @@ def audit_model(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], p
     controls = controls_of(subject, sees=sees)
     if arguments.wrong_text or arguments.wrong_settings:
         wrong = read_labeller(arguments.reward, settings | arguments.wrong_settings)
-        controls.append(wrongly_told(wrong, arguments.wrong_text, shape))
+        controls.append(wrong_instruction(wrong, arguments.wrong_text, shape))
     shown = partial(counted, f"audit {arguments.reward}", "episodes")
     episodes = (dataset.read(entry) for entry in shown(entries))
     evidence = gather(episodes, subject, progress, controls, clips=arguments.clips, seed=arguments.seed)

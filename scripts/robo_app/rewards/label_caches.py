@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from robo_datasets.label_cache import LabelCache
-from robo_rl.rewards.user_cache import user_cache
+from robo_rl.rewards.judges.user_cache import user_cache
 
 
 def cache_of(folder: str) -> LabelCache | None:
-    """Returns the cache that the command line names."""
+    """Return the cache of the command line."""
     return None if folder == "none" else LabelCache(Path(folder) if folder else user_cache())
 
 
 def report_cache(cache: LabelCache) -> None:
-    """Prints what a cache did."""
+    """Print the statistics of a cache."""
     if cache.given:
         print(f"{cache.given} episodes were in the cache {cache.path}; the model was not asked about them")
     if cache.dropped:

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from robo_rl.protocols.components import Policy
-from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
+from robo_rl.rewards.step_rewards.abstraction import Columns, EnvAbstraction
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import EnvironmentSpec
 

@@ -12,7 +12,7 @@ from robo_datasets.cache import open_cache
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.preference import Pairs, require_vectors
+from robo_rl.rewards.preferences.preference_reward import Pairs, require_vectors
 from robo_rl.types import Array, Preference
 
 MOST = 200_000  # steps that set the scale
@@ -30,7 +30,7 @@ class Rows:
         self._first = {entry.identity: end - entry.steps - 1 for entry, end in zip(entries, ends, strict=True)}
 
     def steps(self) -> Array:
-        """Returns (B, D) of all steps, or an even choice of so many that they fit into memory."""
+        """Return (B, D) of all steps, or of an even selection that fits into memory."""
         rows = np.flatnonzero(self._starts)
         return np.array(self._values[rows[:: max(1, len(rows) // MOST)]], np.float32)
 

@@ -16,12 +16,12 @@ from robo_app.training.program_validation import spec_and_trial
 from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting, RoboRLError
 from robo_rl.rewards.language.call_log import CallLog
+from robo_rl.rewards.language.factory import language_model, require_task
 from robo_rl.rewards.language.model import LanguageModel
-from robo_rl.rewards.language.opening import language_model, require_task
-from robo_rl.rewards.programs.abstraction import EnvAbstraction
 from robo_rl.rewards.search.prompts import Example, RewardTask, means, nearest
 from robo_rl.rewards.search.rule_writer import RuleWriter, read_rule
 from robo_rl.rewards.search.writing import Writer
+from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.settings import plain, settings_as
 from robo_rl.spec.environment import specification
 
@@ -40,16 +40,16 @@ class Asking:
     llm_settings: ModelSettings = field(default_factory=dict)
     """Setting of the model, such as --llm.settings.model qwen3; of a rule, --llm.settings.seed 1"""
     replay: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
-    """Log of an earlier run (calls.jsonl) that answers everything: no server, no key."""
+    """Log of an earlier run (calls.jsonl) with all answers: no server, no key."""
     sentence: str = ""
     """The task in one sentence; empty for the instruction of the environment."""
     examples: int = 0
     """Programs for other tasks that are shown, the nearest by their sentences; 0 for none (zero-shot)."""
 
     def require_one(self, environment: str) -> None:
-        """Raises InvalidSetting unless it is clear who answers, and for a pack made for another environment.
+        """Raises InvalidSetting if the source of answers is ambiguous, or for a pack of another environment.
 
-        Raises UnknownName for a rule or a pack that there is not.
+        Raises UnknownName for an unknown rule or pack.
         """
         if bool(self.llm) == (self.replay is not None):
             raise InvalidSetting(
@@ -81,9 +81,9 @@ class WritingContext(NamedTuple):
 def writing(
     name: str, arguments: Mapping[str, Any], asking: Asking, log: Path, sizes: Sequence[int] = ()
 ) -> Iterator[WritingContext]:
-    """Yields it for an environment, in which steps to try programs on are recorded; before that, whoever answers is there.
+    """Yield the writer for an environment, in which validation steps are recorded, after a check of the source of answers.
 
-    sizes: of batches that a learner will ask for. Prints at the end what was asked and paid.
+    sizes: batch sizes of the learner. Prints calls and cost at the end.
     """
     with _model(asking, log) as model:
         spec, attempt = spec_and_trial(name, arguments, sizes)
@@ -107,7 +107,7 @@ def _model(asking: Asking, log: Path) -> LanguageModel:
 
 
 def _known(name: str) -> list[Example]:
-    """Returns the programs for other environments than this one, as far as their simulators are installed."""
+    """Return the programs of other environments with installed simulators."""
     folder = Path(str(files("robo_app") / "rewards" / "programs"))
     found = []
     for stem, environment in KNOWN.items():

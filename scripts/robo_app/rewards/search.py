@@ -27,22 +27,22 @@ class SearchReward:
     """Search a reward program: a language model writes, a recipe is trained with each, success or preference chooses."""
 
     recipe: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RECIPE")]
-    """What is trained with each program; its environment must declare success."""
+    """Recipe to train with each program; its environment must declare success."""
     out: Path
-    """Folder of the search; the same command goes on there, and asks and trains nothing twice."""
+    """Folder of the search; the same command resumes there without repeating calls or trainings."""
     method: Literal["eureka", "icpl"] = "eureka"
     """"eureka" chooses by declared success in episodes that were not trained on, "icpl" by comparisons of policies."""
     settings: RecipeKeys = field(default_factory=dict)
     """Key of the recipe, such as --recipe.steps 4000"""
     rater: str = "oracle"
-    """Who compares policies for icpl: "oracle" knows their success, "chance" says anything, "person" is you, on a page, "judge"
+    """Rater of policies for icpl: "oracle" knows their success, "chance" is random, "person" is you, on a page, "judge"
     is a model that sees pictures."""
     rater_settings: RaterSettings = field(default_factory=dict)
     """Setting of the rater, such as --rater.settings.mistakes 0.2"""
     clips: int = 1
-    """Episodes of each policy that a rater who looks at pictures compares, one by one."""
+    """Episodes of each policy that a rater of pictures compares, one by one."""
     confirm: int = 0
-    """Trainings of the winner from other seeds, judged in other episodes, at the end: what to quote; the paper takes 5."""
+    """Trainings of the winner from other seeds, evaluated in other episodes, for the final figure; the paper takes 5."""
     asking: Annotated[Asking, tyro.conf.arg(name="")] = field(default_factory=Asking)
     eureka: EurekaConfig = field(default_factory=EurekaConfig)
     """Settings of the method eureka."""
@@ -60,9 +60,9 @@ class SearchReward:
 
 
 def order_of(arguments: SearchReward, recipe: Recipe[Any]) -> dict[str, Any]:
-    """Returns what determines a search: a folder goes on with no other."""
+    """Return the identity of a search: a folder cannot resume another one."""
     config = plain(getattr(arguments, arguments.method))
-    more = {"rounds", "budget"}  # may be raised: what was done stays what it was
+    more = {"rounds", "budget"}  # may be raised: earlier results stay valid
     order = {"method": arguments.method, **{name: value for name, value in config.items() if name not in more}}
     order |= arguments.asking.order | {"sentence": arguments.asking.sentence, "training": plain(recipe)}
     if arguments.method == "icpl":

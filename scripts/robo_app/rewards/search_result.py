@@ -76,7 +76,7 @@ def _by_chance(rounds: list[Round]) -> dict[str, float | None]:
 
 
 def _mean_score(rounds: list[Round]) -> float | None:
-    """Returns the mean over all programs that were asked for; one that cannot be used reaches nothing."""
+    """Return the mean over all requested programs; an unusable one counts as 0."""
     asked = [each for round in rounds for each in round.candidates if each.status != "budget"]
     scores = [(each.outcome.score or 0.0) if each.outcome else 0.0 for each in asked]
     return float(np.mean(scores)) if scores else None

@@ -22,7 +22,7 @@ from robo_rl.protocols.components import Policy
 from robo_rl.spec.environment import EnvironmentSpec
 
 if TYPE_CHECKING:
-    from robo_real.console.assembly import RobotConsole
+    from robo_real.console.robot_console import RobotConsole
 
 ADDRESS = "127.0.0.1"
 NOBODY = "nobody"
@@ -41,7 +41,7 @@ class Console:
     options: TwinSettings = field(default_factory=dict)
     """Setting of the twin: task, speed, cameras, image_size."""
     policy: str = ""
-    """Who acts while you do not: "scripted", RUN or RUN@STEP; nobody by default."""
+    """Policy that acts while you do not: "scripted", RUN or RUN@STEP; by default none."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Dataset that the episodes are added to; it is made if there is none."""
     arguments: EnvironmentArguments = field(default_factory=dict)
@@ -98,10 +98,10 @@ def policy_for(arguments: Console) -> Callable[[Any], Policy] | None:
 @contextmanager
 def twin_server(arguments: Console) -> Iterator[str]:
     """Serves a twin meanwhile; gives its address."""
-    from robo_real.serving import Serving, served
+    from robo_real.serving import ServerSettings, build_server
 
     options = {"cameras": ("front",), "image_size": PICTURE} | arguments.options
-    server = served(Serving(options=options, port=0))
+    server = build_server(ServerSettings(options=options, port=0))
     server.start()
     try:
         yield server.url

@@ -35,12 +35,12 @@ PICTURE = 240
 
 @dataclass(frozen=True)
 class Hil:
-    """Teach a simulated arm that runs in a process of its own; the same command goes on with what was interrupted."""
+    """Teach a simulated arm in a separate process; the same command resumes an interrupted demonstration."""
 
     task: Literal["pick", "peg"] = "pick"
     """pick: lift a cube. peg: put a peg, which the closed fingers hold, into a hole."""
     human: Literal["console", "simulated"] = "console"
-    """Who corrects: you, on a page in the browser, or a perfect person made of a script."""
+    """Source of corrections: you, on a page in the browser, or a scripted perfect person."""
     steps: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Decisions; by default 4,000 of 0.15 s of the robot's time to pick, 8,000 of 0.1 s for the peg."""
     episodes: int = 5
@@ -61,7 +61,7 @@ class Hil:
 
 
 def hil(arguments: Hil) -> int:
-    """Records demonstrations in the simulation, serves the twin, trains on it and tells success before and after."""
+    """Record demonstrations in the simulation, serve the twin, train on it, and print success before and after."""
     arguments.out.mkdir(parents=True, exist_ok=True)
     demonstrations = _demonstrations(arguments)
     cameras = ["front", "wrist"] if arguments.human == CONSOLE else []
@@ -82,7 +82,7 @@ def _go_on(arguments: Hil, url: str, demonstrations: Path) -> int:
 
 
 def recipe_of(arguments: Hil, url: str, demonstrations: Path) -> Recipe[Any]:
-    """Returns the recipe of the demonstration: that of the simulation, on the twin."""
+    """Return the recipe of the demonstration: that of the simulation, on the twin."""
     recipe = read_recipe(RECIPES[arguments.task])
     kind = CONSOLE if arguments.human == CONSOLE else "perfect"
     evaluation = replace(
@@ -110,7 +110,7 @@ def _name(arguments: Hil) -> str:
 
 
 def _demonstrations(arguments: Hil) -> Path:
-    """Returns the dataset of the scripted expert's episodes; records what is not there yet."""
+    """Return the dataset of the scripted expert's episodes; records the missing ones."""
     path = arguments.out / f"demonstrations-{arguments.task}"
     present = len(Dataset(path)) if path.exists() else 0
     if present < DEMONSTRATIONS:
@@ -130,6 +130,6 @@ def _demonstrations(arguments: Hil) -> Path:
 
 
 def _interrupted(runs: Path, name: str) -> Run | None:
-    """Returns the newest run of that name if it was not finished."""
+    """Return the newest run of that name unless it is finished."""
     found = [Run(path) for path in sorted(runs.glob(f"*-{name}-*")) if (path / "recipe.yaml").exists()]
     return found[-1] if found and not (found[-1].path / "evaluation.json").exists() else None

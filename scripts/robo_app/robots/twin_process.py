@@ -1,4 +1,4 @@
-"""A twin in a process of its own, for commands that bring their robot along."""
+"""Twin in a separate process, for commands that start their own robot."""
 
 from __future__ import annotations
 

@@ -14,25 +14,25 @@ from robo_app.sweeps.stopping import Course, Stopping
 from robo_rl.errors import RoboRLError
 
 GIVEN_UP = 2
-"""Times that a training may fail, each in a command of its own, until its trial counts as failed."""
+"""Failures of a training, each in a separate command, after which its trial counts as failed."""
 
 
 class Sweep:
-    """Trials under way: begins trainings where there is room, stops trials that are behind, ends those that are trained."""
+    """Running trials: starts trainings in free slots, stops trials that are behind, completes trained ones."""
 
     def __init__(self, space: Space, folder: SweepFolder, search: Search, rule: Stopping) -> None:
         self._space, self._folder, self._search, self._rule = space, folder, search, rule
         self._courses: dict[int, Course] = {}
         self._waiting: dict[int, list[int]] = {}
-        """Seeds of the trials under way that are not begun yet."""
+        """Seeds of the running trials that have not started yet."""
         self._training: dict[str, tuple[int, int]] = {}
         """Trial and seed by the name of the job."""
         self._failed: list[str] = []
 
     def run(self, trials: int, at_once: int, begin: Begin | None = None) -> None:
-        """Goes on until so many trials have ended; raises RunError, once those under way have, where a training failed.
+        """Run until that many trials have ended; raises RunError, after the running ones, if a training failed.
 
-        begin: begins a training somewhere else than in a process here.
+        begin: starts a training elsewhere than in a local process.
         """
         known = self._search.trials()
         left = trials - len(known)
@@ -55,7 +55,7 @@ class Sweep:
             raise failure(f"sweep {self._space.recipe.name}", self._failed, jobs, self._folder.path / "logs")
 
     def _fill(self, left: int) -> int:
-        """Begins what there is room for, the oldest trial first; returns how many trials are left to be begun."""
+        """Start trainings in free slots, the oldest trial first; return the number of trials left."""
         while self._crew.has_room:
             trial = next((trial for trial, seeds in self._waiting.items() if seeds and not self._has_failed(trial)), None)
             if trial is not None:
@@ -73,7 +73,7 @@ class Sweep:
         return left
 
     def _take(self, trial: Trial) -> None:
-        """Makes a trial one of those under way; a mixture of settings that the recipe refuses has failed at once."""
+        """Start a trial; a combination of settings that the recipe refuses fails at once."""
         try:
             recipe = self._space.at(trial.values, self._folder.name_of(trial.number))
         except RoboRLError as error:

@@ -42,7 +42,7 @@ STARTS = 100
 
 @dataclass(frozen=True)
 class Refine:
-    """Refine the policy of a run on a robot: the run's learner goes on there, with demonstrations and a person's corrections.
+    """Refine the policy of a run on a robot: the run's learner continues with demonstrations and a person's corrections.
 
     Episodes are kept step by step in RUN/episodes of the new run; after any crash `robo-rl resume` learns from them again.
     """
@@ -54,7 +54,7 @@ class Refine:
     dataset: str = ""
     """Dataset of demonstrations with the robot's spec; that of the run by default if it had one."""
     human: str = NOBODY
-    """Who corrects: console for you, perfect, noisy, delayed, lazy or wrong for a simulated person, none."""
+    """Source of corrections: console for you, perfect, noisy, delayed, lazy or wrong for a simulated person, none."""
     steps: int = 2000
     """Steps on the robot."""
     episodes: int = 20
@@ -62,7 +62,7 @@ class Refine:
     seed: int = 0
     """Seed of resets and samples."""
     checkpoint_every: int = 500
-    """Steps between checkpoints; what a crash leaves behind them is in the episodes."""
+    """Steps between checkpoints; later steps are recovered from the episodes after a crash."""
     port: int = 8644
     """Port of the console's page; 0 takes any free one."""
     browser: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
@@ -77,9 +77,9 @@ class Refine:
 
 
 def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
-    """Returns the recipe that goes on with a run on a robot.
+    """Return the recipe that continues a run on a robot.
 
-    Raises SpecMismatch if a unit, a frame, a rate or a limit differs, InvalidSetting where nothing could be learnt.
+    Raises SpecMismatch if a unit, a frame, a rate or a limit differs, InvalidSetting if learning is impossible.
     """
     before = recipe_of(trained)
     recipe = _with_learner(before, arguments.human != NOBODY)
@@ -116,7 +116,7 @@ def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
 
 
 def _settings(before: Recipe[Any], address: str) -> dict[str, Any]:
-    """Returns the settings of the run's environment that a robot has, too, but for those that end the address."""
+    """Return the settings that the run's environment shares with a robot, without those in the address."""
     given = dict(parse_qsl(urlsplit(address).query))
     known = before.environment.arguments
     return {name: known[name] for name in SETTINGS if name in known and name not in given}
@@ -136,9 +136,9 @@ def _demonstrations(before: Recipe[Any], dataset: str) -> DemonstrationSettings:
 
 
 def _with_learner(before: Recipe[Any], is_corrected: bool) -> Recipe[Any]:
-    """Returns the recipe with a learner that goes on from the run's: RLPD as HIL-SERL where a person corrects it.
+    """Return the recipe with a learner that continues the run's: RLPD becomes HIL-SERL with a person.
 
-    They have the same networks where no gripper has a critic of its own, and HIL-SERL keeps corrections as demonstrations.
+    Both have the same networks without a separate gripper critic, and HIL-SERL keeps corrections as demonstrations.
     """
     require_loop(before.algorithm, before.learner, asked_of(before) | {Feature.INITIAL_RUN})
     goes_on_as_hil = before.algorithm == "rlpd" and is_corrected

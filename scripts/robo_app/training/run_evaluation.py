@@ -1,4 +1,4 @@
-"""Load and evaluate the policies of runs: what `Run.policy` and `Run.evaluate` do."""
+"""Load and evaluate the policies of runs; implements `Run.policy` and `Run.evaluate`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _require_counts(**counts: tuple[int, int]) -> None:
 
 
 def _name(environment: str, routes: str, arguments: Mapping[str, Any]) -> str:
-    """Returns what tells an evaluation from that of the training; "" where nothing does."""
+    """Return the difference of an evaluation from that of the training, "" if there is none."""
     written = {key: value if isinstance(value, str) else json.dumps(value) for key, value in arguments.items()}
     server = []
     if isinstance(arguments.get("host"), str):

@@ -1,4 +1,4 @@
-"""robo-rl data convert: to a foreign format and back; what does not fit is said first and kept beside the export."""
+"""robo-rl data convert: to a foreign format and back; data that does not fit is listed first and kept next to the export."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ robo-rl data convert halfcheetah_medium-v2.hdf5 --from d4rl --environment gymnas
 
 @dataclass(frozen=True)
 class Convert:
-    """Write a dataset in a foreign format (--to), or make one of foreign data; first it says what does not fit."""
+    """Write a dataset in a foreign format (--to), or make one of foreign data; data without a place there is listed first."""
 
     source: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SOURCE")]
     out: Path
@@ -35,11 +35,11 @@ class Convert:
     to: Annotated[str | None, tyro.conf.arg(metavar="FORMAT")] = None
     """minari, robomimic, d4rl, lerobot, or one that another package brings."""
     from_: Annotated[str | None, tyro.conf.arg(name="from", metavar="FORMAT")] = None
-    """Format of SOURCE; found by itself where it can be."""
+    """Format of SOURCE; detected by default."""
     bare: bool = False
-    """Keep nothing beside the export: what does not fit is lost."""
+    """Keep nothing next to the export: data without a place in the format is lost."""
     environment: Annotated[str | None, tyro.conf.arg(metavar="ENV")] = None
-    """Environment that the data is of, "family/task"; by default the file tells, or the shapes in it."""
+    """Environment of the data, "family/task"; by default from the file, or from its shapes."""
     arguments: EnvironmentArguments = field(default_factory=dict)
     """Setting of the environment, such as --environment.arguments.action_repeat 3"""
 

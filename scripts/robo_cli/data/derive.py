@@ -37,7 +37,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class Split:
-    """Copy a dataset's episodes into several new ones beside it, at random, each episode into one."""
+    """Copy a dataset's episodes at random into several new datasets next to it, each episode into one."""
 
     dataset: DATASET
     into: Shares = field(default_factory=lambda: {"train": 0.9, "test": 0.1})

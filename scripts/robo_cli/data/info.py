@@ -26,7 +26,7 @@ class Info:
 
 
 def info(arguments: Info) -> int:
-    """Prints what the catalogue knows."""
+    """Print the catalogue."""
     facts = summary_of(Dataset(arguments.dataset))
     if arguments.json:
         print(json.dumps(facts))
@@ -41,7 +41,7 @@ def info(arguments: Info) -> int:
 
 
 def summary_of(dataset: Dataset) -> dict[str, Any]:
-    """Returns what is known of a dataset without reading its episodes."""
+    """Return the summary of a dataset without reading its episodes."""
     entries = dataset.entries()
     judged = [entry.success for entry in entries if entry.success is not None]
     returns = [entry.episode_return for entry in entries if math.isfinite(entry.episode_return)]

@@ -1,4 +1,4 @@
-"""robo-rl label: rewards of a model beside the recorded ones of a dataset; stop it at any time and go on."""
+"""robo-rl label: rewards of a model in addition to the recorded ones of a dataset; resumable at any time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ robo-rl train offline-iql --dataset data/pick --labels mine"""
 
 @dataclass(frozen=True)
 class Label:
-    """Label every episode that has no labels in this set yet; each is on disk before the next is asked for."""
+    """Label every episode without labels in this set; each is on disk before the next one starts."""
 
     dataset: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATASET")]
     name: str
@@ -40,14 +40,14 @@ class Label:
     settings: RewardModelSettings = field(default_factory=dict)
     """Setting of the reward model, such as --reward.settings.deviation 0.5"""
     shuffled: str = ""
-    """Instead of a model: a label set whose labels are shuffled among the steps, as a control."""
+    """Instead of a model: a label set to shuffle among the steps, as a control."""
     seed: int = 0
     """Seed of the shuffle of labels."""
     cache: str = ""
-    """Folder of what models answered before, which is not asked again; "none" for no such thing, empty for $ROBO_RL_CACHE, and
-    where that is not set ~/.cache/robo_rl."""
+    """Folder with earlier answers of models, which are reused; "none" for no cache, empty for $ROBO_RL_CACHE, or
+    without that ~/.cache/robo_rl."""
     replay: bool = False
-    """Ask nothing: labels come from the cache with the gaps that they had, and an error says where it lacks any."""
+    """Send no request: labels come from the cache with their gaps, and an error names missing ones."""
 
     ray: str = ""
     """On a Ray cluster: "auto" for one of this machine that ends with the command, or HOST:PORT of a head."""

@@ -13,20 +13,20 @@ from robo_datasets.repair import verify as check
 
 @dataclass(frozen=True)
 class Verify:
-    """Read every episode and report what is wrong, changing nothing; exit status 1 if anything is."""
+    """Read every episode and report faults, changing nothing; exit status 1 if there is one."""
 
     dataset: DATASET
 
 
 @dataclass(frozen=True)
 class Repair:
-    """Recover what a crash left, adopt orphans, move what cannot be read to quarantine/; nothing is deleted."""
+    """Recover episodes after a crash, adopt orphans, move unreadable files to quarantine/; nothing is deleted."""
 
     dataset: DATASET
 
 
 def verify(arguments: Verify) -> int:
-    """Prints what is wrong."""
+    """Print the faults."""
     dataset = Dataset(arguments.dataset)
     findings = check(dataset)
     _show(findings)
@@ -35,7 +35,7 @@ def verify(arguments: Verify) -> int:
 
 
 def repair(arguments: Repair) -> int:
-    """Prints what was mended."""
+    """Print the repairs."""
     dataset = Dataset(arguments.dataset)
     with dataset.writer() as writer:
         findings = mend(writer)

@@ -1,4 +1,4 @@
-"""robo-rl sweep: search the settings of a recipe, several seeds for each trial; the same command goes on where it stopped."""
+"""robo-rl sweep: search the settings of a recipe, with several seeds per trial; the same command resumes."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ robo-rl sweep hopper-sac --space space.yaml --trials 30 --seeds 0-4 --steps 5000
 
 @dataclass(frozen=True)
 class SweepOrder(Train[Learner]):
-    """A recipe, what to search in it, and how long. Options of the recipe hold for all trials."""
+    """Recipe, search space and budget. Options of the recipe apply to all trials."""
 
     space: Path = tyro.MISSING
     """YAML file that gives settings of the recipe ranges or choices (docs/sweeps.md)."""
     trials: int = tyro.MISSING
-    """Settings that are tried; with more of them the sweep goes on."""
+    """Number of trials; with a larger number the sweep continues."""
     seeds: str = "0-2"
     """Training seeds of every trial, such as 0-4."""
     risk: float = 0.05
     """Chance that stopping trials early stops the best of a step, over the whole sweep; 0 stops none."""
     grace: float = 0.3
-    """Share of the steps in which no trial is stopped: what learns slowly at first may be best in the end."""
+    """Share of the steps in which no trial is stopped: a slow start may still win."""
     dry_run: bool = False
-    """Say what is searched, or what is wrong with the space, and stop."""
+    """Print the search space, or its errors, and stop."""
     confirm: int = 0
-    """Then train the best again, with so many seeds and episodes that had no part in the choice."""
+    """Then train the best again, with this many unused seeds, and evaluate it in unused episodes."""
 
     COMMAND: ClassVar[str] = "sweep"
     EXAMPLES: ClassVar[str] = EXAMPLES
@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> int:
         try:
             with trainings_at(order.ray, recipe.threads, order.jobs) as (begin, room):
                 sweep.run(order.trials, room, begin)
-        finally:  # what is finished counts, whatever else happened
+        finally:  # finished trainings count, whatever else happened
             conclude_sweep(folder, search, rule, space)
         if order.confirm:
             confirm(folder, search, space, fresh_seeds(seeds, order.confirm), order.jobs, order.ray)

@@ -9,10 +9,10 @@ from robo_app.rewards.auditing import AuditOrder, audit_labels, audit_model
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash, figures_of
 from robo_rl.errors import InvalidSetting
-from robo_rl.report.audit_page import write_audit
 from robo_rl.rewards.audit.evidence import (
     progress_of,
 )
+from robo_rl.rewards.audit.page import write_audit
 from robo_rl.runs.run import write_text
 
 EXAMPLES = """robo-rl audit oracle --dataset data/pick --out audits/oracle

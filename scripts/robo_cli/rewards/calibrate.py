@@ -14,23 +14,23 @@ from robo_app.display.display import counted
 from robo_app.recipes.reward_file import read_reward
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.rewards.clg import PERCENTILES, ContrastingLanguageGoals, require_enough
+from robo_rl.rewards.images.clg import PERCENTILES, ContrastingLanguageGoals, require_enough
 from robo_rl.runs.run import write_text
 from robo_rl.settings import plain
 
 
 @dataclass(frozen=True)
 class Calibrate:
-    """Find the interval of contrasting language goals (clg) on recorded episodes; refuses where they say nothing."""
+    """Find the interval of contrasting language goals (clg) on recorded episodes; refuses uninformative ones."""
 
     reward: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="REWARD.yaml")]
     """A YAML file with `reward: clg` and `settings`."""
     dataset: Path
-    """In whose episodes both happen, what is desired and what is not."""
+    """Dataset with both desired and undesired episodes."""
     out: Path
     """A new file: the same reward with its interval."""
     episodes: int = 100
-    """How many at most, evenly chosen."""
+    """Maximum number, evenly chosen."""
     percentiles: tuple[float, float] = PERCENTILES
     """Percentiles of the pictures' differences at which safety is 1 and 0: 50 95 if more than half of the pictures are safe."""
 

@@ -1,4 +1,4 @@
-"""robo-rl reward check: whether a reward program can be learnt from, before anything is; robo-rl reward show prints one."""
+"""robo-rl reward check: test a reward program before training; robo-rl reward show prints one."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from robo_app.training.program_validation import clips_of, fresh_episodes, recor
 from robo_datasets.dataset import Dataset
 from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidProgram, InvalidSetting
-from robo_rl.rewards.programs.abstraction import EnvAbstraction
-from robo_rl.rewards.programs.probation import probation
 from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rewards.programs.validation import validate
+from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.spec.environment import specification
 
 
 @dataclass(frozen=True)
 class Check:
-    """Check a reward program: its grammar; with rows to try it on, what it says of them. Exit status 1 if it fails."""
+    """Check a reward program: its grammar, and its values on rows if given. Exit status 1 if it fails."""
 
     program: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PROGRAM")]
     """A .py file, or a program that comes with the package, such as arm_push."""
@@ -37,7 +37,7 @@ class Check:
     rows: int = 2000
     """Steps that it is tried on, whole episodes."""
     seed: int = 0
-    """Seed of fresh episodes, and of everything drawn to try the program on."""
+    """Seed of new episodes, and of all random test inputs."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"rows": 2, "seed": 0})
@@ -48,7 +48,7 @@ class Check:
 
 
 def check_program(arguments: Check) -> int:
-    """Prints what the checks found; returns 1 if one failed."""
+    """Print the results of the checks; return 1 if one failed."""
     path = program_file(arguments.program)
     try:
         program = RewardProgram.read(path)
@@ -63,7 +63,7 @@ def check_program(arguments: Check) -> int:
 
 
 def show_program(name: str) -> int:
-    """Prints a program, what it reads and returns, and where it comes from."""
+    """Print a program, its inputs and outputs, and its origin."""
     path = program_file(name)
     program = RewardProgram.read(path)
     unknown = "written by hand, comes with robo-rl" if path.parent == SHIPPED else "nothing is said about it"
@@ -82,10 +82,10 @@ def _tried(path: Path, program: RewardProgram, arguments: Check) -> int:
         dataset = Dataset(arguments.dataset)
         spec = dataset.spec
     view = EnvAbstraction.of(spec, images=True)
-    RewardProgram.read(path, view.columns)  # names that are not there are told before anything is simulated
+    RewardProgram.read(path, view.columns)  # unknown names are reported before any simulation
     rows, seed = arguments.rows, arguments.seed
     chosen = fresh_episodes(environment, rows, seed) if dataset is None else recorded_episodes(dataset, rows, seed)
-    verdict = probation(program, stacked(view.only(program.columns), chosen), clips=clips_of(chosen), seed=seed)
+    verdict = validate(program, stacked(view.only(program.columns), chosen), clips=clips_of(chosen), seed=seed)
     print(verdict)
     steps = sum(len(episode) for episode in chosen)
     print(f"{'passed' if verdict.passed else 'FAILED'} on {steps} steps of {len(chosen)} episodes of {spec.name}")

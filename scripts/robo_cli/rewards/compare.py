@@ -1,4 +1,4 @@
-"""robo-rl reward compare: one recipe trained with several reward programs and seeds, beside its own reward."""
+"""robo-rl reward compare: one recipe trained with several reward programs and seeds, and with its own reward."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CompareRewards:
 
     recipe: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RECIPE")]
     out: Path
-    """Folder of the runs; the same command goes on there."""
+    """Folder of the runs; the same command resumes there."""
     programs: Programs = field(default_factory=dict)
     """Path of the program that is called KEY."""
     beside: OtherRecipes = field(default_factory=dict)
@@ -49,7 +49,7 @@ class CompareRewards:
 
 
 def compare_rewards(arguments: CompareRewards) -> int:
-    """Train what is missing; write and print the table, and one page with all curves."""
+    """Train the missing runs; write and print the table, and one page with all curves."""
     trainings: dict[str, list[Training]] = {}
     for name, recipe in _recipes(arguments).items():
         file, places = arguments.out / "recipes" / f"{name}.yaml", arguments.out / "runs"
@@ -67,7 +67,7 @@ def compare_rewards(arguments: CompareRewards) -> int:
 
 
 def _recipes(arguments: CompareRewards) -> dict[str, Recipe[Any]]:
-    """Returns what is trained, by name; raises InvalidProgram, UnknownName and InvalidSetting before anything is."""
+    """Return the trainings by name; raises InvalidProgram, UnknownName and InvalidSetting before any training."""
     words = options(arguments.settings)
     own = recipe_of([arguments.recipe, *words])
     found = {OWN: own}

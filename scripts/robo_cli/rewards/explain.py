@@ -1,4 +1,4 @@
-"""robo-rl reward explain: what each term of a reward says over an episode, as a page with plots."""
+"""robo-rl reward explain: page with plots of each term of a reward over an episode."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from robo_app.arguments.free_settings import RewardModelSettings
 from robo_app.recipes.reward_file import PROGRAM, program_file, read_reward, shipped_programs
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
-from robo_rl.report.explanation_page import write_explanation
-from robo_rl.rewards.step_reward import StepReward
+from robo_rl.rewards.shaping.explanation_page import write_explanation
+from robo_rl.rewards.step_rewards.reward import StepReward
 
 
 @dataclass(frozen=True)
 class Explain:
-    """Plot what each term of a reward says over a recorded episode, beside the environment's own reward."""
+    """Plot each term of a reward over a recorded episode, with the environment's own reward."""
 
     reward: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PROGRAM")]
     """A reward program (.py), one that comes with the package, such as arm_push, or a pipeline (YAML)."""
@@ -35,7 +35,7 @@ class Explain:
 
 
 def explain(arguments: Explain) -> int:
-    """Writes the page and prints what the terms add up to."""
+    """Write the page and print the sums of the terms."""
     model = read_reward(_named(arguments.reward), arguments.settings)
     dataset = Dataset(arguments.dataset)
     entries = dataset.entries()

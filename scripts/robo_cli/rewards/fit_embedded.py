@@ -26,7 +26,7 @@ class FitEmbedded:
     """A small image-text model, on pictures of a simulator with sentences that are known to be true; nothing is downloaded."""
 
     environment: str
-    """Whose pictures: robo/ArmReach-v0, robo/ArmPick-v0 or robo/ArmPush-v0; or one that drives, with --camera birdseye."""
+    """Environment: robo/ArmReach-v0, robo/ArmPick-v0 or robo/ArmPush-v0; or a driving one, with --camera birdseye."""
     out: Path
     """A new folder."""
     camera: str = "front"
@@ -34,7 +34,7 @@ class FitEmbedded:
     image_size: int = 192
     """[pixel] height and width of the pictures, as in the observations that it shall judge."""
     pictures: int = 6400
-    """How many, those included that are held out to measure on."""
+    """Number of pictures, including the held-out ones."""
     settings: EmbeddedConfig = field(default_factory=EmbeddedConfig)
 
     def __post_init__(self) -> None:
@@ -42,7 +42,7 @@ class FitEmbedded:
 
 
 def fit_embedded(arguments: FitEmbedded) -> int:
-    """Draws, fits, saves and prints what the model achieves on pictures that were held out."""
+    """Render, fit, save, and print the scores on held-out pictures."""
     require_empty(arguments.out)
     started = time.monotonic()
     size, seed = arguments.image_size, arguments.settings.seed

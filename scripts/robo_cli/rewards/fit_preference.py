@@ -13,7 +13,7 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.evaluation.statistics import wilson
-from robo_rl.rewards.preference import FEW, BradleyTerryConfig, fit, save
+from robo_rl.rewards.preferences.preference_reward import FEW, BradleyTerryConfig, fit, save
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class FitPreference:
     """States that are preferred are worth more (Bradley & Terry): to comparisons of `robo-rl prefer`."""
 
     dataset: Path
-    """Whose segments were compared."""
+    """Dataset of the compared segments."""
     preferences: str
     """The set of comparisons."""
     out: Path
@@ -30,7 +30,7 @@ class FitPreference:
 
 
 def fit_preference(arguments: FitPreference) -> int:
-    """Fits, saves and prints how the reward orders what was held out."""
+    """Fit, save, and print the accuracy on held-out comparisons."""
     dataset = Dataset(arguments.dataset)
     found = [*PreferenceSet.existing(dataset, arguments.preferences)]
     usable = [each for each in found if each.label != "skip"]
@@ -58,6 +58,6 @@ def fit_preference(arguments: FitPreference) -> int:
 
 
 def _orders(report: Mapping[str, float], side: str) -> str:
-    """Returns a share with its interval, and of how many."""
+    """Return a share with its interval and sample size."""
     count = int(report[f"{side}_decided"])
     return f"{wilson(round(report[side] * count), count):.1%} of {count}" if count else "none of 0"

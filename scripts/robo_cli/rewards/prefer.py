@@ -1,4 +1,4 @@
-"""robo-rl prefer: have pairs of segments of a dataset compared; stop it at any time and go on."""
+"""robo-rl prefer: have pairs of segments of a dataset compared; resumable at any time."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Prefer:
     name: str
     """Name of the set of preferences; several raters may share one."""
     rater: str = "oracle"
-    """Who compares: "oracle" looks at the recorded rewards, "embedded" and "judge" are models that see pictures, "person" is
+    """Rater: "oracle" compares the recorded rewards, "embedded" and "judge" are models that see pictures, "person" is
     you, on a page."""
     settings: PreferenceRaterSettings = field(default_factory=dict)
     """Setting of the rater, such as --rater.settings.mistakes 0.2"""
     pairs: int = 1000
-    """How many, those included that this rater compared before."""
+    """Number of comparisons, including earlier ones of this rater."""
     length: int = 1
     """Steps of a segment."""
     seed: int = 0

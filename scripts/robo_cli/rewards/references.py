@@ -1,4 +1,4 @@
-"""robo-rl reward references: what a reward gives the episodes of a policy before training, for the stage `par`."""
+"""robo-rl reward references: rewards of a policy's episodes before training, for the stage `par`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from robo_rl.runs.run import write_text
 
 @dataclass(frozen=True)
 class References:
-    """Write down what a reward adds up to in each recorded episode: the references of the stage `par`."""
+    """Write the sum of a reward in each recorded episode: the references of the stage `par`."""
 
     reward: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="REWARD")]
-    """A reward model, program:PATH, or a YAML file: what stands before the stage."""
+    """Reward model, program:PATH, or a YAML file: the input of the stage."""
     dataset: Path
     """Episodes of the policy before training, such as a random one."""
     out: Path

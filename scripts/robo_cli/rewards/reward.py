@@ -1,4 +1,4 @@
-"""robo-rl reward: which reward models there are, what they can be told, and learning one from data."""
+"""robo-rl reward: list reward models, show their settings, and learn one from data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ robo-rl reward packs point-example"""
 
 @dataclass(frozen=True)
 class List:
-    """List reward models with what they do."""
+    """List reward models with their descriptions."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ def main(arguments: list[str]) -> int:
 
 
 def list_rewards(_: List) -> int:
-    """Prints names with what they do."""
+    """Print names with descriptions."""
     for name, point in known("rewards").items():
         print(f"{name:24} {purpose('rewards', point)}")
     return 0
 
 
 def show(arguments: Show) -> int:
-    """Prints the settings of one, or the program and where it comes from."""
+    """Print the settings of one, or a program and its origin."""
     if arguments.name.startswith(PROGRAM):
         from robo_cli.rewards.check import show_program
 

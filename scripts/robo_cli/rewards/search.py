@@ -9,14 +9,14 @@ from robo_app.rewards.search_result import keep_failure, keep_winner, shown_roun
 from robo_app.rewards.search_trainer import RecipeTrainer, confirmed_outcomes, require_success
 from robo_app.training.program_validation import batch_sizes
 from robo_app.training.train_options import recipe_of
-from robo_rl.report.search_page import write_search
 from robo_rl.rewards.search.candidates import best_of
+from robo_rl.rewards.search.page import write_search
 from robo_rl.rewards.search.record import CALLS, TRAININGS, begin
 from robo_rl.system.threads import use_threads
 
 
 def search_reward(arguments: SearchReward) -> int:
-    """Prints every round and who won; 1 if no candidate succeeded."""
+    """Print every round and the winner; return 1 if no candidate succeeded."""
     recipe = recipe_of([arguments.recipe, *options(arguments.settings)])
     arguments.asking.require_one(recipe.environment.name)
     use_threads(recipe.threads)

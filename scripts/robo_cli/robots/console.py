@@ -18,12 +18,14 @@ robo-rl console --robot http://127.0.0.1:5000 --policy RUN --environment.argumen
 
 def run(arguments: Console) -> int:
     """Serves until Ctrl-C; the arm is left still."""
-    from robo_real.console.assembly import RobotConsole
+    from robo_real.console.robot_console import RobotConsole
 
     with ExitStack() as stack:
         url = stack.enter_context(twin_server(arguments)) if arguments.twin else arguments.robot
-        settings, policy = arguments.arguments, policy_for(arguments)
-        console = RobotConsole(url, policy_for=policy, settings=settings, address=arguments.address, port=arguments.port)
+        settings = arguments.arguments
+        console = RobotConsole(
+            url, policy_for=policy_for(arguments), settings=settings, address=arguments.address, port=arguments.port
+        )
         stack.callback(console.close)
         if arguments.out is not None:
             record_to_dataset(arguments, console, stack, {"environment": f"robot:{url}", "arguments": settings})

@@ -1,4 +1,4 @@
-"""robo-rl robot: serve a robot, simulated or real, look at one that is served, stop it and re-arm it."""
+"""robo-rl robot: serve a robot, simulated or real, and check, stop or re-arm a served one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tyro
 from robo_cli.actions import Actions, run_action
 from robo_cli.robots.serve import Serve, serve
 from robo_real.check import check
-from robo_real.link import Link
+from robo_real.client import RobotClient
 from robo_real.remote import TIMEOUT
 
 URL = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="URL")]
@@ -26,7 +26,7 @@ robo-rl record robot:http://127.0.0.1:5000 --out data/twin     (its expert acts 
 
 @dataclass(frozen=True)
 class Check:
-    """Look at a robot without moving it: limits, rate, latency, cameras; exit status 1 if something is wrong."""
+    """Check a robot without moving it: limits, rate, latency, cameras; exit status 1 if a check fails."""
 
     url: URL
     """Such as http://127.0.0.1:5000."""
@@ -34,12 +34,12 @@ class Check:
 
 @dataclass(frozen=True)
 class Stop:
-    """Stop a robot until a person re-arms it; nobody needs to hold it for that."""
+    """Stop a robot until a person re-arms it; needs no lease."""
 
     url: URL
     """Such as http://127.0.0.1:5000."""
     why: str = ""
-    """Why, for who sees the stopped robot and for the audit log."""
+    """Reason, shown by the stopped robot and written to the audit log."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Rearm:
     url: URL
     """Such as http://127.0.0.1:5000."""
     by: str = "operator"
-    """Who says so, for the audit log."""
+    """Your name, for the audit log."""
 
 
 def main(arguments: list[str]) -> int:
@@ -69,14 +69,14 @@ def look(arguments: Check) -> int:
 
 def stop(arguments: Stop) -> int:
     """Stops the robot."""
-    link = Link(arguments.url)
+    link = RobotClient(arguments.url)
     by = f"robo-rl robot stop{_by_user()}{f': {arguments.why}' if arguments.why else ''}"
     return _mode_of(link, link.json("/robo/stop", {"by": by}, timeout=TIMEOUT))
 
 
 def rearm(arguments: Rearm) -> int:
     """Re-arms the robot; a stop that comes meanwhile stays."""
-    link = Link(arguments.url)
+    link = RobotClient(arguments.url)
     stops = link.json("/robo/health", method="GET").get("stops")
     return _mode_of(link, link.json("/robo/rearm", {"by": arguments.by, "stops": stops}))
 
@@ -88,7 +88,7 @@ def _by_user() -> str:
         return ""
 
 
-def _mode_of(link: Link, health: dict[str, Any]) -> int:
+def _mode_of(link: RobotClient, health: dict[str, Any]) -> int:
     link.close()
     print(f"mode {health['mode']}{': ' + health['reason'] if health['reason'] else ''}")
     return 0

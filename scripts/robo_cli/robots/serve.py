@@ -13,9 +13,9 @@ import tyro
 
 from robo_app.arguments.free_settings import Cameras, DriverSettings
 from robo_real.audit_log import FILES, LARGEST
-from robo_real.priority import running_first
+from robo_real.priority import realtime_priority
 from robo_real.server.application import ADDRESS
-from robo_real.serving import Serving, served
+from robo_real.serving import ServerSettings, build_server
 
 LOOK = 0.5
 """[s] between two looks whether the HTTP process can still be replaced"""
@@ -36,13 +36,13 @@ class Serve:
     image_size: int = 128
     """[pixel] Height and width of their pictures."""
     address: str = ADDRESS
-    """To listen at. Whoever reaches the port can move the robot."""
+    """Address to listen at. Every client that reaches the port can move the robot."""
     port: int = 5000
     """0 takes a free one."""
     log: Path = Path("robot-audit.jsonl")
-    """Audit log, to which is appended: modes, commands, refusals, who stopped and re-armed."""
+    """Audit log, append-only: modes, commands, refusals, stops and re-armings with their origin."""
     log_mib: int = LARGEST >> 20
-    """[MiB] Size of the audit log after which another file is begun; the older ones are LOG.1, LOG.2, ..."""
+    """[MiB] Size of one file of the audit log; the older ones are LOG.1, LOG.2, ..."""
     log_files: int = FILES
     """Files of the audit log that are kept, the newest."""
     plain_clients: bool | None = None
@@ -50,12 +50,12 @@ class Serve:
     auto_clear: bool = False
     """Let /clearerr end a stop that came from the robot's own error, as HIL-SERL's client expects."""
     allow_joint_reset: bool = False
-    """Forward /jointreset to a robot whose own server moves the joints: no limit holds then, and no stop ends it."""
+    """Forward /jointreset to a robot whose own server moves the joints: without limits, and no stop ends it."""
 
 
 def serve(arguments: Serve) -> int:
     """Serves until it is interrupted, then leaves the arm still."""
-    serving = Serving(
+    settings = ServerSettings(
         driver=arguments.driver,
         options=arguments.options,
         limits=arguments.limits,
@@ -73,8 +73,8 @@ def serve(arguments: Serve) -> int:
     done = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: done.set())
-    with running_first() as is_first:  # before any thread begins
-        server = served(serving)
+    with realtime_priority() as is_first:  # before any thread starts
+        server = build_server(settings)
         server.notify = lambda text: print(text, file=sys.stderr, flush=True)
         server.start()
         print(f"{server.application.robot.spec.name} at {server.url}, audit log {arguments.log}", flush=True)

@@ -31,7 +31,7 @@ FAMILIES = {
     "robo": "our own seven-axis arm",
     "robot": "an arm that `robo-rl robot serve` serves, at robot:URL",
 }
-"""What the families are that come with the package."""
+"""Descriptions of the package's own families."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def run(arguments: Envs) -> int:
     """Prints the names, or the spec of the one that was named."""
     names = listing.environments()
     found = matching(names, arguments.name)
-    if arguments.name in names or not found:  # what cannot be made says why
+    if arguments.name in names or not found:  # environments that cannot be made are listed with the reason
         return _describe(arguments.name, as_json=arguments.json)
     if arguments.json:
         print(json.dumps([{"name": name, "available": problem is None, "problem": problem} for name, problem in found.items()]))

@@ -38,14 +38,14 @@ class Evaluate:
     environment: str = ""
     """Another environment than the one trained on; one of the same family is made with the same arguments."""
     routes: str = ""
-    """For a run that drives: a set of routes, such as town-test, instead of an environment and of its own map."""
+    """For a driving run: a set of routes, such as town-test, instead of an environment and its map."""
     arguments: EnvironmentArguments = field(default_factory=dict)
     """Setting of the environment that differs from the training's, such as --environment.arguments.traffic 20"""
     videos: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Episodes that are filmed, half of them failures if there are both; by default 2 elsewhere, and none in the
     training's own environment, which the training has filmed."""
     stochastic: bool = False
-    """Sample actions instead of taking the most likely one, as where the recipe says so (evaluation.stochastic)."""
+    """Sample actions instead of taking the most likely one, as with evaluation.stochastic of a recipe."""
     json: bool = False
     """Print JSON."""
     runs: Path = Path("runs")

@@ -1,4 +1,4 @@
-"""robo-rl learners: which learner can be trained with what, from the declarations of learners and loops."""
+"""robo-rl learners: features of learners, from the declarations of learners and loops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Learners:
 
 
 def run(arguments: Learners) -> int:
-    """Print the table, or what one learner can do."""
+    """Print the table, or the features of one learner."""
     found = [*listing.learners()]
     if arguments.name:
         lines = next((lines for name, _, lines in found if name == arguments.name), None)

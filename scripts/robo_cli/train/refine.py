@@ -1,4 +1,4 @@
-"""robo-rl refine: go on learning on a robot with what was learnt in the simulation. Makes a recipe and trains it."""
+"""robo-rl refine: continue a simulated training on a robot. Makes a recipe and trains it."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def _collectors(order: Train[Any]) -> dict[str, Any] | int:
 
 
 def _require_environment(recipe: Recipe[Any]) -> None:
-    """Raises what the training would raise if its environment cannot be made; one at an address, a robot, is not asked."""
+    """Raise the error of an environment that cannot be made; robots are not contacted."""
     if ":" not in recipe.environment.name:
         spec_of(recipe)
 

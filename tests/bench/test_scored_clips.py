@@ -137,7 +137,7 @@ def test_a_classifier_of_pictures_is_scored_though_clips_are_of_no_environment(t
     assert found["error"].is_measured and found["missing"].interval.estimate == 0
     for name, more, error, message in (
         ("b", {"side": 16}, SpecMismatch, r"size: \(8, 8, 3\) of the pictures, \(16, 16, 3\) of test/Lights"),
-        ("c", {"guard": "light=0.5:"}, InvalidSetting, "guarded=false"),
+        ("c", {"guard": "light=0.5:"}, InvalidSetting, "guarded false"),
         ("d", {"camera": ""}, SpecMismatch, "fingerprint: '' of the episode"),
     ):
         with pytest.raises(error, match=message):

@@ -244,5 +244,5 @@ def test_robots_have_it_by_themselves(changes: dict[str, Any], expected: bool) -
 @pytest.mark.parametrize("algorithm", ["bc", "hg-dagger", "ppo", "sb3-sac"])
 def test_a_learner_that_does_not_act_step_by_step_is_refused(algorithm: str) -> None:
     recipe = parse_recipe({**RECIPE, "algorithm": algorithm, "learner": {}}, source="a test")
-    with pytest.raises(InvalidSetting, match=rf"The learner {algorithm} cannot be trained with a separate learner process"):
+    with pytest.raises(InvalidSetting, match=rf"The learner {algorithm} cannot be trained with a learner in its own process"):
         loop_of(recipe)

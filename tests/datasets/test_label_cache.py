@@ -105,7 +105,7 @@ def test_the_model_may_be_deleted(filled, model, cache, make_episode):
     with filled.writer() as writer:
         writer.add(make_episode(9, 2))
     with pytest.raises(
-        InvalidSetting, match=r"The model cannot be asked, and the cache lacks its labels of 1 of 5 episodes"
+        InvalidSetting, match=r"The model is not available, and the cache lacks its labels of 1 of 5 episodes"
     ) as caught:
         label(filled, model, "third", cache=cache)
     assert "The weights are not there" in str(caught.value)

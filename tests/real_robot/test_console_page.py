@@ -137,8 +137,8 @@ def training(serve, unhurried):
     operator = operator_at(name, address="127.0.0.1", port=0)
     environment, person = operator.training_env(make_environment(name))
     environment.may_begin = there.is_set
-    desk, start, pressed = operator.operator_state, operator.operator_state.start, threading.Event()
-    desk.start = lambda session: (start(session), pressed.set())
+    operator_state, start, pressed = operator.operator_state, operator.operator_state.start, threading.Event()
+    operator_state.start = lambda session: (start(session), pressed.set())
     policy = HoldPolicy(environment.env.environment_spec, operator.hold_action)
 
     def train():
@@ -151,7 +151,7 @@ def training(serve, unhurried):
 
     thread = threading.Thread(target=train, daemon=True)
     thread.start()
-    yield SimpleNamespace(server=operator.server, there=there, ends=ends, desk=desk, pressed=pressed)
+    yield SimpleNamespace(server=operator.server, there=there, ends=ends, operator_state=operator_state, pressed=pressed)
     operator.cancel()
     thread.join(20)
     environment.close()

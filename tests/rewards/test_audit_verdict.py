@@ -9,14 +9,14 @@ import pytest
 
 from robo_rl.errors import SpecMismatch, UnknownName
 from robo_rl.rewards.audit.evidence import (
-    asked,
     controls_of,
     gain,
     gather,
     level,
     progress_of,
     reads_pictures,
-    written,
+    scored_by,
+    stored_scores,
     wrong_instruction,
 )
 from robo_rl.rewards.audit.page import write_audit
@@ -126,7 +126,7 @@ class Moody(Light):
 
 
 def test_what_a_reward_was_fitted_to_is_no_test_of_it():
-    evidence = gather(EPISODES, asked(Light(), level), progress_of("time-to-success"))
+    evidence = gather(EPISODES, scored_by(Light(), level), progress_of("time-to-success"))
     plain = concluded(evidence, reads_pictures=False, reads_words=False, was_asked=True).verdict
     evidence.fitted_to = 24
     known = concluded(evidence, reads_pictures=False, reads_words=False, was_asked=True).verdict
@@ -135,7 +135,7 @@ def test_what_a_reward_was_fitted_to_is_no_test_of_it():
 
 
 def audited(model, *, wrong="make the green light bright", shape=level, progress="time-to-success", episodes=EPISODES):
-    subject, sees = asked(model, shape), reads_pictures(model, episodes[0])
+    subject, sees = scored_by(model, shape), reads_pictures(model, episodes[0])
     controls = [*controls_of(subject, sees=sees), *([wrong_instruction(model, wrong, shape)] if wrong and sees else [])]
     evidence = gather(episodes, subject, progress_of(progress), controls)
     words = sees and model.reads_words
@@ -189,9 +189,9 @@ def test_labels_dealt_out_by_chance_are_refused(seed):
 
 
 def audited_labels(sets):
-    evidence = gather([], written(None), progress_of("time-to-success"))
+    evidence = gather([], stored_scores(None), progress_of("time-to-success"))
     for each, found in zip(EPISODES, sets, strict=True):
-        evidence.episodes += gather([each], written(found), progress_of("time-to-success")).episodes
+        evidence.episodes += gather([each], stored_scores(found), progress_of("time-to-success")).episodes
     return concluded(evidence, reads_pictures=False, reads_words=False, was_asked=False)
 
 

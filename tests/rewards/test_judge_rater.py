@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from robo_cli.main import dispatch
-from robo_datasets.comparing import agreement
 from robo_datasets.dataset import Dataset
+from robo_datasets.preference_collection import agreement
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.judges import judge as judging

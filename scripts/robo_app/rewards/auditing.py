@@ -21,13 +21,13 @@ from robo_rl.rewards.audit.evidence import (
     Evidence,
     Progress,
     Shape,
-    asked,
     controls_of,
     gain,
     gather,
     level,
     reads_pictures,
-    written,
+    scored_by,
+    stored_scores,
     wrong_instruction,
 )
 from robo_rl.rewards.audit.result import Audit, concluded
@@ -80,7 +80,7 @@ def audit_labels(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], 
     makers = ", ".join(f"{model} ({weights})" for model, weights in sorted(labels.makers))
     evidence = Evidence()
     for entry in counted(f"audit {arguments.labels}", "episodes", entries):
-        subject = written(labels.read(entry.identity), SHAPES[arguments.shape])
+        subject = stored_scores(labels.read(entry.identity), SHAPES[arguments.shape])
         evidence.episodes += gather([dataset.read(entry)], subject, progress).episodes
     found = concluded(evidence, reads_pictures=False, reads_words=False, was_asked=False)
     return f"label set {arguments.labels} of {makers}", found
@@ -93,7 +93,7 @@ def audit_model(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], p
     if arguments.wrong_text and not getattr(model, "hears_instruction", True):
         fix = "--wrong.settings.NAME VALUE, with words that none of the episodes carries out"
         raise InvalidSetting("This reward does not hear the instruction.", got=f"--wrong-text {arguments.wrong_text}", fix=fix)
-    subject = asked(model, shape)
+    subject = scored_by(model, shape)
     sees = reads_pictures(model, dataset.read(entries[0]))
     controls = controls_of(subject, sees=sees)
     if arguments.wrong_text or arguments.wrong_settings:

@@ -10,9 +10,9 @@ import tyro
 
 from robo_app.arguments.free_settings import EnvironmentArguments
 from robo_app.display.display import display
+from robo_datasets.atomic_write import require_free
 from robo_datasets.conversion import export, import_dataset, losses, recognized
 from robo_datasets.dataset import DESCRIPTION, Dataset
-from robo_datasets.draft import require_free
 from robo_datasets.formats.recording import Format
 from robo_datasets.formats.side_file import NAME, side_path
 from robo_rl.environments.discovery import load, make_environment

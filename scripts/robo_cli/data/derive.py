@@ -10,9 +10,9 @@ import tyro
 
 from robo_app.arguments.free_settings import Shares, as_words
 from robo_app.arguments.positionals import DATASET
+from robo_datasets.atomic_write import require_free
 from robo_datasets.curation import Selection, inherited, make_dataset, shares
 from robo_datasets.dataset import Dataset
-from robo_datasets.draft import require_free
 from robo_rl.errors import InvalidSetting
 
 

@@ -15,8 +15,8 @@ from robo_app.arguments.free_settings import PreferenceRaterSettings
 from robo_app.display.browser import has_display
 from robo_app.display.display import counted
 from robo_app.recipes.recipe import require_at_least
-from robo_datasets.comparing import agreement, compare, questions
 from robo_datasets.dataset import Dataset
+from robo_datasets.preference_collection import agreement, collect_preferences, draw_questions
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.environments.discovery import load
 from robo_rl.settings import settings_as
@@ -58,9 +58,9 @@ def run(arguments: Prefer) -> int:
         print(f"compare at {rater.address}   (Ctrl-C ends it; what was answered is kept)", flush=True)
         if has_display():
             webbrowser.open(rater.address)
-    asked = questions(dataset.entries(), arguments.pairs, arguments.length, arguments.seed)
+    asked = draw_questions(dataset.entries(), arguments.pairs, arguments.length, arguments.seed)
     watch = partial(counted, f"compare for {arguments.name}", "pairs", metrics=getattr(rater, "spent", dict))
-    done = compare(dataset, rater, asked, arguments.length, arguments.name, watch)
+    done = collect_preferences(dataset, rater, asked, arguments.length, arguments.name, watch)
     if hasattr(rater, "report"):
         print(rater.report())
     found = [*PreferenceSet(dataset, arguments.name)]

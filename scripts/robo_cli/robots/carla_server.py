@@ -6,7 +6,7 @@ import logging
 from dataclasses import asdict, dataclass
 
 from carla_standin.clock import RATE
-from carla_standin.waiting import LINGER
+from carla_standin.polling import LINGER
 from robo_rl.errors import InvalidSetting, MissingExtra
 
 EXAMPLES = """robo-rl carla-server --port 2000 --map grid

@@ -141,7 +141,7 @@ def test_a_damaged_flat_file(tmp_path, changes, message):
 def test_dones_do_not_tell_how_an_episode_ended(tmp_path):
     dataset, notes = read(ROBOMIMIC, demonstrations(tmp_path / "a.hdf5"))
     assert [(len(e), e.terminated, e.truncated) for e in dataset] == [(3, False, True), (5, False, True)]
-    assert "`dones` does not tell termination from truncation: every episode is taken as truncated" in notes
+    assert "`dones` does not distinguish termination and truncation: every episode counts as truncated" in notes
     assert "not read: states" in notes and "filter keys are not kept: train" in notes
     first = next(iter(dataset))
     assert first.observations["robot0_eef_pos"].dtype == np.float32

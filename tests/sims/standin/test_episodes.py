@@ -18,7 +18,7 @@ def test_a_batch_spawns_and_controls_what_it_has_just_spawned(client):
     """)
     assert result["errors"][:3] == ["", "", ""] and "collision at spawn position" in result["errors"][3]
     assert all(speed > 0.1 for speed in result["speeds"]) and len(result["speeds"]) == 3
-    assert result["gone"] == ["", "", "", "actor 999 is not there"] and result["left"] == 1
+    assert result["gone"] == ["", "", "", "actor 999 does not exist"] and result["left"] == 1
 
 
 def test_a_batch_that_ticks_does_not_wait_for_measurements_that_wait_for_it(client):

@@ -10,7 +10,7 @@ import pytest
 
 from carla_standin.errors import InvalidMap, UnknownMap
 from carla_standin.maps.catalogue import KINDS, NAMES, SETS, town
-from carla_standin.maps.reading import from_opendrive
+from carla_standin.maps.opendrive_reader import from_opendrive
 from carla_standin.maps.ring import Ring
 from carla_standin.maps.town import Town
 

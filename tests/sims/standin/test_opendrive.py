@@ -10,7 +10,7 @@ import pytest
 
 from carla_standin.errors import InvalidMap
 from carla_standin.maps.curves import Cubic, Spiral
-from carla_standin.maps.reading import from_opendrive
+from carla_standin.maps.opendrive_reader import from_opendrive
 from carla_standin.maps.roads import Piece
 from carla_standin.maps.town import Town
 

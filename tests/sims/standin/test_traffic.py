@@ -9,7 +9,7 @@ from carla_standin import layouts, population
 from carla_standin.actors import VX, VY, YAW, X, Y
 from carla_standin.collisions import overlap, rectangle
 from carla_standin.errors import Refused, StandInError
-from carla_standin.layouts import Colour
+from carla_standin.layouts import TrafficLightState
 from carla_standin.maps.catalogue import town
 from carla_standin.physics.parameters import VEHICLES
 from carla_standin.population import Population
@@ -35,7 +35,7 @@ class Nobody:
 
 def world_of(name: str, cars: int = 0, walkers: int = 0, seed: int = 0, heard: bool = False) -> World:
     world = World(town(name), Nobody(heard))
-    Population(cars, walkers, seed).settle(world)
+    Population(cars, walkers, seed).spawn(world)
     return world
 
 
@@ -92,7 +92,7 @@ def test_nobody_crosses_a_red_light():
 
     run(world, 120, watch)
     assert len(crossed) > 20
-    assert crossed.count(Colour.RED) == 0
+    assert crossed.count(TrafficLightState.RED) == 0
 
 
 def test_a_car_stops_behind_whoever_stands_in_its_lane_and_for_a_clients_car_too():
@@ -252,7 +252,7 @@ def test_the_lights_of_a_junction_take_turns():
             seen.append((shown, world.clock.elapsed))
 
     run(world, 31, watch)
-    red, yellow, green = int(Colour.RED), int(Colour.YELLOW), int(Colour.GREEN)
+    red, yellow, green = int(TrafficLightState.RED), int(TrafficLightState.YELLOW), int(TrafficLightState.GREEN)
     order = [(green, red), (yellow, red), (red, red), (red, green), (red, yellow), (red, red), (green, red)]
     assert [colours for colours, _ in seen] == order
     assert np.diff([when for _, when in seen][1:]) == pytest.approx([3, 2, 10, 3, 2])
@@ -286,7 +286,7 @@ def test_a_reloaded_world_goes_the_same_way_again():
     world = World(town("grid"), Nobody())
     courses = []
     for _ in range(2):
-        Population(15, 3, 2).settle(world)
+        Population(15, 3, 2).spawn(world)
         run(world, 20)
         courses.append(world.bodies.motion.copy())
         world.begin(world.town)
@@ -318,7 +318,7 @@ def test_the_same_cars_and_walkers_spawned_again_in_the_same_world_go_the_same_w
     world = World(town("grid"), Nobody())
     courses = []
     for _ in range(2):
-        Population(15, 3, 2).settle(world)
+        Population(15, 3, 2).spawn(world)
         run(world, 20)
         courses.append(world.bodies.motion.copy())
         run(world, 0.35)  # not a round number of turns
@@ -331,8 +331,8 @@ def test_the_same_cars_and_walkers_spawned_again_in_the_same_world_go_the_same_w
 def courses_of(prepares: bool, looks: list[int]) -> list[np.ndarray]:
     """Returns all motion of an episode in which a client's car is put before others between steps, and cars come and go."""
     world = world_of("grid", cars=12, seed=4)
-    look = world.cars.sight.look
-    world.cars.sight.look = lambda *given: looks.append(world.clock.frame) or look(*given)
+    look = world.cars.detector.look
+    world.cars.detector.look = lambda *given: looks.append(world.clock.frame) or look(*given)
     pose = [[-300.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     vehicle = spawn(world, "vehicle.mini.cooper_s", pose)
     courses = []

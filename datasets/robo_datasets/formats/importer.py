@@ -1,4 +1,4 @@
-"""Turn foreign recordings into episodes of a spec: names, ends, action scale and what is missing, each said aloud."""
+"""Convert foreign recordings to episodes of a spec; every inferred or missing part is noted."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from robo_datasets.formats.recording import Actions, Array, Foreign, Recording
+from robo_datasets.formats.recording import Actions, Array, Foreign, Recording, split_columns
 from robo_rl.errors import DatasetError, SpecMismatch
 from robo_rl.rollout.episode import end_of
 from robo_rl.spec.environment import ActionSpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource, Episode
 
 ROUNDING = 1e-5
-"""Of float32 when an action is scaled there and back, in [-1, 1] units; what lies further out is refused, not clipped."""
+"""Rounding error of float32 after scaling an action there and back, in [-1, 1] units; larger excess is refused, not clipped."""
 
 
 @dataclass(frozen=True)
-class Adoption:
-    """Conversion of the recordings of one foreign dataset to episodes."""
+class EpisodeImporter:
+    """Converter of one foreign dataset's recordings to episodes."""
 
     spec: EnvironmentSpec
     low: tuple[float, ...] = ()
@@ -27,14 +27,14 @@ class Adoption:
     high: tuple[float, ...] = ()
     source: str = "imported"
     split: bool = False
-    """Whether the foreign observation is one vector, the parts of the spec one behind the other."""
+    """Whether the foreign observation is one vector of the spec's arrays, concatenated."""
     notes: tuple[str, ...] = field(default=())
 
     def episode(self, recording: Recording) -> Episode | None:
-        """Returns the episode, or None if nothing is left of it.
+        """Returns the episode, or None if no step is left.
 
-        Where the observation after the last action is missing, that action cannot be learnt from by bootstrapping: it is left
-        out after a truncation; after a termination, where nothing is bootstrapped, the last observation stands in for it.
+        If the observation after the last action is missing, that action cannot be bootstrapped: it is dropped after a
+        truncation; after a termination, which needs no bootstrap, the last observation is repeated.
         """
         kept, changes = len(recording), {}
         terminated, truncated = bool(recording.terminated), bool(recording.truncated)
@@ -74,12 +74,7 @@ class Adoption:
     def _observations(self, found: Mapping[str, Array]) -> dict[str, Array]:
         if self.split:
             (flat,) = found.values()
-            edges = np.cumsum([array.size for array in self.spec.observation.values()])[:-1]
-            parts = np.split(flat, edges, axis=1)
-            found = {
-                name: part.reshape(len(part), *array.shape)
-                for (name, array), part in zip(self.spec.observation.items(), parts, strict=True)
-            }
+            found = split_columns(flat, [*self.spec.observation.values()])
         kept = {}
         for name, array in self.spec.observation.items():
             values = found[name]
@@ -123,14 +118,14 @@ class Adoption:
         return times if len(times) == steps + 1 else np.append(times, times[-1] + period)
 
 
-def adoption(foreign: Foreign, spec: EnvironmentSpec | None = None) -> Adoption:
-    """Returns how to read a foreign dataset: as its own spec, as `spec`, or as one derived from the data.
+def importer_of(foreign: Foreign, spec: EnvironmentSpec | None = None) -> EpisodeImporter:
+    """Returns the importer of a foreign dataset: with its own spec, with `spec`, or with one derived from the data.
 
-    Raises SpecMismatch if the data cannot be of `spec`.
+    Raises SpecMismatch if the data does not fit `spec`.
     """
     source = f"imported: {foreign.name}"
     if foreign.spec is not None and spec is None:
-        return Adoption(held(foreign.spec, foreign.observation), source=source)
+        return EpisodeImporter(held(foreign.spec, foreign.observation), source=source)
     if spec is None:
         return _derived(foreign, source)
     split = _is_split(foreign.observation, spec)
@@ -141,23 +136,23 @@ def adoption(foreign: Foreign, spec: EnvironmentSpec | None = None) -> Adoption:
             fix=f"the data has {', '.join(f'{name} {array.shape}' for name, array in foreign.observation.items())}",
         )
     low, high = _limits_of(foreign, spec.action, spec.name)
-    return Adoption(spec, low, high, source, split)
+    return EpisodeImporter(spec, low, high, source, split)
 
 
 def held(spec: EnvironmentSpec, names: Container[str]) -> EnvironmentSpec:
-    """Returns the spec without the observations that a foreign dataset does not hold."""
+    """Returns the spec without the observations that a foreign dataset lacks."""
     arrays = tuple(array for name, array in spec.observation.items() if name in names)
     return spec if len(arrays) == len(spec.observation) else replace(spec, observation=ObservationSpec(arrays))
 
 
-def _derived(foreign: Foreign, source: str) -> Adoption:
+def _derived(foreign: Foreign, source: str) -> EpisodeImporter:
     notes = []
     found = foreign.actions
     size = found.size
     if found.are_choices:
         names = found.names or tuple(f"choice_{index}" for index in range(size))
         action = ActionSpec(names, mode="discrete", control_period=foreign.control_period)
-        return Adoption(_spec(foreign, action), source=source)
+        return EpisodeImporter(_spec(foreign, action), source=source)
     least, most = np.asarray(found.least or (0.0,) * size), np.asarray(found.most or (0.0,) * size)
     is_declared = found.low is not None and found.high is not None and bool(np.isfinite([found.low, found.high]).all())
     if is_declared:
@@ -174,7 +169,7 @@ def _derived(foreign: Foreign, source: str) -> Adoption:
     limits = tuple(low.tolist()), tuple(high.tolist())
     action = ActionSpec(names, *limits, ("unknown",) * size, "unknown", foreign.control_period)
     physical = ((), ()) if set(limits[0]) == {-1.0} and set(limits[1]) == {1.0} else limits
-    return Adoption(_spec(foreign, action), *physical, source, notes=tuple(notes))
+    return EpisodeImporter(_spec(foreign, action), *physical, source, notes=tuple(notes))
 
 
 def _spec(foreign: Foreign, action: ActionSpec) -> EnvironmentSpec:
@@ -182,7 +177,7 @@ def _spec(foreign: Foreign, action: ActionSpec) -> EnvironmentSpec:
 
 
 def _is_split(observation: ObservationSpec, spec: EnvironmentSpec) -> bool:
-    """Returns whether one vector in the file is all vectors of the spec, one behind the other."""
+    """Returns whether the file has one vector: the spec's arrays, concatenated."""
     arrays = list(observation.values())
     if len(arrays) != 1 or len(arrays[0].shape) != 1 or set(observation) == set(spec.observation):
         return False
@@ -190,7 +185,7 @@ def _is_split(observation: ObservationSpec, spec: EnvironmentSpec) -> bool:
 
 
 def _limits_of(foreign: Foreign, action: ActionSpec, name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns what -1 and 1 are in the file, empty if actions are in [-1, 1] already."""
+    """Returns the foreign actions at -1 and 1, empty if actions are in [-1, 1] already."""
     found: Actions = foreign.actions
     if found.are_choices != action.is_discrete or found.size != action.size:
         there, here = _kind(action.size, action.is_discrete), _kind(found.size, found.are_choices)

@@ -1,4 +1,4 @@
-"""Have pairs of segments compared, each answer durable before the next question; made to be stopped and to go on."""
+"""Collect preferences of a rater over pairs of segments; each answer is durable before the next question."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from robo_rl.rewards.preferences.raters import Rater, Segment
 from robo_rl.types import Episode, Preference
 
 HELD = 256
-"""Episodes that are kept in memory while pairs are compared."""
+"""Episodes kept in memory."""
 
 
 class Question(NamedTuple):
-    """Two segments of equal length; where each begins."""
+    """Episodes and first steps of two segments of equal length."""
 
     first: tuple[Entry, int]
     second: tuple[Entry, int]
 
 
 Watch = Callable[[Sequence[Question]], Iterable[Question]]
-"""Passes questions on one by one, and may show how far that got."""
+"""Passes questions on one by one; may show progress."""
 
 
-def questions(entries: Sequence[Entry], pairs: int, length: int, seed: int) -> list[Question]:
-    """Returns pairs of different segments drawn uniformly over all steps at which one of `length` steps begins.
+def draw_questions(entries: Sequence[Entry], pairs: int, length: int, seed: int) -> list[Question]:
+    """Returns pairs of different segments of `length` steps, drawn uniformly over all possible first steps.
 
-    The first n of more pairs are the same. Raises InvalidSetting if episodes are too short for two segments.
+    A larger `pairs` only appends. Raises InvalidSetting if the episodes are too short for two segments.
     """
     places = [(entry, start) for entry in entries for start in range(entry.steps - length + 1)]
     if len(places) < 2:
@@ -52,11 +52,13 @@ def questions(entries: Sequence[Entry], pairs: int, length: int, seed: int) -> l
     return drawn
 
 
-def compare(dataset: Dataset, rater: Rater, asked: Sequence[Question], length: int, name: str, watch: Watch = iter) -> int:
-    """Asks a rater what the set `name` has no answer to yet, and returns how many questions were answered.
+def collect_preferences(
+    dataset: Dataset, rater: Rater, drawn: Sequence[Question], length: int, name: str, watch: Watch = iter
+) -> int:
+    """Stores a rater's answers to the open questions in the set `name` and returns their number.
 
-    One that a rater could not be reached for stays open. Raises InvalidSetting if the set holds segments of another length,
-    EpisodeCorrupt for an answer to what is gone or has changed since the rater saw it.
+    A question stays open if the rater is unreachable. Raises InvalidSetting if the set holds segments of another length,
+    EpisodeCorrupt if an episode was changed or removed after the rater saw it.
     """
     preferences, rater_name, answered = PreferenceSet(dataset, name), ":".join(rater.identity), 0
     lengths = {stop - start for each in preferences for _, start, stop in (each.first, each.second)}
@@ -68,7 +70,7 @@ def compare(dataset: Dataset, rater: Rater, asked: Sequence[Question], length: i
             fix="another --name: a reward is fitted to segments of one length",
         )
     there = {(each.first, each.second) for each in preferences if each.rater == rater_name}
-    pending = [question for question in dict.fromkeys(asked) if _ends(question, length) not in there]
+    pending = [question for question in dict.fromkeys(drawn) if _ends(question, length) not in there]
 
     seen: dict[Entry, _Stamp] = {}
 
@@ -90,7 +92,7 @@ def compare(dataset: Dataset, rater: Rater, asked: Sequence[Question], length: i
 
 
 def agreement(dataset: Dataset, preferences: Iterable[Preference]) -> tuple[int, int]:
-    """Returns how many decided comparisons agree with the recorded rewards, and of how many that tell two segments apart."""
+    """Returns the number of comparisons that agree with the recorded returns, and of those with different returns."""
     decided = [each for each in preferences if each.label in (0, 1)]
     places = sorted({place for each in decided for place in (each.first, each.second)})
     wanted = {identity: [*group] for identity, group in groupby(places, key=itemgetter(0))}
@@ -100,14 +102,12 @@ def agreement(dataset: Dataset, preferences: Iterable[Preference]) -> tuple[int,
             rewards = dataset.read(entry).rewards.astype(np.float64)
             sums |= {place: float(rewards[place[1] : place[2]].sum()) for place in wanted[entry.identity]}
     differences = [(sums.get(each.second, np.nan) - sums.get(each.first, np.nan), each.label) for each in decided]
-    told = [
-        (difference > 0) == (label == 1) for difference, label in differences if np.isfinite(difference) and difference != 0
-    ]
-    return sum(told), len(told)
+    agree = [(gap > 0) == (label == 1) for gap, label in differences if np.isfinite(gap) and gap != 0]
+    return sum(agree), len(agree)
 
 
 _Stamp = tuple[int, int, int] | None
-"""Of a file: what no change of its content leaves as it was; None if it is gone"""
+"""Inode, size and time of a file, which differ after any change; None if it is gone"""
 
 
 def _stamp(dataset: Dataset, entry: Entry) -> _Stamp:
@@ -122,7 +122,7 @@ def _require_as_seen(dataset: Dataset, entry: Entry, seen: _Stamp) -> None:
     if seen is not None and _stamp(dataset, entry) == seen:
         return
     try:
-        dataset.read(entry)  # its name says what its content must be
+        dataset.read(entry)  # checks the content against the hash in the name
     except (RoboRLError, OSError) as error:
         raise EpisodeCorrupt(
             "The answer is about a clip that is gone, or has changed, since it was shown; it is not kept.",

@@ -6,17 +6,17 @@ import msgpack
 from typing_extensions import override
 
 from carla_standin.layouts import SensorType
-from carla_standin.sensors.observed import ObservedWorld
+from carla_standin.sensors.observed_world import ObservedWorld
 from carla_standin.sensors.sensor import Sensor
 
 
 class Collision(Sensor):
-    """Tells each step in which its parent is hit, by whom and how hard."""
+    """Collision sensor: the hits of its parent in each step, with the other actor and the impulse."""
 
     kind = SensorType.COLLISION
 
     @override
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
-        """Returns one event a hit."""
+        """Returns one event for each hit."""
         hits = [hit for hit in world.hits if hit.actor.id == self.actor.parent]
         return [msgpack.packb([hit.actor.encoded(), hit.other.encoded(), list(hit.impulse)]) for hit in hits]

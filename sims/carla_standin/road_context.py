@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 from carla_standin.actors import Bodies, rows_of, span_of
-from carla_standin.layouts import Colour
+from carla_standin.layouts import TrafficLightState
 from carla_standin.maps.ground import Ground
 
 
-class Surroundings:
-    """Reads the pictures of the ground under all vehicles."""
+class RoadContext:
+    """Reads the raster maps of the ground under all vehicles."""
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
@@ -19,15 +19,15 @@ class Surroundings:
         self.count = 0
 
     def reindex(self, bodies: Bodies) -> None:
-        """Notes rows anew."""
+        """Updates rows."""
         vehicles = [actor for actor in bodies if actor.type_id.startswith("vehicle.")]
         self.rows, self.count = span_of(rows_of(vehicles)), len(vehicles)
-        bodies.records["light_state"][self.rows] = Colour.GREEN
+        bodies.records["light_state"][self.rows] = TrafficLightState.GREEN
         self.limit = bodies.records["limit"]
-        self.told = [bodies.records[name] for name in ("has_light", "light", "light_state")]
+        self.light_records = [bodies.records[name] for name in ("has_light", "light", "light_state")]
 
     def write(self, bodies: Bodies, light_ids: npt.NDArray[np.uint32], colours: npt.NDArray[np.uint8]) -> None:
-        """Writes limit and light into the records of vehicles; beside the roads the last limit stays."""
+        """Writes limit and light into the records of vehicles; off the roads, the last limit stays."""
         rows = self.rows
         if not self.count:
             return
@@ -42,9 +42,9 @@ class Surroundings:
             values: tuple[object, ...] = (
                 there,
                 np.where(there, light_ids[number], 0),
-                np.where(there, colours[number], int(Colour.GREEN)),
+                np.where(there, colours[number], int(TrafficLightState.GREEN)),
             )
         else:
-            values = 0, 0, int(Colour.GREEN)
-        for record, value in zip(self.told, values, strict=True):
+            values = 0, 0, int(TrafficLightState.GREEN)
+        for record, value in zip(self.light_records, values, strict=True):
             record[rows] = value

@@ -8,15 +8,15 @@ import sys
 import h5py
 import pytest
 
-from robo_datasets.draft import drafted
+from robo_datasets.atomic_write import atomic_write
 from robo_datasets.hdf5_arrays import created_hdf5
 from robo_rl.errors import DatasetBusy, DatasetError
 
 DIE = """
 import os, signal, sys
 from pathlib import Path
-from robo_datasets.draft import drafted
-with drafted(Path(sys.argv[1])) as draft:
+from robo_datasets.atomic_write import atomic_write
+with atomic_write(Path(sys.argv[1])) as draft:
     draft.mkdir()
     (draft / "half").write_text("of it")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -25,7 +25,7 @@ with drafted(Path(sys.argv[1])) as draft:
 
 def test_a_file_and_what_belongs_to_it(tmp_path):
     out = tmp_path / "deep" / "one.hdf5"
-    with drafted(out, tmp_path / "deep" / "one.side") as draft:
+    with atomic_write(out, tmp_path / "deep" / "one.side") as draft:
         draft.write_text("content")
         draft.with_name("one.side").write_text("more")
         assert not out.exists()
@@ -33,7 +33,7 @@ def test_a_file_and_what_belongs_to_it(tmp_path):
 
 
 def test_a_failure_leaves_nothing(tmp_path):
-    with pytest.raises(ZeroDivisionError), drafted(tmp_path / "x") as draft:
+    with pytest.raises(ZeroDivisionError), atomic_write(tmp_path / "x") as draft:
         draft.mkdir()
         raise ZeroDivisionError
     assert [*tmp_path.iterdir()] == []
@@ -43,7 +43,7 @@ def test_a_kill_leaves_nothing_under_the_name_and_the_next_one_tidies_up(tmp_pat
     out = tmp_path / "made"
     assert subprocess.run([sys.executable, "-c", DIE, str(out)], check=False).returncode == -signal.SIGKILL
     assert [path.name for path in tmp_path.iterdir()] == [".made.partial"]
-    with drafted(out) as draft:
+    with atomic_write(out) as draft:
         assert not draft.exists()
         draft.mkdir()
     assert [path.name for path in tmp_path.iterdir()] == ["made"] and [*out.iterdir()] == []
@@ -54,15 +54,18 @@ def test_a_name_that_is_taken(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").write_text("mine")
     (tmp_path / "link").symlink_to("nowhere")
-    with pytest.raises(DatasetError, match="is there already"), drafted(tmp_path / name if name != "/" else tmp_path.parent):
+    with (
+        pytest.raises(DatasetError, match="is there already"),
+        atomic_write(tmp_path / name if name != "/" else tmp_path.parent),
+    ):
         pass
     assert (tmp_path / "there").read_text() == "mine"
 
 
 def test_two_at_once(tmp_path):
-    with drafted(tmp_path / "x") as draft:
+    with atomic_write(tmp_path / "x") as draft:
         draft.write_text("first")
-        with pytest.raises(DatasetBusy, match=r"Another process is making (.|\n)*/x"), drafted(tmp_path / "x"):
+        with pytest.raises(DatasetBusy, match=r"Another process is making (.|\n)*/x"), atomic_write(tmp_path / "x"):
             pass
     assert (tmp_path / "x").read_text() == "first"
 

@@ -1,4 +1,4 @@
-"""Rays through a world: what they hit, in order, of the flat ground, buildings, lights and everything solid."""
+"""Rays through a world: ordered hits on the flat ground, buildings, lights and solid actors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NONE = 1e-12
 
 
 def cast(world: World, start: Floats, end: Floats) -> list[tuple[list[float], int]]:
-    """Return where the way from `start` to `end` (3,) enters something, nearest first: place [m] and semantic label."""
+    """Return location [m] and semantic label of each body that the ray from `start` to `end` (3,) enters, nearest first."""
     way = end - start
     shares, labels = _boxes(world, start, way)
     on_ground = _ground(world, start, way)
@@ -25,7 +25,7 @@ def cast(world: World, start: Floats, end: Floats) -> list[tuple[list[float], in
 
 
 def _boxes(world: World, start: Floats, way: Floats) -> tuple[list[float], list[int]]:
-    """Return the share of the way at which each body that is hit is entered, and its label; boxes around `start` are not."""
+    """Return the share of the way to the entry of each body that is hit, and its label; boxes around `start` are left out."""
     if world.is_scene_stale:
         world.scene.reindex(world.bodies)
         world.is_scene_stale = False
@@ -47,7 +47,7 @@ def _boxes(world: World, start: Floats, way: Floats) -> tuple[list[float], list[
 
 
 def _ground(world: World, start: Floats, way: Floats) -> list[tuple[float, int]]:
-    """Return the share of the way at which the ground is met from above, and its label there."""
+    """Return the share of the way to the ground, from above, and its label there."""
     if start[2] < 0.0 or way[2] >= 0.0 or start[2] + way[2] > 0.0:
         return []
     share = float(-start[2] / way[2])

@@ -1,4 +1,4 @@
-"""The world as its sensors read it."""
+"""The part of the world that sensors read."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class ObservedWorld(Protocol):
     attachments: Attachments
     scene: Scene
     hits: list[Hit]
-    """Of the present step."""
+    """Hits of the present step."""
     lamps: dict[int, int]
-    """Actor -> the lamps that are lit."""
+    """Id of a vehicle -> flags of its lamps."""
 
     @property
     def step_seconds(self) -> float:
         """[s] of the present step."""
 
     def look(self) -> None:
-        """Makes `scene` agree with where everything is now."""
+        """Updates `scene` to the present poses."""

@@ -1,4 +1,4 @@
-"""Camera geometry: rays, the map of its pixels onto the flat ground, and boxes in its view.
+"""Camera geometry: rays, projection of the ground into the picture, and boxes in view.
 
 Camera frame: x forward, y to the right, z up [m]; pixels from the upper left corner.
 """
@@ -21,7 +21,7 @@ NEAR, FAR = 0.1, 150.0
 """[m] between which boxes are drawn."""
 SHIFT = 4
 """Fractional bits of corners in OpenCV."""
-NOBODY = slice(0)
+NO_BOXES = slice(0)
 EDGES = [(a, b) for a in range(8) for b in range(a) if np.abs(SIGNS[a] - SIGNS[b]).astype(bool).sum() == 1]
 
 
@@ -40,8 +40,8 @@ def axes(pitch: float, yaw: float, roll: float) -> Floats:
 
 
 @dataclass(frozen=True)
-class Camera:
-    """A pinhole."""
+class Pinhole:
+    """Pinhole camera."""
 
     width: int
     height: int
@@ -55,32 +55,32 @@ class Camera:
 
     @cached_property
     def rays(self) -> Floats:
-        """The matrix that makes a direction in the camera's frame of (column, row, 1), whose depth is 1."""
+        """Matrix from (column, row, 1) to a direction of depth 1 in the camera's frame."""
         f = self.focal
         return np.array([[0, 0, 1.0], [1 / f, 0, (0.5 - self.width / 2) / f], [0, -1 / f, (self.height / 2 - 0.5) / f]])
 
     @cached_property
     def projection(self) -> Floats:
-        """The matrix that makes (depth, column times depth, row times depth) of a place (x, y, z) in the camera's frame."""
+        """Matrix from (x, y, z) in the camera's frame to (depth, column times depth, row times depth)."""
         f = self.focal
         return np.array([[1.0, self.width / 2 - 0.5, self.height / 2 - 0.5], [0.0, f, 0.0], [0.0, 0.0, -f]])
 
 
 class View:
-    """A camera at a place."""
+    """A camera at a pose."""
 
-    def __init__(self, camera: Camera, pose: Floats) -> None:
+    def __init__(self, camera: Pinhole, pose: Floats) -> None:
         self.camera = camera
         self.place = pose[:3]
         self.turn = axes(*pose[3:6])
         self.directions = self.turn @ camera.rays
-        """Makes a direction in the world of (column, row, 1)."""
+        """Matrix from (column, row, 1) to a direction in the world's frame."""
         self.whole: dict[int, tuple[int, float]] = {}
-        """Boxes that `outlines` has yielded and that are wholly before the camera -> their sides that it sees, as in OUTLINES,
-        and their height in the picture [pixels]."""
+        """Boxes of `outlines` that are wholly before the camera -> their visible sides, as in OUTLINES, and their height in the
+        picture [pixels]."""
 
     def look(self, ground: Ground, border: int, labels: npt.NDArray[np.uint8], first: int) -> None:
-        """Writes what the camera sees of the ground from a row of the picture on; above the horizon it is not defined."""
+        """Writes the ground into the picture, from a row on; undefined above the horizon."""
         x, y, z = self.place.tolist()
         scale, height = ground.scale, max(z, 0.05)
         left, top = ground.low
@@ -97,19 +97,19 @@ class View:
         cv2.warpPerspective(ground.labels, matrix, size, labels[first:], flags, cv2.BORDER_CONSTANT, border)
 
     def sinking(self) -> Floats:
-        """Returns for each pixel how far its ray sinks in 1 m of depth; not positive above the horizon."""
+        """Returns the descent of each pixel's ray per 1 m of depth; not positive above the horizon."""
         dz = self.directions[2]
         return np.asarray(-(dz[0] * np.arange(self.camera.width) + dz[2] + (dz[1] * np.arange(self.camera.height))[:, None]))
 
-    def outlines(self, boxes: Boxes, hidden: slice = NOBODY) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
+    def outlines(self, boxes: Boxes, hidden: slice = NO_BOXES) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
         """Yields the boxes in the picture, farthest first, and their outlines in pixels with SHIFT fractional bits.
 
-        hidden: numbers of boxes that are left out.
+        hidden: numbers of the boxes to leave out.
         """
         chosen = self._before(boxes, hidden)
         if not len(chosen):
             return
-        # The camera as a box sees it: where it is beside, before and above it decides which corners are the outline.
+        # Position of the camera relative to a box: its sign along each axis selects the corners of the outline.
         offset, turns = self.place - boxes.middles[chosen], boxes.turns[chosen]
         seen_from = np.empty_like(offset)
         seen_from[:, 0] = offset[:, 0] * turns[:, 0] + offset[:, 1] * turns[:, 1]
@@ -126,7 +126,7 @@ class View:
     def panels(self, corners: Floats, boxes: Boxes, chosen: list[int], counts: list[int]) -> npt.NDArray[np.int32]:
         """Return panels as pixels (p, 4, 2) with SHIFT fractional bits.
 
-        corners: (p, 4, 3) in units of the half sizes of their boxes: of the chosen ones, each with a count of panels.
+        corners: (p, 4, 3) in units of the half sizes of the chosen boxes. counts: panels of each chosen box.
         """
         turns, turn, places = boxes.turns[chosen], self.turn, np.empty((len(chosen), 4, 3))
         places[:, 0] = turns[:, :1] * turn[0] + turns[:, 1:] * turn[1]
@@ -140,7 +140,7 @@ class View:
         return fixed_point(local[..., 1:] / local[..., :1])
 
     def _before(self, boxes: Boxes, hidden: slice) -> npt.NDArray[np.intp]:
-        """Returns the boxes above the ground whose spheres are before the camera, and between the picture's left and right."""
+        """Returns the boxes above the ground with spheres before the camera, between the picture's left and right."""
         local, reach, half = (boxes.middles - self.place) @ self.turn, boxes.reach, math.radians(self.camera.fov) / 2
         ahead, aside = local[:, 0], np.abs(local[:, 1])
         seen = (np.abs(ahead - FAR / 2) < reach + FAR / 2) & (aside * math.cos(half) - ahead * math.sin(half) < reach)
@@ -186,12 +186,12 @@ class View:
 
 
 def fixed_point(pixels: Floats) -> npt.NDArray[np.int32]:
-    """Returns pixels as OpenCV takes them, far ones nearer."""
+    """Returns pixels in OpenCV's fixed-point format, clipped to +-1e5."""
     return np.asarray(np.rint(np.minimum(np.maximum(pixels, -1e5), 1e5) * (1 << SHIFT)), np.int32)
 
 
 def _outline(side: Floats) -> list[int]:
-    """Returns the six corners around a box as it is seen from a side; of four, the last is said thrice."""
+    """Returns the six corners of a box's outline seen from a side; if there are four, the last is repeated."""
     turn = axes(math.degrees(math.atan2(-side[2], math.hypot(*side[:2]))), math.degrees(math.atan2(-side[1], -side[0])), 0.0)
     local = (SIGNS - 2.0 * side) @ turn
     hull: list[int] = cv2.convexHull((local[:, 1:] / local[:, :1]).astype(np.float32), returnPoints=False)[:, 0].tolist()
@@ -206,4 +206,4 @@ OUTLINES = np.array(
         for z in (-1, 0, 1)
     ]
 )
-"""(27, 6): beside, before and above a box, each -1, 0 or 1, in the order of 9 x + 3 y + z -> numbers of corners."""
+"""(27, 6): position of the camera relative to a box, each of x, y, z -1, 0 or 1, as 9 x + 3 y + z -> corners."""

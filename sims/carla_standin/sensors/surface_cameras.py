@@ -1,4 +1,4 @@
-"""Cameras that look at the surface behind each pixel: which way it faces, and how it moved in the picture."""
+"""Cameras of the surface behind each pixel: normals and optical flow."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing_extensions import override
 
 from carla_standin.actors import Actor
 from carla_standin.layouts import FLOW_PIXEL, IMAGE_HEADER, SensorType
-from carla_standin.sensors.camera import NEAR, View
-from carla_standin.sensors.observed import ObservedWorld
-from carla_standin.sensors.pictures import PictureSensor, nearer
+from carla_standin.sensors.cameras import CameraSensor, nearer
+from carla_standin.sensors.observed_world import ObservedWorld
+from carla_standin.sensors.projection import NEAR, View
 from carla_standin.sensors.rays import GROUND, crossings, frame_of
 
 Floats = npt.NDArray[np.float64]
@@ -21,35 +21,35 @@ SKY = 1e5
 """[m] of depth."""
 UP = np.array([0.0, 0.0, 1.0])
 MOST = 2.0
-"""Of motion, in halves of a picture."""
+"""Largest motion, in halves of a picture."""
 
 
-class SurfaceSensor(PictureSensor):
-    """A camera that knows the place of what each pixel shows."""
+class SurfaceSensor(CameraSensor):
+    """Base of cameras that need the location behind each pixel."""
 
     def surfaces(self, view: View, world: ObservedWorld) -> tuple[Floats, Numbers, Floats]:
         """Return depth along the axis [m], `SKY` above the horizon; numbers of boxes, or GROUND; rays (h, w, 3) of depth 1."""
         sinking = view.sinking()
-        depth, whose = np.full(sinking.shape, SKY), np.full(sinking.shape, GROUND, np.intp)
+        depth, owners = np.full(sinking.shape, SKY), np.full(sinking.shape, GROUND, np.intp)
         np.divide(max(float(view.place[2]), 0.05), sinking, out=depth, where=sinking > 1e-4)
         for number, outline in self.boxes(view, world):
-            nearer(depth, view, world.scene.boxes, number, outline, whose)
+            nearer(depth, view, world.scene.boxes, number, outline, owners)
         u, v = np.meshgrid(np.arange(self.camera.width), np.arange(self.camera.height))
-        return depth, whose, np.stack([u, v, np.ones_like(u)], axis=-1) @ view.directions.T
+        return depth, owners, np.stack([u, v, np.ones_like(u)], axis=-1) @ view.directions.T
 
 
-class Normals(SurfaceSensor):
-    """The direction that a surface faces, in the world's frame: red, green, blue are (x, y, z + 1) / 2; the sky is black."""
+class NormalsCamera(SurfaceSensor):
+    """Surface normals in the world's frame: red, green, blue are (x, y, z + 1) / 2; the sky is black."""
 
     kind = SensorType.NORMALS
 
     @override
     def draw(self, view: View, world: ObservedWorld) -> None:
-        depth, whose, rays = self.surfaces(view, world)
+        depth, owners, rays = self.surfaces(view, world)
         normals = np.broadcast_to(UP, rays.shape).copy()
         boxes = world.scene.boxes
-        for number in np.unique(whose[whose != GROUND]).tolist():
-            seen = whose == number
+        for number in np.unique(owners[owners != GROUND]).tolist():
+            seen = owners == number
             turn, corners = frame_of(boxes.numbers[number])
             local = rays[seen] @ turn
             planes = crossings((view.place - [*boxes.numbers[number, :2], 0.0]) @ turn, local, corners)
@@ -61,7 +61,7 @@ class Normals(SurfaceSensor):
         self.picture[depth == SKY, :3] = 0
 
 
-class OpticalFlow(SurfaceSensor):
+class OpticalFlowCamera(SurfaceSensor):
     """Optical flow of each pixel since the camera's last picture, in halves of the picture: right and up."""
 
     kind = SensorType.OPTICAL_FLOW
@@ -74,18 +74,18 @@ class OpticalFlow(SurfaceSensor):
         self.message = memoryview(message)
         self.flow = np.frombuffer(message, FLOW_PIXEL, offset=IMAGE_HEADER.size).reshape(height, width)
         self.before: tuple[View, dict[tuple[int, int], Floats]] | None = None
-        """The last view, and where boxes were."""
+        """The last view, and the poses of boxes in it."""
 
     @override
     def draw(self, view: View, world: ObservedWorld) -> None:
         poses, movable = self._poses(world)
         last, were = self.before or (view, poses)
         self.before = view, poses
-        depth, whose, rays = self.surfaces(view, world)
+        depth, owners, rays = self.surfaces(view, world)
         places = view.place + depth[..., None] * rays
-        for number in np.unique(whose[whose != GROUND]).tolist():
+        for number in np.unique(owners[owners != GROUND]).tolist():
             if number < len(movable) and movable[number] in were:
-                seen = whose == number
+                seen = owners == number
                 places[seen] = _moved(places[seen], poses[movable[number]], were[movable[number]])
         local = (places - last.place) @ last.turn
         local[depth == SKY] = (SKY * rays[depth == SKY]) @ last.turn  # so far away that only turns show

@@ -1,4 +1,4 @@
-"""Builds junctions: arms that end at the same distance from the middle, and a way between each two of them."""
+"""Build junctions: arms that end at the same distance from the centre, and a way between each pair of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Arm:
     """A road at a junction."""
 
     side: int
-    """Where the road lies: 0 east, 1 north, 2 west, 3 south."""
+    """Direction of the road: 0 east, 1 north, 2 west, 3 south."""
     road: int
     contact: str
     """The end of the road that is here."""
@@ -34,7 +34,7 @@ class Crossing:
     x: float
     y: float
     reach: float
-    """[m] from the middle to where the arms end."""
+    """[m] from the centre to the ends of the arms."""
     lanes: int
     """In each direction of every arm."""
     arms: tuple[Arm, ...]

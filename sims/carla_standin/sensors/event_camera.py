@@ -1,14 +1,15 @@
-"""The event camera: pixels that became brighter or darker, and when."""
+"""The event camera: pixels that became brighter or darker, with times."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from carla_standin.actors import Actor
 from carla_standin.layouts import DVS_EVENT, IMAGE_HEADER, SensorType
-from carla_standin.sensors.observed import ObservedWorld
-from carla_standin.sensors.pictures import Colour
+from carla_standin.sensors.cameras import RgbCamera
+from carla_standin.sensors.observed_world import ObservedWorld
 from carla_standin.sensors.sensor import flag, setting
 
 Floats = npt.NDArray[np.float64]
@@ -19,8 +20,8 @@ FINEST = {True: 0.01, False: 1.0}
 """Smallest threshold, of the logarithm of brightness and of brightness from 0 to 255: each step is an event."""
 
 
-class Dvs(Colour):
-    """Tells each time at which the brightness of a pixel has changed by a threshold; nothing if none did."""
+class EventCamera(RgbCamera):
+    """Event camera: one event for each change of a pixel's brightness by a threshold; no message without events."""
 
     kind = SensorType.DVS
 
@@ -40,6 +41,7 @@ class Dvs(Colour):
         self.last = np.full(self.labels.shape, -np.inf)
         """[ns] of each pixel's last event"""
 
+    @override
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
         """Returns the events since the last picture, in the order of time."""
         now = world.clock.elapsed
@@ -71,9 +73,10 @@ class Dvs(Colour):
                 change = bright[crossed] - was[crossed]
                 share = np.clip((reference[crossed] - was[crossed]) / np.where(change == 0.0, 1.0, change), 0.0, 1.0)
                 time = np.rint((then + share * (now - then)) / NANOSECOND)
-                told = time - self.last[crossed] >= self.pause
-                self.last[rows[told], columns[told]] = time[told]
-                events = np.empty(int(told.sum()), DVS_EVENT)
-                events["x"], events["y"], events["t"], events["pol"] = columns[told], rows[told], time[told], sign > 0
+                is_sent = time - self.last[crossed] >= self.pause
+                rows, columns, time = rows[is_sent], columns[is_sent], time[is_sent]
+                self.last[rows, columns] = time
+                events = np.empty(len(time), DVS_EVENT)
+                events["x"], events["y"], events["t"], events["pol"] = columns, rows, time, sign > 0
                 found.append(events)
         return np.concatenate(found)

@@ -1,6 +1,6 @@
-"""Reads OpenDRIVE, the part that the stand-in draws and drives on: curves, lane sections, widths and offsets, on flat ground.
+"""Read the supported part of OpenDRIVE: curves, lane sections, widths and offsets, on flat ground.
 
-What it cannot read it refuses with the place, before any client sees the text.
+Unsupported maps are refused with the faulty road, before any client gets the text.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MPS = {"m/s": 1.0, "km/h": 1 / 3.6, "mph": 0.44704}
 
 
 def from_opendrive(text: str, name: str = "OpenDriveMap") -> RoadMap:
-    """Returns the map of a text; raises InvalidMap for what is no OpenDRIVE, or needs more than the stand-in has."""
+    """Returns the map of a text; raises InvalidMap if it is not OpenDRIVE, or needs unsupported features."""
     root = _parsed(text)
     header = root.find("header")
     latitude, longitude = _origin("" if header is None else header.findtext("geoReference") or "")
@@ -161,7 +161,7 @@ def _sections(element: Element, common: Road, where: str) -> list[Road]:
 
 
 def _counting(signal: Signal, road: Road) -> Signal:
-    """Return a signal that counts for lanes: if the map does not say for which, for all that its orientation names."""
+    """Return a signal with lanes; by default, all lanes of its orientation."""
     if signal.lanes != (0, 0):
         return signal
     ids = [lane.id for lane in road.lanes]
@@ -184,7 +184,7 @@ class _Sections:
         self.ids = {ids[0]: ids for ids in reversed(self.of_road)}
 
     def linked(self) -> Iterator[Road]:
-        """Return all sections, each linked to the one before and after it."""
+        """Yield all sections, each linked to the one before and after it."""
         for sections, ids in zip(self.roads, self.of_road, strict=True):
             for index, section in enumerate(sections):
                 before = self._end(section.predecessor) if index == 0 else Link("road", ids[index - 1], "end")
@@ -281,14 +281,14 @@ def _lane(element: Element, where: str) -> Lane:
 
 
 def _marks(lane: Element | None) -> tuple[tuple[float, str, str], ...]:
-    """Return begin [m], kind and permitted lane changes of the lines of a lane; there is one from the beginning on."""
+    """Return begin [m], kind and permitted lane changes of a lane's lines, the first of which begins at 0."""
     found = [] if lane is None else lane.findall("roadMark")
     marks = sorted((number(mark, "sOffset", 0.0), mark.get("type", "none"), _change(mark)) for mark in found)
     return tuple(marks) if marks and marks[0][0] == 0 else ((0.0, "none", ""), *marks)
 
 
 def _change(mark: Element | None) -> str:
-    """Return the lane changes that a line permits; "" if the map does not say, which clients take for both ways."""
+    """Return the lane changes that a line permits; "" if unspecified, which clients take for both ways."""
     change = "" if mark is None else mark.get("laneChange", "")
     if change not in CHANGES:
         raise InvalidMap("A line of a map has an unknown laneChange.", got=change, allowed=CHANGES[1:])
@@ -322,7 +322,7 @@ def _building(element: Element) -> Building:
 
 
 def _crosswalks(objects: list[Element]) -> Iterator[Crosswalk]:
-    """Return the crosswalks with a polygon in `outline/cornerLocal`: for others CARLA has no place of their own either."""
+    """Yield the crosswalks with a polygon in `outline/cornerLocal`; CARLA cannot place others either."""
     for index, element in enumerate(objects):
         found = element.findall("outline/cornerLocal") if element.get("type") == "crosswalk" else []
         corners = tuple((number(one, "u"), number(one, "v"), number(one, "z", 0.0)) for one in found)

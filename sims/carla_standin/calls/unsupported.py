@@ -1,4 +1,4 @@
-"""Calls that this server has no use for: each says so in a sentence, as an error if the client waits, or once in the log."""
+"""Unsupported calls: each gives a reason, as an error if the client waits for the answer, else once in the log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from carla_standin.errors import Refused
 from carla_standin.host import Host
-from carla_standin.notices import say
+from carla_standin.log_once import log_once
 from carla_standin.physics.state import GRAVITY
 from carla_standin.responses import valued, void
 
@@ -31,11 +31,11 @@ REFUSED = {
         ("apply_color_texture_to_objects", "apply_float_color_texture_to_objects", "apply_color_texture_to_object"), TEXTURES
     ),
     "get_gbuffer_token": BUFFERS,
-    "set_ignored_vehicles": "Sensors cannot be told to ignore vehicles here.",
-    "get_ignored_vehicles": "Sensors cannot be told to ignore vehicles here.",
+    "set_ignored_vehicles": "Sensors cannot ignore vehicles here.",
+    "get_ignored_vehicles": "Sensors cannot ignore vehicles here.",
     "get_wheel_pitch_angle": "Wheels do not roll here: their angle of roll is not known.",
 }
-"""Name -> why a client that waits gets an error."""
+"""Name -> error for a client that waits."""
 SAID = {
     **dict.fromkeys(
         (
@@ -64,7 +64,7 @@ SAID = {
     "set_imui_gravity": f"The IMU measures a gravity of {GRAVITY} m/s2: set_imui_sensor_gravity changes nothing.",
     "console_command": "There is no console of Unreal here: console commands change nothing.",
 }
-"""Name -> what is logged once; the call is done and changes nothing."""
+"""Name -> sentence that is logged once; the call changes nothing."""
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
@@ -87,4 +87,4 @@ def _refusal(sentence: str) -> Callable[..., object]:
 
 
 def _notice(sentence: str) -> Callable[..., None]:
-    return lambda *_: say(sentence)
+    return lambda *_: log_once(sentence)

@@ -1,4 +1,4 @@
-"""Writes a road map as OpenDRIVE 1.4."""
+"""Write a road map as OpenDRIVE 1.4."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _objects(objects: Element, road: Road) -> None:
 
 
 def _crosswalk(objects: Element, crosswalk: Crosswalk, begin: float) -> None:
-    """Write the polygon as CARLA reads it: in `cornerLocal` of an `outline`."""
+    """Write the polygon into `cornerLocal` elements of an `outline`, which CARLA reads."""
     length, width = crosswalk.size
     numbers = {"s": crosswalk.s + begin, "t": crosswalk.t, "zOffset": crosswalk.z, "hdg": crosswalk.heading}
     numbers |= {"pitch": 0.0, "roll": 0.0, "length": length, "width": width}

@@ -1,4 +1,4 @@
-"""Height of actors: what is put near the ground stands on it at once, what is far above falls, what is far below stays."""
+"""Height of actors: those near the ground stand on it at once, those far above fall, those far below stay."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from carla_standin.physics.state import GRAVITY
 from carla_standin.poses import Pose
 
 NEAR = 2.0
-"""[m] above or below its place on the ground within which an actor is put on it."""
+"""[m] Distance from its height on the ground within which an actor is put on it."""
 
 
-class Falling:
-    """Actors that are not on the ground."""
+class FreeFall:
+    """Actors above or below the ground."""
 
     def __init__(self) -> None:
         self.actors: list[Actor] = []
 
     def settled(self, actor: Actor, pose: Pose) -> Pose:
-        """Return the pose an actor takes if it is put at `pose`: upright on the ground, or as given if that is far away."""
+        """Return the pose of an actor placed at `pose`: upright on the ground, or `pose` if that is far away."""
         height = pose[0][2] - actor.standing
         self._note(actor, abs(height) > NEAR)
         if actor.is_aloft or not actor.has_physics:
@@ -30,7 +30,7 @@ class Falling:
         self._note(actor, True)
 
     def forget(self, actor: Actor) -> None:
-        """Drop an actor that is gone."""
+        """Remove a destroyed actor."""
         self._note(actor, False)
 
     def _note(self, actor: Actor, is_aloft: bool) -> None:
@@ -41,7 +41,7 @@ class Falling:
         actor.is_aloft = is_aloft
 
     def step(self, bodies: Bodies, dt: float) -> bool:
-        """Let them fall; return True if one has landed."""
+        """Move all falling actors; return True if one has landed."""
         landed = [actor for actor in self.actors if _fall(actor, bodies, dt)]
         for actor in landed:
             self._note(actor, False)

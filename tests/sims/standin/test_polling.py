@@ -4,10 +4,10 @@ import pytest
 
 pytest.importorskip("msgpack")
 
-from carla_standin import waiting
+from carla_standin import polling
 from carla_standin.errors import InvalidOption
+from carla_standin.polling import Poller
 from carla_standin.server import Options
-from carla_standin.waiting import Waiting
 
 LINGER = 0.001
 
@@ -18,7 +18,7 @@ class Calls:
     def __init__(self, pauses, monkeypatch):
         self.now, self.pauses, self.next = 0.0, iter(pauses), None
         self.slept = []
-        monkeypatch.setattr(waiting.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(polling.time, "perf_counter", lambda: self.now)
 
     def select(self, patience):
         if self.next is None:
@@ -39,7 +39,7 @@ class Calls:
 def slept(pauses, monkeypatch, linger=LINGER, patience=None):
     """Returns for how long [s] it slept in each pause, 0 where it did not."""
     calls = Calls(pauses, monkeypatch)
-    waits = Waiting(calls, linger)
+    waits = Poller(calls, linger)
     found = []
     for _ in pauses:
         calls.slept = []

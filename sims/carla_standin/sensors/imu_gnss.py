@@ -1,4 +1,4 @@
-"""Accelerometer, gyroscope and compass in one; and the satellite receiver."""
+"""IMU (accelerometer, gyroscope and compass) and GNSS receiver."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing_extensions import override
 from carla_standin.actors import AX, AZ, WX, WZ, YAW, Actor, X, Y, Z
 from carla_standin.layouts import SensorType
 from carla_standin.physics.state import GRAVITY
-from carla_standin.sensors.camera import axes
-from carla_standin.sensors.observed import ObservedWorld
+from carla_standin.sensors.observed_world import ObservedWorld
+from carla_standin.sensors.projection import axes
 from carla_standin.sensors.sensor import Sensor, setting
 
 UPHOLDING = np.array([0.0, 0.0, GRAVITY])
-"""[m/s2] what an accelerometer at rest measures."""
+"""[m/s2] Reading of an accelerometer at rest."""
 EARTH = 6378137.0
 SCALE = 0.9996
-"""[m] radius and the scale on the central meridian, as CARLA takes them."""
+"""[m] radius and the scale on the central meridian, as in CARLA."""
 
 
 class Noise:
@@ -31,13 +31,13 @@ class Noise:
         self.bias = np.array([setting(actor, biases.format(name), -1e6, 1e6) if biases else 0.0 for name in names])
 
     def added(self, values: list[float]) -> list[float]:
-        """Returns values as they are measured."""
+        """Returns values with noise and biases."""
         noisy = np.array(values) + self.bias + self.scale * self.random.standard_normal(len(values))
         return [float(value) for value in noisy]
 
 
 class Imu(Sensor):
-    """Specific force [m/s2], rates [rad/s] in its own frame, and the angle from north [rad]."""
+    """IMU: specific force [m/s2], rates [rad/s] in its own frame, and the angle from north [rad]."""
 
     kind = SensorType.IMU
 
@@ -48,7 +48,7 @@ class Imu(Sensor):
 
     @override
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
-        """Returns one measurement; acceleration and rates are those of what carries it."""
+        """Returns one measurement; acceleration and rates are those of its parent."""
         motion = world.bodies.motion[self.actor.row]
         carrier = world.bodies.by_id.get(self.actor.parent)
         moving = motion if carrier is None else world.bodies.motion[carrier.row]
@@ -61,7 +61,7 @@ class Imu(Sensor):
 
 
 class Gnss(Sensor):
-    """Latitude, longitude [degree] and altitude [m], by the projection that the client's map uses."""
+    """GNSS receiver: latitude, longitude [degree] and altitude [m], in the projection of the client's map."""
 
     kind = SensorType.GNSS
 
@@ -77,10 +77,10 @@ class Gnss(Sensor):
 
 
 def geographic(latitude: float, longitude: float, x: float, y: float) -> tuple[float, float]:
-    """Returns latitude and longitude of a place on a map whose origin has these: a spherical transverse Mercator projection.
+    """Returns latitude and longitude of a location, from those of the map's origin: a spherical transverse Mercator projection.
 
-    As the client's own `Map.transform_to_geolocation` of 0.9.16 has it: whatever the map's geoReference says besides its
-    origin, and with latitude that grows with y, though the compass has north at -y.
+    Equal to the client's `Map.transform_to_geolocation` of 0.9.16, which uses only the origin of the map's geoReference, and
+    whose latitude grows with y, though the compass has north at -y.
     """
     north, east = y / (EARTH * SCALE) + math.radians(latitude), x / (EARTH * SCALE)
     return (

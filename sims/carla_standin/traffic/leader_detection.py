@@ -1,4 +1,4 @@
-"""Find the body that is first in the way of each car: its gap and its speed along the way."""
+"""Detection of each car's leader: the first body in its way, with gap and speed along the way."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from carla_standin.maps.lanes import Lanes
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 LOOK = np.concatenate([np.arange(3.0, 25.0, 2.0), np.arange(25.0, 110.0, 4.0)])
-"""[m] ahead of a car's middle, where it looks for others."""
+"""[m] Sampled distances ahead of a car's middle."""
 AROUND = np.append(np.diff(LOOK), 4.0) / 2 + 0.3
-"""[m] along the way that each place stands for, to either side."""
+"""[m] Half width of the interval of each sample along the way."""
 FARTHEST = float(AROUND.max())
 SIGHT, SECONDS = 35.0, 3.5
-"""[m] and [s]: a car looks so far, at least."""
+"""[m] and [s]: smallest range of the detection."""
 BEHIND = -6.0
-"""[m] ahead of a car's middle, from which others are seen."""
+"""[m] Start of the range, ahead of a car's middle."""
 TIGHT = 0.35
-"""[m] between sides at which another is in the way."""
+"""[m] Gap between sides below which a body is in the way."""
 LATERAL = 1.2
-"""[m/s] sideways in a change of lanes."""
+"""[m/s] Lateral speed of a lane change."""
 SLOWEST = 3.0
-"""[m/s] at which a change of lanes is foreseen, at least."""
+"""[m/s] Smallest speed for the prediction of a lane change."""
 FAR = 1e3
 DEGREE = math.pi / 180
 
 
-class Sight:
-    """The bodies that are solid, and how the cars that drive themselves see them."""
+class LeaderDetector:
+    """Detector of the leaders of all cars of the traffic, among the solid bodies."""
 
     def __init__(self, lanes: Lanes) -> None:
         self.lanes = lanes
@@ -40,7 +40,7 @@ class Sight:
         self._x, self._y, self._cosine, self._sine = (np.ascontiguousarray(column) for column in lanes.aims.T)
 
     def reindex(self, cars: list[Actor], solid: list[Actor]) -> None:
-        """Note sizes, and which of the solid bodies are the cars themselves."""
+        """Update sizes, and the indices of the cars among the solid bodies."""
         self.rows = rows_of(solid)
         known = {actor: number for number, actor in enumerate(cars)}
         own = np.array([known.get(actor, -1) for actor in solid], np.intp)
@@ -53,9 +53,9 @@ class Sight:
         self.width = np.array([actor.box.extent[1] for actor in cars])
         length = np.array([actor.box.extent[0] for actor in cars])
         self.room = self.width[:, None] + half[:, 1] + TIGHT
-        """[m] (cars, bodies) between middles at which one is in the way of the other."""
+        """[m] (cars, bodies) Lateral distance of middles below which a body is in the way."""
         self.reach = (self.spread + np.maximum(self.room, FARTHEST)) ** 2 * 2.0
-        """[m2] above which the middle of a body is too far from a place for a touch."""
+        """[m2] Squared distance of a body's middle from a sample above which they cannot touch."""
         self.ends = half[:, 1], length
         """[m] from the end circle of a body to its end, and from the middle of a car to its front."""
 
@@ -64,7 +64,7 @@ class Sight:
     ) -> tuple[Floats, Floats]:
         """Return the gap [m] to the first body in the way of each car, `FAR` for none, and its speed [m/s] along the way.
 
-        motion: of the solid bodies. ways: of each car, and the two that it takes then, -1 for none. s, aside: along and beside.
+        motion: of the solid bodies. ways: of each car, and its next two, -1 for none. s, aside: distance along and right of it.
         """
         gap, leader = np.full(len(speed), FAR), np.zeros(len(speed))
         x, y, yaw = motion[:, X], motion[:, Y], motion[:, YAW] * DEGREE
@@ -74,10 +74,10 @@ class Sight:
             return gap, leader
         way_x, way_y, way_cosine, way_sine = self._ahead(car, ways, s, aside, speed)
         dx, dy = x[other][:, None] - way_x, y[other][:, None] - way_y
-        # Most places are nowhere near the body: only those are looked at closely that are near enough for a touch.
+        # Most samples are far from the body: only those near enough for a touch are tested exactly.
         pair, place = (dx * dx + dy * dy < self.reach[car, other][:, None]).nonzero()
         if len(pair):
-            begins = np.flatnonzero(np.append(-1, pair[:-1]) != pair)  # of each pair's places
+            begins = np.flatnonzero(np.append(-1, pair[:-1]) != pair)  # of each pair's samples
             chosen = pair[begins]
             mine, theirs = car[chosen], other[chosen]
             aim, way = (cosine[other], sine[other]), (way_cosine[pair, place], way_sine[pair, place])
@@ -93,7 +93,7 @@ class Sight:
         return gap, leader
 
     def _near(self, x: Floats, y: Floats, cosine: Floats, sine: Floats, speed: Floats) -> tuple[Ints, Ints]:
-        """Return the pairs of a car and another body within its sight and not behind it."""
+        """Return the pairs of a car and another body within its range and not behind it."""
         mine = self.solid_of
         dx, dy = x - x[mine][:, None], y - y[mine][:, None]
         sight = np.maximum(SIGHT, SECONDS * speed + 10.0)[:, None]
@@ -116,10 +116,10 @@ class Sight:
         index = np.minimum((place / lanes.step[way]).astype(np.intp), lanes.last[way] + 1)
         index += lanes.start[way]
         x, y, cosine, sine = (column.take(index) for column in (self._x, self._y, self._cosine, self._sine))
-        if aside.any():  # while it changes lanes it is still in the way of those of the old one
-            beside = aside[cars][:, None]
-            left = np.abs(beside) - LATERAL * LOOK / np.maximum(speed[cars], SLOWEST)[:, None]
-            right = np.sign(beside) * np.maximum(left, 0.0)
+        if aside.any():  # during a lane change a car still occupies the old lane
+            shift = aside[cars][:, None]
+            left = np.abs(shift) - LATERAL * LOOK / np.maximum(speed[cars], SLOWEST)[:, None]
+            right = np.sign(shift) * np.maximum(left, 0.0)
             x, y = x - right * sine, y + right * cosine
         return tuple(column[pairs] for column in (x, y, cosine, sine)) if many else (x, y, cosine, sine)
 
@@ -131,9 +131,9 @@ class Sight:
         place: Ints,
         pairs: tuple[Ints, Ints],
     ) -> Floats:
-        """Return how far [m] ahead of a car's middle a body touches its way at places of LOOK, `FAR` if it does not.
+        """Return the distance [m] from a car's middle to a body's touch of its way at samples of LOOK, `FAR` without a touch.
 
-        All are (n,): offset from the place to the body's middle, direction of the body and of the way, car and body.
+        All are (n,): offset from the sample to the body's middle, direction of the body and of the way, car and body.
         """
         (dx, dy), (ax, ay), (cosine, sine), spread = offset, aim, way, self.spread[pairs[1]]
         # A body is a row of three circles: its middle and its ends, which lie aside by how it is turned to the way.

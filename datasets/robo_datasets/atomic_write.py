@@ -1,4 +1,4 @@
-"""Make a file or folder under another name, so that under its own it is whole or is not there."""
+"""Atomic writes: a file or folder appears under its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ LOCK = ".robo_rl.lock"
 
 
 def require_free(*paths: Path) -> None:
-    """Raises DatasetError if something has one of these names already."""
+    """Raises DatasetError if one of these names is taken."""
     for path in paths:
         if path.is_symlink() or path.exists():
             raise DatasetError(f"{path} is there already.", fix="name another with --out")
 
 
 @contextmanager
-def drafted(out: Path, *beside: Path) -> Iterator[Path]:
-    """Gives a path to write to, which gets its name, as does whatever was written beside it, when the block ends well.
+def atomic_write(out: Path, *siblings: Path) -> Iterator[Path]:
+    """Yields a temporary path; it and its siblings are renamed into place if the block succeeds.
 
-    A process that is killed leaves `.NAME.partial`, which the next one removes. beside: names that are taken too. Raises
-    DatasetError where there is something already, DatasetBusy where another process is making it.
+    A killed process leaves `.NAME.partial`, which the next one removes. siblings: further names that the block writes. Raises
+    DatasetError if a name is taken, DatasetBusy if another process is writing it.
     """
     out = out.absolute()
-    require_free(out, *beside)
+    require_free(out, *siblings)
     folder = out.with_name(f".{out.name}.partial")
     folder.mkdir(parents=True, exist_ok=True)
     busy = DatasetBusy(f"Another process is making {out}.", fix="wait for it, or name another with --out")
@@ -36,7 +36,7 @@ def drafted(out: Path, *beside: Path) -> Iterator[Path]:
         try:
             _empty(folder)
             yield folder / out.name
-            require_free(out, *beside)
+            require_free(out, *siblings)
             _place(folder, out)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -51,7 +51,7 @@ def _empty(folder: Path) -> None:
 
 
 def _place(folder: Path, out: Path) -> None:
-    """Gives everything its name, the main thing last."""
+    """Renames all files into place, the main one last."""
     made = sorted(path for path in folder.iterdir() if path.name not in (LOCK, out.name))
     for path in [*made, folder / out.name]:
         path.rename(out.parent / path.name)

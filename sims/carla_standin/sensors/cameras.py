@@ -11,9 +11,9 @@ from typing_extensions import override
 
 from carla_standin.actors import Actor
 from carla_standin.layouts import IMAGE_HEADER, SensorType, Tag
-from carla_standin.sensors.camera import FAR, NOBODY, SHIFT, Camera, View
-from carla_standin.sensors.observed import ObservedWorld
+from carla_standin.sensors.observed_world import ObservedWorld
 from carla_standin.sensors.paint import SMALL
+from carla_standin.sensors.projection import FAR, NO_BOXES, SHIFT, Pinhole, View
 from carla_standin.sensors.rays import frame_of, through
 from carla_standin.sensors.scene import Boxes
 from carla_standin.sensors.sensor import Sensor, setting
@@ -23,10 +23,10 @@ Painted = tuple[npt.NDArray[np.int32], tuple[int, int, int, int]]
 """Outline and pixel."""
 LARGEST = 4096
 BONNET = 1.0
-"""[m] around a car in which its own cameras do not see it."""
+"""[m] Distance around a car within which its own cameras do not see it."""
 LAST_INSTANCE = 0xFFFF
 DEEPEST = 1000.0
-"""[m] that a depth picture can say."""
+"""[m] Largest depth in a depth picture."""
 PAINT = {
     Tag.ROAD: (90, 90, 90),
     Tag.SIDEWALK: (160, 160, 170),
@@ -35,7 +35,7 @@ PAINT = {
     Tag.SKY: (235, 190, 140),
     Tag.ROAD_LINE: (235, 235, 235),
 }
-"""Blue, green, red of what lies on the ground."""
+"""Blue, green, red of labels of the ground."""
 _BYTES = np.full((256, 4), 255, np.uint8)
 for _tag, _colour in PAINT.items():
     _BYTES[_tag, :3] = _colour
@@ -53,19 +53,19 @@ CONTROL: dict[int, tuple[int, int, int]] = {
     Tag.POLE: (150, 150, 150),
     Tag.ROAD_LINE: (255, 255, 255),
 }
-"""Blue, green, red of what steers a video model; the rest is black."""
+"""Blue, green, red of the control input of a video model; the rest is black."""
 _KINDS = np.zeros((256, 4), np.uint8)
 _KINDS[Tag.ROAD_LINE, :3], _KINDS[:, 3] = CONTROL[Tag.ROAD_LINE], 255
 KINDS = _KINDS.view(np.uint32)[:, 0]
 
 
-class PictureSensor(Sensor):
-    """A camera; what it draws is up to its kind. Each picture is drawn over the last one."""
+class CameraSensor(Sensor):
+    """Base of cameras. Each picture is drawn over the last one."""
 
     def __init__(self, actor: Actor, world: ObservedWorld) -> None:
         super().__init__(actor, world)
         width, height = (int(setting(actor, f"image_size_{axis}", 1, LARGEST)) for axis in "xy")
-        self.camera = Camera(width, height, setting(actor, "fov", 1.0, 170.0))
+        self.camera = Pinhole(width, height, setting(actor, "fov", 1.0, 170.0))
         message = bytearray(IMAGE_HEADER.pack(width, height, self.camera.fov)) + bytes(4 * width * height)
         self.message = memoryview(message)
         self.picture: Picture = np.frombuffer(message, np.uint8, offset=IMAGE_HEADER.size).reshape(height, width, 4)
@@ -102,7 +102,7 @@ class PictureSensor(Sensor):
         return self.labels
 
     def _find_sky(self, view: View) -> None:
-        """Notes the first row that is not all sky, and the sky from there on, if there is any."""
+        """Finds the first row with ground, and the mask of the sky from there on."""
         sky = view.sinking() <= 1e-4
         rows = sky.all(1)
         self.first = self.camera.height if rows.all() else int(rows.argmin())
@@ -110,7 +110,7 @@ class PictureSensor(Sensor):
         self.more_sky = sky if sky.any() else None
 
     def _rides(self, world: ObservedWorld) -> bool:
-        """Return True if it is too near to its own car to see it: a box has no low bonnet to look over."""
+        """Return True if it is so near to its own car that the car is hidden: a box has no low bonnet."""
         if self.rides is None:
             carrier = world.bodies.by_id.get(self.actor.parent)
             (x, y, z), _ = world.attachments.poses.get(self.actor, [[0.0] * 3] * 2)
@@ -121,11 +121,11 @@ class PictureSensor(Sensor):
 
     def boxes(self, view: View, world: ObservedWorld) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
         """Returns the numbers of boxes and their outlines, farthest first."""
-        hidden = world.scene.index.get(self.actor.parent, NOBODY) if self._rides(world) else NOBODY
+        hidden = world.scene.index.get(self.actor.parent, NO_BOXES) if self._rides(world) else NO_BOXES
         return view.outlines(world.scene.boxes, hidden)
 
 
-class Semantic(PictureSensor):
+class SemanticCamera(CameraSensor):
     """Semantic class of each pixel, in the red channel."""
 
     kind = SensorType.SEMANTIC
@@ -138,7 +138,7 @@ class Semantic(PictureSensor):
         self.picture[..., 2] = labels
 
 
-class Instance(PictureSensor):
+class InstanceCamera(CameraSensor):
     """Semantic class of each pixel in the red channel; the actor's id with its low byte in green, its high byte in blue."""
 
     kind = SensorType.INSTANCE
@@ -148,14 +148,14 @@ class Instance(PictureSensor):
         self.picture[..., :2], self.picture[..., 2] = 0, self.ground(view, world)
         boxes = world.scene.boxes
         for number, outline in self.boxes(view, world):
-            # Things of the map are no actors: they count down from the last number.
-            who = int(boxes.owners[number]) or LAST_INSTANCE - (number - world.scene.count)
-            colour = who >> 8 & 255, who & 255, int(boxes.tags[number]), 255
+            # Objects of the map are not actors: they count down from the last number.
+            instance = int(boxes.owners[number]) or LAST_INSTANCE - (number - world.scene.count)
+            colour = instance >> 8 & 255, instance & 255, int(boxes.tags[number]), 255
             cv2.fillConvexPoly(self.picture, outline, colour, cv2.LINE_8, SHIFT)
 
 
-class Colour(PictureSensor):
-    """A picture for people, and for policies that learn from one."""
+class RgbCamera(CameraSensor):
+    """Colour picture."""
 
     kind = SensorType.RGB
 
@@ -173,7 +173,7 @@ class Colour(PictureSensor):
                 cv2.fillConvexPoly(self.picture, outline, (blue, green, red, 255), cv2.LINE_8, SHIFT)
 
     def _painted(self, view: View, world: ObservedWorld) -> dict[int, list[Painted]]:
-        """Return what to paint of the boxes that may move and are wholly before the camera: outlines and colours, in order."""
+        """Return number of a box -> outlines and colours of its panels, for movable boxes wholly before the camera."""
         scene, lamps = world.scene, world.lamps
         plans = {
             number: scene.coats[number].plan(sides, height < SMALL, lamps.get(scene.actors[number].id, 0))
@@ -191,8 +191,8 @@ class Colour(PictureSensor):
         }
 
 
-class Cosmos(PictureSensor):
-    """Outlines of what a video model is steered by: lines of lanes, lamps, and everybody in the colour of their kind."""
+class CosmosCamera(CameraSensor):
+    """Control input of a video model: lane lines, lamps, and actors in the colour of their kind."""
 
     kind = SensorType.COSMOS
 
@@ -206,7 +206,7 @@ class Cosmos(PictureSensor):
             cv2.fillConvexPoly(self.picture, outline, (*colour, 255), cv2.LINE_8, SHIFT)
 
 
-class Depth(PictureSensor):
+class DepthCamera(CameraSensor):
     """Depth along the camera's axis, in 24 bits over three channels."""
 
     kind = SensorType.DEPTH
@@ -229,9 +229,9 @@ def nearer(
     boxes: Boxes,
     number: int,
     outline: npt.NDArray[np.int32],
-    whose: npt.NDArray[np.intp] | None = None,
+    owners: npt.NDArray[np.intp] | None = None,
 ) -> None:
-    """Writes the depth of a box where it is seen, each ray against three pairs of planes; and its number into `whose`."""
+    """Writes the depth of a box at its visible pixels, by rays against three pairs of planes, and its number into `owners`."""
     left, top, width, height = cv2.boundingRect(outline)
     rows = slice(max(top >> SHIFT, 0), max(((top + height) >> SHIFT) + 2, 0))
     columns = slice(max(left >> SHIFT, 0), max(((left + width) >> SHIFT) + 2, 0))
@@ -244,5 +244,5 @@ def nearer(
     begin, end = through((view.place - [*boxes.numbers[number, :2], 0.0]) @ turn, directions @ turn, corners)
     seen = (begin < end) & (begin > 0) & (begin < np.minimum(part, FAR * 2))
     part[seen] = begin[seen]
-    if whose is not None:
-        whose[rows, columns][seen] = number
+    if owners is not None:
+        owners[rows, columns][seen] = number

@@ -38,7 +38,8 @@ def dotted(path: Path) -> str:
 @pytest.mark.parametrize("folder", ["sims", "policies", "real_robot", "datasets", "scripts"])
 def test_a_code_folder_holds_its_package_and_no_module(folder):
     entries = {path.name for path in (ROOT / folder).iterdir() if path.name != "__pycache__"}
-    packages = {name for name in entries if (ROOT / folder / name).is_dir()} - {"carla_standin", "robo_bench"}  # decision 0001
+    others = {"carla_standin", "robo_app", "robo_bench"}  # decision 0001
+    packages = {name for name in entries if (ROOT / folder / name).is_dir()} - others
     assert len(packages) == 1 and packages.pop().startswith("robo_")
     assert {name for name in entries if (ROOT / folder / name).is_file()} == (SCRIPTS if folder == "scripts" else set())
 
@@ -56,6 +57,12 @@ def test_every_folder_of_a_package_is_one_too():
 
 def test_names_say_what_is_inside():
     assert [relative(path) for path in MODULES if path.stem in SAY_NOTHING or path.parent.name in SAY_NOTHING] == []
+
+
+def test_command_modules_have_at_most_100_lines():
+    rooms = [path.parent for path in (ROOT / "scripts" / "robo_cli").glob("*/__init__.py")]
+    lines = {relative(path): len(path.read_text().splitlines()) for room in rooms for path in room.glob("*.py")}
+    assert len(lines) > 30 and {path: count for path, count in lines.items() if count > 100} == {}
 
 
 # code
@@ -264,7 +271,9 @@ def test_commands_on_the_pages_exist(page):
 
     text = page.read_text()
     assert set(re.findall(r"^robo-rl ([\w-]+)", text, re.MULTILINE)) <= set(COMMANDS)
-    scripts = set(re.findall(r"(?:\./)?(scripts/\w+|\.ci/run)\b(?!/)", text)) - {"scripts/robo_cli", "scripts/robo_bench"}
+    scripts = set(re.findall(r"(?:\./)?(scripts/\w+|\.ci/run)\b(?!/)", text)) - {
+        f"scripts/{package}" for package in ("robo_app", "robo_cli", "robo_bench")
+    }
     assert [name for name in scripts if not (ROOT / name).exists()] == []
 
 

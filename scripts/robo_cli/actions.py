@@ -9,9 +9,8 @@ from typing import Any
 
 import tyro
 
-from robo_cli.main import described
-from robo_cli.options import read_options
-from robo_cli.purposes import documented
+from robo_app.arguments.options import described, read_options
+from robo_app.listings.purposes import documented
 from robo_rl.errors import RoboRLError, UnknownName
 
 BENCH = "robo_bench"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from robo_cli import jobs
+from robo_app.jobs import jobs
 from robo_cli.main import dispatch, status_of
 from robo_rl.errors import RoboRLError
 from robo_rl.rewards.programs.runner import end_workers

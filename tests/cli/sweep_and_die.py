@@ -17,8 +17,10 @@ import robo_rl.report  # noqa: F401  imported once instead of by every child
 sys.path.insert(0, sys.argv[2])
 from stub_training import StubTraining
 
-from robo_cli import jobs, sweep, sweep_folder, sweep_search
-from robo_cli.recipe import read_recipe
+from robo_app.jobs import jobs
+from robo_app.sweeps import folder as sweep_folder
+from robo_app.sweeps import search as sweep_search
+from robo_cli.experiments import sweep
 
 
 def counted(operation, left):

@@ -15,10 +15,11 @@ import pytest
 import yaml
 from safetensors.numpy import load_file
 
-from robo_cli import collecting, main
-from robo_cli.collecting import CollectingSettings, require_collectable
-from robo_cli.collector import collector_of
-from robo_cli.recipe import parse_recipe, to_yaml
+from robo_app.recipes.recipe import parse_recipe, to_yaml
+from robo_app.training import collecting
+from robo_app.training.collecting import CollectingSettings, require_collectable
+from robo_app.training.collector import collector_of
+from robo_cli import main
 from robo_rl.cluster.local import InProcessEngine
 from robo_rl.errors import InvalidSetting
 from robo_rl.runs.checkpoints import packed, unpacked
@@ -161,6 +162,6 @@ def test_an_actor_of_a_cluster_answers_as_a_process_does() -> None:
 
 
 def find_spec(recipe: Any) -> Any:
-    from robo_cli.environments import spec_of
+    from robo_app.recipes.environments import spec_of
 
     return spec_of(recipe)

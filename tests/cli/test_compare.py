@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from factories import axes, make_spec
-from robo_cli.compare import Compare, run
-from robo_cli.report import Report
-from robo_cli.report import run as run_report
-from robo_cli.selection import find_runs
+from robo_app.arguments.run_selection import find_runs
+from robo_cli.experiments.compare import Compare, run
+from robo_cli.experiments.report import Report
+from robo_cli.experiments.report import run as run_report
 from robo_rl.errors import InvalidSetting, RunError, RunNotFound, SpecMismatch, UnknownName
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.runs.run import Run

@@ -16,8 +16,8 @@ import yaml
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from robo_app.robots.twin_process import twin_process
 from robo_cli.main import dispatch
-from robo_cli.twin_process import twin_process
 from robo_datasets.dataset import Dataset
 from robo_rl.runs.run import find_run
 from robo_rl.types import ActionSource
@@ -96,7 +96,7 @@ def learners(folder):
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = path.read_bytes()
-            if b"robo_cli.learner_process" in words and str(folder).encode() in words:
+            if b"robo_app.training.learner_process" in words and str(folder).encode() in words:
                 found.append(int(path.parent.name))
     return found
 

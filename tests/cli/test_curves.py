@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from robo_cli.curves import Curve, _mean, curve, draw_curves
+from robo_app.display.learning_curves import Curve, _mean, curve, draw_curves
 from robo_rl.evaluation.evaluation import Evaluation
 
 

@@ -72,7 +72,7 @@ def test_append_refuses_the_same_episodes_again(recorded):
 
 
 def test_an_interrupted_recording_says_how_it_goes_on(monkeypatch, capsys):
-    from robo_cli import record
+    from robo_app.recording import record
 
     def interrupted(environment, policy, writer, *, seed, **facts):
         if seed == 2:

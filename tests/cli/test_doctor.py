@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from robo_cli import doctor, machine_checks, package_checks
-from robo_cli.doctor import Doctor
-from robo_cli.finding import Finding
+from robo_app.machine import machine_checks, package_checks
+from robo_app.machine.finding import Finding
+from robo_cli.machine import doctor
+from robo_cli.machine.doctor import Doctor
 from robo_rl.errors import SandboxUnavailable
 from robo_sims import rendering
 

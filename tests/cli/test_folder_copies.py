@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robo_cli import folder_copies
-from robo_cli.folder_copies import ChangingFolder, place
+from robo_app.cluster import folder_copies
+from robo_app.cluster.folder_copies import ChangingFolder, place
 from robo_rl.errors import WorkerFailed
 from robo_rl.runs.checkpoints import checkpoint_steps, has_checkpoint
 

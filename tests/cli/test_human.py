@@ -11,12 +11,13 @@ import pytest
 import yaml
 from safetensors.numpy import load_file
 
-from robo_cli import assembly, main
-from robo_cli.assembly import plan_of
-from robo_cli.environments import RecipeEnvironments
-from robo_cli.experiment import read_plan
-from robo_cli.race_table import human_seconds, race_page
-from robo_cli.recipe import parse_recipe
+from robo_app.experiments.plan import read_plan
+from robo_app.experiments.race_table import human_seconds, race_page
+from robo_app.recipes.environments import RecipeEnvironments
+from robo_app.recipes.recipe import parse_recipe
+from robo_app.training import assembly
+from robo_app.training.assembly import plan_of
+from robo_cli import main
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rollout.simulated_human import SimulatedHuman

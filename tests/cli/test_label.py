@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from robo_app.recipes.reward_file import program_file
 from robo_cli.main import dispatch
-from robo_cli.reward_file import program_file
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet, label_sets
 from robo_rl.errors import DatasetError, InvalidSetting, RoboRLError, UnknownName

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from robo_cli.experiment import read_plan
+from robo_app.experiments.plan import read_plan
 from robo_cli.main import dispatch
 from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
 

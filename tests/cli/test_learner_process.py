@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 import yaml
 
-from robo_cli import assembly, learner_process, main
-from robo_cli.assembly import recipe_of
-from robo_cli.loops import loop_of
-from robo_cli.recipe import EnvironmentSettings, parse_recipe
+from robo_app.recipes.loop_choice import loop_of
+from robo_app.recipes.recipe import EnvironmentSettings, parse_recipe
+from robo_app.training import assembly, learner_process
+from robo_app.training.assembly import recipe_of
+from robo_cli import main
 from robo_rl.errors import InvalidSetting, RobotUnavailable
 from robo_rl.protocols.contract import ACTOR_LEARNER
 from robo_rl.rollout.step_log import StepReader
@@ -104,7 +105,7 @@ def test_robot_lost_before_first_step_stops_learner(recipe: Path, tmp_path: Path
     monkeypatch.setattr(LearnerProcess, "_start", lambda self: (started.append(self), start(self)))
     died = [sys.executable, Path(__file__).with_name("train_and_die.py"), recipe, tmp_path, "step", "25"]
     assert subprocess.run(died, timeout=200, check=False).returncode == -signal.SIGKILL
-    for place in ("robo_cli.training_runs.Evaluator", "robo_cli.training_runs.wait_for_robot"):
+    for place in ("robo_app.training.training_runs.Evaluator", "robo_app.training.training_runs.wait_for_robot"):
         with monkeypatch.context() as patched, pytest.raises(RobotUnavailable):
             patched.setattr(place, lost)
             main.dispatch(["resume", "latest", "--runs", str(tmp_path)])

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from robo_cli import listing, main
-from robo_cli.recipe import parse_recipe, read_recipe, recipe_files, to_yaml
+from robo_app.listings import listing
+from robo_app.recipes.recipe import parse_recipe, read_recipe, recipe_files, to_yaml
+from robo_cli import main
 from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, MissingExtra, SpecMismatch, UnknownName
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from robo_cli.experiment import read_plan
-from robo_cli.experiment_inputs import Asked, Compared
+from robo_app.arguments.free_settings import Group, gather
+from robo_app.arguments.run_selection import runs_of
+from robo_app.experiments.inputs import Asked, Compared
+from robo_app.experiments.plan import read_plan
 from robo_cli.main import dispatch
-from robo_cli.selection import runs_of
-from robo_cli.typed_settings import Group, gather
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import normalised
 from robo_datasets.labelling import shuffle

@@ -54,7 +54,7 @@ def brightness(monkeypatch):
     def load_it(group: Any, name: str) -> Any:
         return Brightness if name == "brightness" else load(group, name)
 
-    monkeypatch.setattr("robo_cli.reward_file.load", load_it)
+    monkeypatch.setattr("robo_app.recipes.reward_file.load", load_it)
 
 
 def train(recipe: str, *options: str) -> Run:

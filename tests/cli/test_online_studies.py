@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from robo_cli.experiment import read_plan
-from robo_cli.experiment_inputs import differing
-from robo_cli.experiment_tables import study_facts, study_page
-from robo_cli.markdown import ends
-from robo_cli.recipe import to_yaml
-from robo_cli.train import recipe_of
+from robo_app.display.markdown_tables import ends
+from robo_app.experiments.inputs import differing
+from robo_app.experiments.plan import read_plan
+from robo_app.experiments.tables import study_facts, study_page
+from robo_app.recipes.recipe import to_yaml
+from robo_app.training.train_options import recipe_of
 from robo_rl.errors import UnknownName
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.evaluation.measures import Measure

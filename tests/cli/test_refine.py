@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import yaml
 
-from robo_cli.assembly import recipe_of
-from robo_cli.beginning import before_and_after
+from robo_app.recipes.recipe import parse_recipe
+from robo_app.robots.twin_process import twin_process
+from robo_app.training.assembly import recipe_of
+from robo_app.training.initialisation import before_and_after
+from robo_app.training.refinement import Refine, refinement
+from robo_app.training.supervision import operator_of
 from robo_cli.main import dispatch
-from robo_cli.person import operator_of
-from robo_cli.recipe import parse_recipe
-from robo_cli.refine import Refine, refinement
-from robo_cli.twin_process import twin_process
 from robo_datasets.dataset import Dataset
 from robo_real.environment import RobotEnv
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName

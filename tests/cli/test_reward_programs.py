@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from robo_cli.environments import RecipeEnvironments
+from robo_app.recipes.environments import RecipeEnvironments
+from robo_app.recipes.online_reward import require_same_reward, reward_of
+from robo_app.recipes.recipe import read_recipe
+from robo_app.recipes.reward_file import program_file, read_reward, shipped_programs
 from robo_cli.main import dispatch
-from robo_cli.online_reward import require_same_reward, reward_of
-from robo_cli.recipe import read_recipe
-from robo_cli.reward_file import program_file, read_reward, shipped_programs
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidProgram, InvalidSetting, UnknownName

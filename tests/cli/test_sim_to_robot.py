@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from robo_cli.assembly import policy_of, recipe_of
+from robo_app.robots.twin_process import twin_process
+from robo_app.training.assembly import policy_of, recipe_of
 from robo_cli.main import dispatch
-from robo_cli.twin_process import twin_process
 from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import SpecMismatch
 from robo_rl.evaluation.evaluation import Evaluation, evaluate

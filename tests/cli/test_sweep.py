@@ -14,10 +14,11 @@ import yaml
 
 pytest.importorskip("optuna")
 
-from robo_cli import jobs, main
-from robo_cli.main import DIVERGED
-from robo_cli.recipe import read_recipe
-from robo_cli.sweep_space import read_space
+from robo_app.jobs import jobs
+from robo_app.jobs.exit_status import DIVERGED
+from robo_app.recipes.recipe import read_recipe
+from robo_app.sweeps.space import read_space
+from robo_cli import main
 from robo_rl.errors import MissingExtra, RoboRLError, RunError
 
 SPACE = {"learner.lr": {"low": 1.0e-5, "high": 1.0e-1, "log": True}, "learner.hidden": {"choices": [[16], [32, 32]]}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robo_cli.sweep_stopping import Score, Stopping, score
+from robo_app.sweeps.stopping import Score, Stopping, score
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.evaluation.statistics import rate_error
 

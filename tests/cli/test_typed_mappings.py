@@ -2,11 +2,11 @@
 
 import pytest
 
-from robo_cli.recipe import parse_recipe
-from robo_cli.reward_file import read_reward
-from robo_cli.train import recipe_of
-from robo_cli.typed_mappings import mappings_in, with_mappings
-from robo_cli.typed_settings import typed_value
+from robo_app.arguments.free_settings import typed_value
+from robo_app.arguments.recipe_settings import mappings_in, with_mappings
+from robo_app.recipes.recipe import parse_recipe
+from robo_app.recipes.reward_file import read_reward
+from robo_app.training.train_options import recipe_of
 from robo_rl.errors import InvalidSetting
 
 RECIPE = parse_recipe(

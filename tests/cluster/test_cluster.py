@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from robo_cli import cluster_training
-from robo_cli.folder_copies import place
+from robo_app.arguments.free_settings import option_words
+from robo_app.cluster import cluster_training
+from robo_app.cluster.folder_copies import place
 from robo_cli.main import dispatch
-from robo_cli.typed_settings import option_words
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.cluster import host, preflight

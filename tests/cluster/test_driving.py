@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from commands import descendants, ended, hosts, is_alive, recorded, robo_rl, until
 
-from robo_cli.cluster_record import arguments_of_workers
+from robo_app.recording.cluster_record import arguments_of_workers
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
 

@@ -13,8 +13,9 @@ import pytest
 import yaml
 from safetensors.numpy import load_file
 
-from robo_cli import collecting, main
-from robo_cli.collector import collector_of
+from robo_app.training import collecting
+from robo_app.training.collector import collector_of
+from robo_cli import main
 from robo_rl.cluster import head_monitor
 from robo_rl.cluster.local import InProcessEngine
 from robo_rl.errors import ClusterUnavailable

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from factories import fill
-from robo_cli.reward_fit_preference import FitPreference, fit_preference
+from robo_cli.rewards.fit_preference import FitPreference, fit_preference
 from robo_datasets.curation import make_dataset
 from robo_datasets.dataset import Dataset
 from robo_datasets.preference_collection import collect_preferences, draw_questions

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from robo_cli.compare import Compare
-from robo_cli.compare import run as compare
-from robo_cli.experiment import read_plan
-from robo_cli.experiment_tables import study_page
-from robo_cli.race_table import race_page
+from robo_app.experiments.plan import read_plan
+from robo_app.experiments.race_table import race_page
+from robo_app.experiments.tables import study_page
+from robo_cli.experiments.compare import Compare
+from robo_cli.experiments.compare import run as compare
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"offline": "offline.md", "labels": "rewards.md"}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from robo_cli.assembly import Evaluator, demonstrations_of, plan_of, record_demonstrations
-from robo_cli.environments import RecipeEnvironments, spec_of
-from robo_cli.recipe import Recipe, read_recipe
+from robo_app.recipes.environments import RecipeEnvironments, spec_of
+from robo_app.recipes.recipe import Recipe, read_recipe
+from robo_app.training.assembly import Evaluator, demonstrations_of, plan_of, record_demonstrations
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.types import Metrics
 

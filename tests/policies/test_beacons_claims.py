@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from robo_app.experiments.plan import read_plan
+from robo_app.experiments.race_table import solved_at
 from robo_cli import main
-from robo_cli.experiment import read_plan
-from robo_cli.race_table import solved_at
 from robo_rl.runs.run import find_run
 
 WRONG = {"teacher": "noisy", "settings": {"accuracy": 0.0, "distance": 3.0, "deviation": 1.0}}

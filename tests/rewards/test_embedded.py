@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from factories import make_episode
-from robo_cli.reward_fit_embedded import next_commands
+from robo_cli.rewards.fit_embedded import next_commands
 from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.embedded.descent import EmbeddedConfig

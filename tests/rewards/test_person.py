@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from factories import axes, make_spec, picture_spec, random_episode
-from robo_cli import prefer
 from robo_cli.main import dispatch
+from robo_cli.rewards import prefer
 from robo_datasets.comparison_page.person import PersonRater
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet

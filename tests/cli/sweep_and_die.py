@@ -18,6 +18,7 @@ sys.path.insert(0, sys.argv[2])
 from stub_training import StubTraining
 
 from robo_app.jobs import jobs
+from robo_app.recipes.recipe import read_recipe
 from robo_app.sweeps import folder as sweep_folder
 from robo_app.sweeps import search as sweep_search
 from robo_cli.experiments import sweep

@@ -22,7 +22,6 @@ robo-rl reward fit classifier --dataset data/pick --out rewards/success --settin
 robo-rl reward bench embedded-progress --reward.settings.folder rewards/pick --environment robo/ArmPick-v0
 robo-rl reward latent gymnasium/Reacher-v5 --llm pack:lare-reacher --out rewards/reacher.py
 robo-rl reward show program:arm_push
-robo-rl reward check mine.py
 robo-rl reward check mine.py --environment robo/ArmPush-v0
 robo-rl reward check mine.py --dataset data/push
 robo-rl reward explain mine.py --dataset data/push --episode 3
@@ -77,7 +76,7 @@ def show(arguments: Show) -> int:
     return 0
 
 
-FIT = "Fit a reward, keep it in a folder, and say how well it does on what was held out."
+FIT = "Fit a reward, store it in a folder, and print its scores on held-out data."
 FITS = {
     "preference": Later("robo_cli.rewards.fit_preference", "FitPreference", "fit_preference"),
     "embedded": Later("robo_cli.rewards.fit_embedded", "FitEmbedded", "fit_embedded"),

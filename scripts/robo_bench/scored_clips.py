@@ -222,7 +222,7 @@ def bench_reward(arguments: BenchReward) -> int:
     if arguments.out is not None:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         name, weights = model.identity
-        told = {"reward": name, "weights": weights, "environment": arguments.environment, "seed": arguments.seed}
+        origin = {"reward": name, "weights": weights, "environment": arguments.environment, "seed": arguments.seed}
         figures = {name: figure.to_json() for name, figure in found.items()}
-        write_text(arguments.out, json.dumps(told | facts | figures, indent=1, allow_nan=False))
+        write_text(arguments.out, json.dumps(origin | facts | figures, indent=1, allow_nan=False))
     return 0

@@ -53,16 +53,16 @@ def read_options(kind: Any, words: Sequence[str], *, prog: str, description: str
     if renamed := next((word for word in words if word.partition("=")[0] in RENAMED), ""):
         print(f"error: {renamed_error(renamed, words, prog)}", file=sys.stderr)
         sys.exit(2)
-    told = {"prog": prog, "description": description, "config": tuple(config), **more}
+    parser_options = {"prog": prog, "description": description, "config": tuple(config), **more}
     try:
         with redirect_stderr(io.StringIO()):
-            return tyro.cli(kind, args=words, **told)
+            return tyro.cli(kind, args=words, **parser_options)
     except SystemExit as ended:
         if ended.code in (0, None):
             raise
         shown, like_a_terminal = io.StringIO(), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # tyro draws boxes there
         with _wide(), redirect_stderr(shown), redirect_stdout(like_a_terminal), suppress(SystemExit):
-            tyro.cli(kind, args=words, **told)
+            tyro.cli(kind, args=words, **parser_options)
         print(f"error: {usage_error(shown.getvalue(), words, prog)}", file=sys.stderr)
         raise
 

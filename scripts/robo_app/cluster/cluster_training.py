@@ -107,8 +107,8 @@ class TrainingElsewhere:
         run = training.run
         files, _ = ChangingFolder(run).changes() if run else ({}, [])
         recipe = Path(training.words[0]).read_text()
-        told = {"recipe": recipe, "seed": training.seed, "run": run.name if run else "", "files": files}
-        return packed(told | {"threads": os.environ.get("OMP_NUM_THREADS", "")})
+        message = {"recipe": recipe, "seed": training.seed, "run": run.name if run else "", "files": files}
+        return packed(message | {"threads": os.environ.get("OMP_NUM_THREADS", "")})
 
     def _take(self, news: dict[str, Any]) -> None:
         if not news:

@@ -46,51 +46,51 @@ class Ledger:
 
     def read(self, content: bytes) -> bytes:
         """Return the stored answers to questions."""
-        told = unpacked(content)
-        with self._opened(told) as kept:
-            return packed({key: asdict(answer) for key, answer in kept.read(told["keys"]).items()})
+        message = unpacked(content)
+        with self._opened(message) as kept:
+            return packed({key: asdict(answer) for key, answer in kept.read(message["keys"]).items()})
 
     def spent(self, content: bytes) -> bytes:
         """Return the cost of a judge, by model."""
-        told = unpacked(content)
-        with self._opened(told) as kept:
-            return packed({model: list(tokens) for model, tokens in kept.spent(told["judge"]).items()})
+        message = unpacked(content)
+        with self._opened(message) as kept:
+            return packed({model: list(tokens) for model, tokens in kept.spent(message["judge"]).items()})
 
     def add(self, content: bytes) -> bytes:
         """Store an answer durably; its question is no longer pending."""
-        told = unpacked(content)
-        answer = Answer(**told["answer"])
-        with self._opened(told) as kept:
-            kept.add(told["key"], told["judge"], answer)
-        most = self._largest.get(told["judge"], (0, 0))
-        self._largest[told["judge"]] = max(most[0], answer.prompt_tokens), max(most[1], answer.completion_tokens)
+        message = unpacked(content)
+        answer = Answer(**message["answer"])
+        with self._opened(message) as kept:
+            kept.add(message["key"], message["judge"], answer)
+        most = self._largest.get(message["judge"], (0, 0))
+        self._largest[message["judge"]] = max(most[0], answer.prompt_tokens), max(most[1], answer.completion_tokens)
         return self.release(content)
 
     def release(self, content: bytes) -> bytes:
         """Drop a pending question."""
-        told = unpacked(content)
-        self._under_way.get(told["judge"], {}).pop(told["key"], None)
+        message = unpacked(content)
+        self._under_way.get(message["judge"], {}).pop(message["key"], None)
         return b""
 
     def reserve(self, content: bytes) -> bytes:
         """Return b"yes", b"no", or b"wait" while pending questions could use up the budget."""
-        told = unpacked(content)
-        judge, terms = told["judge"], Terms(**told["terms"])
+        message = unpacked(content)
+        judge, terms = message["judge"], Terms(**message["terms"])
         now = time.monotonic()
-        running = {key: until for key, until in self._under_way.get(judge, {}).items() if until > now and key != told["key"]}
-        with self._opened(told) as kept:
+        running = {key: until for key, until in self._under_way.get(judge, {}).items() if until > now and key != message["key"]}
+        with self._opened(message) as kept:
             before = [sum(tokens) for tokens in zip((0, 0), *kept.spent(judge).values(), strict=True)]
         if _is_spent(terms, *before):
             return b"no"
         most = self._largest.get(judge)
         if running and (most is None or _is_spent(terms, *(b + len(running) * m for b, m in zip(before, most, strict=True)))):
             return b"wait"
-        self._under_way[judge] = running | {told["key"]: now + LONGEST}
+        self._under_way[judge] = running | {message["key"]: now + LONGEST}
         return b"yes"
 
     @contextmanager
-    def _opened(self, told: Mapping[str, Any]) -> Iterator[Answers]:
-        with AnswerCache(told["folder"] or self._usual).opened() as kept:
+    def _opened(self, message: Mapping[str, Any]) -> Iterator[Answers]:
+        with AnswerCache(message["folder"] or self._usual).opened() as kept:
             yield kept
 
 
@@ -130,7 +130,7 @@ class _Told(Answers):
         self._folder = folder
 
     def read(self, keys: Iterable[str]) -> dict[str, Answer]:
-        return {key: Answer(**told) for key, told in unpacked(_asked("read", folder=self._folder, keys=[*keys])).items()}
+        return {key: Answer(**message) for key, message in unpacked(_asked("read", folder=self._folder, keys=[*keys])).items()}
 
     def add(self, key: str, judge: str, answer: Answer) -> None:
         _asked("add", folder=self._folder, key=key, judge=judge, answer=asdict(answer))
@@ -148,17 +148,17 @@ class Allowance:
 
     def may_ask(self, question: Question) -> bool:
         """Return whether the budget allows a question, after waiting for the pending ones of others."""
-        told = {**self._told(question), "terms": asdict(self._terms)}
-        while (verdict := _asked("reserve", **told)) == b"wait":
+        message = {**self._message(question), "terms": asdict(self._terms)}
+        while (verdict := _asked("reserve", **message)) == b"wait":
             time.sleep(PAUSE)
         return verdict == b"yes"
 
     def heard(self, question: Question, answer: Answer, is_kept: bool) -> None:
         """Release the reservation if no answer came; a stored answer releases it, too."""
         if not is_kept and answer.status in SILENT:
-            _asked("release", **self._told(question))
+            _asked("release", **self._message(question))
 
-    def _told(self, question: Question) -> dict[str, Any]:
+    def _message(self, question: Question) -> dict[str, Any]:
         key = hash_of(self._judge.encode(), question.hash.encode())
         return {"folder": self._terms.cache, "judge": self._judge, "key": key}
 
@@ -203,7 +203,7 @@ def parts_of(model: RewardModel) -> list[Any]:
     return [part for source in model.parts if source.model is not None for part in parts_of(source.model)]
 
 
-def _asked(method: str, **told: Any) -> bytes:
+def _asked(method: str, **message: Any) -> bytes:
     ray = ray_library()
-    reply: bytes = ray.get(ray.get_actor(NAME).call.remote(method, packed(told)))
+    reply: bytes = ray.get(ray.get_actor(NAME).call.remote(method, packed(message)))
     return content_of(NAME, reply)

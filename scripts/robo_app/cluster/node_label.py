@@ -18,23 +18,23 @@ class NodeLabeller:
     """Model of the setup on a node; refuses a model that differs from that of the command's machine."""
 
     def __init__(self, setup: bytes) -> None:
-        told = unpacked(setup)
-        use_threads(told["threads"])
-        self._spec = EnvironmentSpec.from_json(told["spec"])
-        self._model = read_labeller(told["reward"], told["settings"])
-        share_answers(self._model, told["workers"])
-        if (here := list(self._model.identity)) != told["identity"]:
+        message = unpacked(setup)
+        use_threads(message["threads"])
+        self._spec = EnvironmentSpec.from_json(message["spec"])
+        self._model = read_labeller(message["reward"], message["settings"])
+        share_answers(self._model, message["workers"])
+        if (here := list(self._model.identity)) != message["identity"]:
             raise InvalidSetting(
                 "The reward is another one on a node than here.",
                 got=" ".join(here),
-                allowed=" ".join(told["identity"]),
+                allowed=" ".join(message["identity"]),
                 fix="put the same files (weights, programs) at the same path on every node",
             )
 
     def work(self, task: bytes) -> bytes:
         """Returns the labels of an episode."""
-        told = unpacked(task)
-        found = episode_in(told["name"], told["content"].tobytes())
-        self._spec.require(found.spec, what=f"Episode {told['name']} is of another environment than the dataset")
+        message = unpacked(task)
+        found = episode_in(message["name"], message["content"].tobytes())
+        self._spec.require(found.spec, what=f"Episode {message['name']} is of another environment than the dataset")
         labels = next(self._model.label_all([found.episode]))
         return packed({field.name: getattr(labels, field.name) for field in fields(RewardLabels)})

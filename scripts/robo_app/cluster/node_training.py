@@ -29,21 +29,21 @@ class NodeTraining:
         self._folder, self._lock = locked_folder(PREFIX, Path(tempfile.gettempdir()))
         self._runs, self._log = self._folder / "runs", self._folder / "log"
         self._copy: ChangingFolder | None = None
-        self._told = 0
+        self._reported = 0
 
     def begin(self, content: bytes) -> bytes:
         """Start the training of a recipe with a seed, or resume the received run; return the first update."""
-        told = unpacked(content)
-        (self._folder / "recipe.yaml").write_text(told["recipe"])
-        words = ["train", str(self._folder / "recipe.yaml"), "--seed", str(told["seed"]), "--out", str(self._runs)]
-        if told["run"]:
-            run = self._runs / told["run"]
-            place(run, told["files"], [])
+        message = unpacked(content)
+        (self._folder / "recipe.yaml").write_text(message["recipe"])
+        words = ["train", str(self._folder / "recipe.yaml"), "--seed", str(message["seed"]), "--out", str(self._runs)]
+        if message["run"]:
+            run = self._runs / message["run"]
+            place(run, message["files"], [])
             self._copy = ChangingFolder(run)
             self._copy.changes()
             words = ["resume", str(run)]
         self._milestones = self._reached()
-        self._process = SupervisedProcess(command_of(words), log=self._log, environment=_environment(told["threads"]))
+        self._process = SupervisedProcess(command_of(words), log=self._log, environment=_environment(message["threads"]))
         return self.news(b"")
 
     def news(self, _: bytes) -> bytes:
@@ -69,13 +69,13 @@ class NodeTraining:
         return packed({})
 
     def _has_news(self) -> bool:
-        return self._log.stat().st_size > self._told or self._reached() != self._milestones
+        return self._log.stat().st_size > self._reported or self._reached() != self._milestones
 
     def _words(self) -> str:
         with self._log.open("rb") as log:
-            log.seek(self._told)
+            log.seek(self._reported)
             words = log.read()
-        self._told += len(words)
+        self._reported += len(words)
         return words.decode(errors="replace")
 
     def _reached(self) -> list[str]:

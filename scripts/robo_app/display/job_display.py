@@ -28,7 +28,7 @@ class Board:
         self._title, self.total, self._logs = title, total, logs
         self.caption = ""
         self._running: dict[str, None] = {}  # keeps the order
-        self._ended, self._told = 0, time.monotonic()
+        self._ended, self._shown_at = 0, time.monotonic()
         self._console = console or Console(file=sys.stdout)
         self._live = Live(get_renderable=self.table, console=self._console, refresh_per_second=1, transient=True)
 
@@ -56,9 +56,9 @@ class Board:
 
     def look(self) -> None:
         """Say now and then, in a pipe, which jobs run; on a terminal the table is there anyway."""
-        if self._console.is_terminal or time.monotonic() - self._told < PERIOD:
+        if self._console.is_terminal or time.monotonic() - self._shown_at < PERIOD:
             return
-        self._told = time.monotonic()
+        self._shown_at = time.monotonic()
         for job in list(self._running):
             self.say(f"  {job}: {last_line(self._logs / f'{job}.log')}")
 

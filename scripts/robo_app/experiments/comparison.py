@@ -49,8 +49,8 @@ def compare_judged(first: Sequence[Judged], second: Sequence[Judged]) -> tuple[d
         if a.spec is not None and b.spec is not None:
             a.spec.require(b.spec, what=what)
         elif a.evaluation.spec_fingerprint != b.evaluation.spec_fingerprint:
-            told = [f"{each.evaluation.environment}, spec {each.evaluation.spec_fingerprint}" for each in (a, b)]
-            raise SpecMismatch(what, [f"spec: {told[0]} here, {told[1]} there"])
+            compared = [f"{each.evaluation.environment}, spec {each.evaluation.spec_fingerprint}" for each in (a, b)]
+            raise SpecMismatch(what, [f"spec: {compared[0]} here, {compared[1]} there"])
     return compare([each.evaluation for each in first], [each.evaluation for each in second])
 
 
@@ -65,8 +65,8 @@ def _of_run(run: Run) -> Judged:
 def _from_file(path: Path) -> Judged:
     try:
         found = Evaluation.read(path)
-        told = (found.returns, found.successes, *found.measured.values())
-        if not found.seeds or any(len(values) != len(found.seeds) for values in told):
+        compared = (found.returns, found.successes, *found.measured.values())
+        if not found.seeds or any(len(values) != len(found.seeds) for values in compared):
             raise ValueError("not as many outcomes as seeds")
         return Judged(str(path), found)
     except (ValueError, TypeError, AttributeError, RunError, OSError) as error:

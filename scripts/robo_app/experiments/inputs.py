@@ -91,10 +91,10 @@ class Data:
         wanted: Settings = {"family": self.family, "planned": self.episodes or card.get("planned")}
         if self.environment:
             wanted |= {"environment": self.environment, "arguments": self.arguments}
-        told = {key: card.get(key) for key in wanted}
+        recorded = {key: card.get(key) for key in wanted}
         if source is not None and source.run is not None:
-            wanted["run"], told["run"] = source.run.name, card["run"]["name"]
-        if changed := changed_settings(told, wanted):
+            wanted["run"], recorded["run"] = source.run.name, card["run"]["name"]
+        if changed := changed_settings(recorded, wanted):
             raise other_settings(path, changed)
         return Dataset(path)
 
@@ -227,7 +227,9 @@ def differing(run: Path, words: Words) -> dict[str, tuple[Any, Any]]:
 def _settings(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a recipe by dotted path, without paths of files; of a mapping a missing key is a change, too."""
     found = flat(recipe, MAPPINGS)
-    without = {path: {key: told for key, told in found[path].items() if key != FOLDER} for path in MAPPINGS if found.get(path)}
+    without = {
+        path: {key: value for key, value in found[path].items() if key != FOLDER} for path in MAPPINGS if found.get(path)
+    }
     return {path: value for path, value in {**found, **without}.items() if path != DATASET}
 
 

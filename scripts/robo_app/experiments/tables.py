@@ -191,9 +191,9 @@ def _verdict(claim: Claim, found: Mapping[tuple[str, str], Mapping[int, Path]], 
     first, second = (better, claim.share * than) if claim.fewer else (claim.share * than, better)
     interval = paired_comparison(first, second).mean_difference
     holds = "yes" if interval.low > 0 else "no" if interval.high < 0 else "undecided"
-    told = {"better": claim.better, "than": claim.than, "share": claim.share, "by": claim.by, "fewer": claim.fewer}
+    row = {"better": claim.better, "than": claim.than, "share": claim.share, "by": claim.by, "fewer": claim.fewer}
     difference = {"difference": float(interval.estimate), "low": float(interval.low), "high": float(interval.high)}
-    return told | ({"dataset": on} if on else {}) | difference | {"holds": holds}
+    return row | ({"dataset": on} if on else {}) | difference | {"holds": holds}
 
 
 def _outcomes(claim: Claim, runs: Mapping[int, Path], reference: Reference) -> Array:

@@ -116,9 +116,9 @@ def flat(tree: Mapping[str, Any], whole: Collection[str] = (), above: str = "") 
 
 def other_settings(path: Path, changed: Mapping[str, tuple[Any, Any]], fix: str = "") -> RunError:
     """Return the error for a result that was made with other settings."""
-    told = "; ".join(f"{name}: {before}, now {now}" for name, (before, now) in changed.items())
+    differences = "; ".join(f"{name}: {before}, now {now}" for name, (before, now) in changed.items())
     fix = fix or f"another --out, or remove {path} and what rests on it"
-    return RunError(f"{path} was made with other settings.", got=told, fix=fix)
+    return RunError(f"{path} was made with other settings.", got=differences, fix=fix)
 
 
 def _wait_until_free(run: Path) -> None:

@@ -62,7 +62,7 @@ def at_its_place(run: Run, recipe: Recipe[Any], dataset: str) -> Recipe[Any]:
             f"The labels {moved.demonstrations.labels!r} are others than those that the run learnt from.",
             got=f"content {found.get('labels_content')}, of {', '.join(found.get('labels_of', ()))}",
             allowed=f"content {known.get('labels_content')}, of {', '.join(known.get('labels_of', ()))}",
-            fix="give the set back the labels of then, or train anew; new labels under another --name leave the old ones alone",
+            fix="give the set back the labels of then, or train again; new labels under another --name keep the old ones",
         )
     return moved
 

@@ -52,8 +52,8 @@ def _require_no_pictures(recipe: Recipe[Any]) -> None:
 def _scoring(recipe: Recipe[Any], model: PictureReward, specs: Specs) -> PictureScoring:
     settings, completion = recipe.reward, None
     if settings.completion.name:
-        judge, told = _pictures_reward(settings.completion.name, settings.completion.settings), settings.completion
-        completion = Completion(judge, threshold=told.threshold, bonus=told.bonus)
+        judge, chosen = _pictures_reward(settings.completion.name, settings.completion.settings), settings.completion
+        completion = Completion(judge, threshold=chosen.threshold, bonus=chosen.bonus)
     _require_discount(recipe, model)
     return PictureScoring(model, every=settings.every, hold=settings.hold, completion=completion, alone=_drawn_alone(specs))
 
@@ -80,7 +80,7 @@ def require_same_reward(run: Run, reward: OnlineRewards | None) -> None:
             f"The reward has changed since the run {run.path.name}: {', '.join(names)}.",
             got=now,
             allowed=before,
-            fix="give the model back its weights and settings, or train anew: values of two rewards have two meanings",
+            fix="give the model back its weights and settings, or train again: values of two rewards have two meanings",
         )
 
 

@@ -74,13 +74,13 @@ def shipped_programs() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.py") if path.stem != "__init__")
 
 
-def _source(told: Any) -> Any:
+def _source(raw: Any) -> Any:
     """Returns a source of a pipeline with the file of its program in the place of `program:NAME`."""
-    reward = told.get("reward") if isinstance(told, Mapping) else None
+    reward = raw.get("reward") if isinstance(raw, Mapping) else None
     if not isinstance(reward, str) or not reward.startswith(PROGRAM):
-        return told
+        return raw
     file = program_file(reward.removeprefix(PROGRAM))
-    return {"name": file.stem, **told, "reward": "program", "settings": {**(told.get("settings") or {}), "path": str(file)}}
+    return {"name": file.stem, **raw, "reward": "program", "settings": {**(raw.get("settings") or {}), "path": str(file)}}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -41,8 +41,8 @@ def recorded_at(
         setups = [packed({**facts, "arguments": each}) for each in arguments_of_workers(settings["arguments"], count, cluster)]
         with closing(TaskPool(cluster, NODE, setups, cores=cores, timeouts=TIMEOUTS)) as pool:
             for _, result in pool.results((str(seed).encode() for seed in seeds), ahead=AHEAD * len(setups)):
-                told = unpacked(result)
-                yield writer.store(Entry(**told["entry"]), told["content"].tobytes())
+                message = unpacked(result)
+                yield writer.store(Entry(**message["entry"]), message["content"].tobytes())
 
 
 def arguments_of_workers(arguments: Mapping[str, Any], count: int, cluster: Cluster) -> list[dict[str, Any]]:

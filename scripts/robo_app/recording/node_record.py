@@ -43,16 +43,16 @@ class NodeRecorder:
     """One environment with its simulator."""
 
     def __init__(self, setup: bytes) -> None:
-        told = unpacked(setup)
-        use_threads(told["threads"])
-        is_named = "host" in told["arguments"]  # a server, which the replacement of this worker uses
+        message = unpacked(setup)
+        use_threads(message["threads"])
+        is_named = "host" in message["arguments"]  # a server, which the replacement of this worker uses
         if is_named and is_connected():
             exit_without_head(ray_library().get_runtime_context().gcs_address)
-        self._environment = make_environment(told["environment"], **told["arguments"])
-        self._spec, self._packing = specification(self._environment), packing(told["pictures"])
-        EnvironmentSpec.from_json(told["spec"]).require(self._spec, what="A node has another environment")
-        options = ActorOptions(told["noise"], told["stochastic"], Path(told["runs"]))
-        self._choose = actor(told["policy"], self._environment, options)
+        self._environment = make_environment(message["environment"], **message["arguments"])
+        self._spec, self._packing = specification(self._environment), packing(message["pictures"])
+        EnvironmentSpec.from_json(message["spec"]).require(self._spec, what="A node has another environment")
+        options = ActorOptions(message["noise"], message["stochastic"], Path(message["runs"]))
+        self._choose = actor(message["policy"], self._environment, options)
 
     def work(self, task: bytes) -> bytes:
         """Return the episode of a seed, and its catalogue entry."""

@@ -103,12 +103,12 @@ def audit_model(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], p
     episodes = (dataset.read(entry) for entry in shown(entries))
     evidence = gather(episodes, subject, progress, controls, clips=arguments.clips, seed=arguments.seed)
     evidence.fitted_to = len({entry.identity for entry in entries} & getattr(model, "fitted_to", frozenset()))
-    is_told = bool(arguments.wrong_text or arguments.wrong_settings)
+    has_wrong_words = bool(arguments.wrong_text or arguments.wrong_settings)
     name, weights = model.identity
     return f"{name} ({weights})", concluded(
         evidence,
         reads_pictures=sees,
-        reads_words=is_told or bool(getattr(model, "reads_words", False)),
+        reads_words=has_wrong_words or bool(getattr(model, "reads_words", False)),
         was_asked=True,
         tokens=getattr(model, "tokens", None),
     )

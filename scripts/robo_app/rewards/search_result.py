@@ -23,18 +23,18 @@ def shown_rounds(search: Search[Any], out: Path) -> list[Round]:
         keep_round(each, out)
         rounds.append(each)
         for candidate in each.candidates:
-            print(f"  {candidate.name:6} {_told(candidate)}")
+            print(f"  {candidate.name:6} {_summary(candidate)}")
         for warning in each.warnings:
             print(f"  WARNING {warning}")
         best = each.incumbent
         print(
-            f"round {each.number}: {each.diversity}; best so far {best.name + ', ' + _told(best) if best else 'none'}",
+            f"round {each.number}: {each.diversity}; best so far {best.name + ', ' + _summary(best) if best else 'none'}",
             flush=True,
         )
     return rounds
 
 
-def _told(candidate: Candidate) -> str:
+def _summary(candidate: Candidate) -> str:
     if candidate.outcome is not None and candidate.outcome.score is not None:
         return f"success {candidate.outcome.score:.1%}"
     return f"{candidate.status}: {' '.join(candidate.reason.split())[:140]}"
@@ -47,7 +47,7 @@ def keep_winner(winner: Candidate, confirmed: list[Outcome], rounds: list[Round]
     by_chance = _by_chance(rounds)
     result = facts | {"winner": winner.name, "score": winner.merit[0], "confirmed": scores, "chosen by chance": by_chance}
     write_text(out / RESULT, json.dumps(result, indent=1))
-    print(f"winner   candidate {winner.name}, {_told(winner)}: {out / WINNER}")
+    print(f"winner   candidate {winner.name}, {_summary(winner)}: {out / WINNER}")
     if scores:
         shown = ", ".join("failed" if score is None else f"{score:.1%}" for score in scores)
         print(f"again    from {len(scores)} other seeds, in other episodes: {shown}")

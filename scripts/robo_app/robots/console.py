@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from robo_real.console.robot_console import RobotConsole
 
 ADDRESS = "127.0.0.1"
-NOBODY = "nobody"
+NO_POLICY = "nobody"
 PICTURE = 240
 """[pixel] side of the twin's pictures: for a person's eyes"""
 
@@ -71,7 +71,7 @@ def record_to_dataset(arguments: Console, console: RobotConsole, stack: ExitStac
     from robo_datasets.viewer.server import viewer_server
 
     assert arguments.out is not None
-    policy = arguments.policy or NOBODY
+    policy = arguments.policy or NO_POLICY
     dataset = _dataset_of(arguments.out, console.environment.environment_spec, card | {"policy": policy})
     writer = stack.enter_context(dataset.writer())
     repair(writer, thorough=False)

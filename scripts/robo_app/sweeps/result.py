@@ -100,14 +100,14 @@ def markdown(facts: Facts) -> str:
     for each in rows:
         value = "–" if each["value"] is None else with_ends(each["interval"], form)
         state = " ".join(part for part in (each["state"] if each["state"] != "complete" else "", each["why"]) if part)
-        cells.append([str(each["number"]), value, str(len(each["seeds"])), told(each["values"]), state])
+        cells.append([str(each["number"]), value, str(len(each["seeds"])), format_values(each["values"]), state])
     lines = table_lines(["trial", f"{facts['measure']} [95 %]", "seeds", "settings", ""], cells)
     lines += ["", "Intervals are Student's over training seeds.", *facts["words"]]
     lines += [f"Train it: {facts['command']}"] if "command" in facts else []
     return "\n".join(lines) + "\n"
 
 
-def told(values: Mapping[str, Any]) -> str:
+def format_values(values: Mapping[str, Any]) -> str:
     """Returns settings in one line."""
     return ", ".join(f"{path} {value:.4g}" if isinstance(value, float) else f"{path} {value}" for path, value in values.items())
 

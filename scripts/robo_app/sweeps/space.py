@@ -121,11 +121,11 @@ def read_space(file: Path, recipe: Recipe[Any]) -> Space:
     if not isinstance(found, dict) or not found:
         raise InvalidSetting(f"{file} names no settings.", got=found, allowed=EXAMPLE)
     dimensions: dict[str, Dimension] = {}
-    for key, told in found.items():
+    for key, entry in found.items():
         path = _path(str(key), recipe)
         if path in dimensions:
             raise InvalidSetting(f"{file} names a setting twice.", got=key)
-        dimensions[path] = _dimension(path, told, recipe, file)
+        dimensions[path] = _dimension(path, entry, recipe, file)
     return Space(recipe, dimensions)
 
 
@@ -144,10 +144,10 @@ def _path(key: str, recipe: Recipe[Any]) -> str:
     return path
 
 
-def _dimension(path: str, told: Any, recipe: Recipe[Any], file: Path) -> Dimension:
-    kind = Choices if isinstance(told, dict) and "choices" in told else Range
+def _dimension(path: str, entry: Any, recipe: Recipe[Any], file: Path) -> Dimension:
+    kind = Choices if isinstance(entry, dict) and "choices" in entry else Range
     try:
-        found = pydantic.TypeAdapter[Dimension](kind).validate_python(told)
+        found = pydantic.TypeAdapter[Dimension](kind).validate_python(entry)
     except pydantic.ValidationError as error:
         problem = f"{'.'.join(map(str, error.errors()[0]['loc']))}: {error.errors()[0]['msg']}"
         raise InvalidSetting(f"{file}: {path} has no range and no choices.", got=problem, allowed=EXAMPLE) from None
@@ -156,7 +156,7 @@ def _dimension(path: str, told: Any, recipe: Recipe[Any], file: Path) -> Dimensi
         typed = [None if value is None else number(value) for value in (found.low, found.high, found.step)]
         if not allowed or typed != [found.low, found.high, found.step]:
             words = "whole numbers" if allowed else "choices, since it is not a number"
-            raise InvalidSetting(f"{file}: {path} cannot have this range.", got=told, allowed=words)
+            raise InvalidSetting(f"{file}: {path} cannot have this range.", got=entry, allowed=words)
         low, high, step = typed
         return Range(low, high, found.log, step)
     return found

@@ -7,7 +7,7 @@ import numpy as np
 from robo_app.jobs.exit_status import DIVERGED
 from robo_app.jobs.jobs import Begin, Crew, failure
 from robo_app.sweeps.folder import SweepFolder
-from robo_app.sweeps.result import told
+from robo_app.sweeps.result import format_values
 from robo_app.sweeps.search import Search, Trial
 from robo_app.sweeps.space import Space
 from robo_app.sweeps.stopping import Course, Stopping
@@ -137,4 +137,4 @@ class Sweep:
         scored = [(each.value, each) for each in self._search.trials() if each.value is not None]
         if scored:
             value, best = max(scored, key=lambda each: each[0])
-            self._crew.board.caption = f"best so far: trial {best.number}, {value:.4g}; {told(best.values)}"
+            self._crew.board.caption = f"best so far: trial {best.number}, {value:.4g}; {format_values(best.values)}"

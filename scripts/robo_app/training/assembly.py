@@ -106,8 +106,8 @@ def demonstrations_of(recipe: Recipe[Any], reward: OnlineRewards | None, specs: 
     episodes, origin = _demonstrations(recipe, specs)
     if reward is None or not episodes:
         return episodes, origin
-    pieces, told = labelled(reward, episodes, specs.seen)
-    return pieces, f"{origin}{told}"
+    pieces, remark = labelled(reward, episodes, specs.seen)
+    return pieces, f"{origin}{remark}"
 
 
 def _demonstrations(recipe: Recipe[Any], specs: Specs) -> tuple[Sequence[Episode], str]:
@@ -130,8 +130,8 @@ def _demonstrations(recipe: Recipe[Any], specs: Specs) -> tuple[Sequence[Episode
                 fix="set demonstrations.episodes to 0 for all that there are, or record more with --append",
             )
         watch = partial(counted, "training cache", "episodes")
-        labels, told = labels_of(dataset, settings.labels, entries) if settings.labels else (None, "")
-        return CachedEpisodes(dataset, entries, watch, labels), f"{len(entries)} episodes of {dataset.path}{told}"
+        labels, remark = labels_of(dataset, settings.labels, entries) if settings.labels else (None, "")
+        return CachedEpisodes(dataset, entries, watch, labels), f"{len(entries)} episodes of {dataset.path}{remark}"
     if not settings.episodes:
         return [], "no demonstrations"
     episodes, tries = record_demonstrations(recipe, settings)

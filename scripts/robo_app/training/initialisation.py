@@ -70,7 +70,7 @@ def _environment(training: Training) -> gymnasium.Env[Any, Any] | None:
 def before_and_after(run: Run, after: Evaluation) -> str:
     """Return a table of the policy before and after the training, on the common seeds of both evaluations."""
     if not _before(run).exists():
-        raise RunError(f"{run.path.name} was not evaluated before its first step.", fix="train anew")
+        raise RunError(f"{run.path.name} was not evaluated before its first step.", fix="start a new training")
     before = Evaluation.read(_before(run))
     comparisons, seeds = compare([before], [after])
     lines = [f"{'':8} {'success':28} {'return':>8} {'steps of a success':>20}"]

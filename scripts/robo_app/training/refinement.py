@@ -35,7 +35,7 @@ from robo_rl.runs.run import Run
 from robo_rl.settings import plain
 from robo_rl.training.compatibility import require_loop
 
-NOBODY = "none"
+NO_SUPERVISOR = "none"
 STARTS = 100
 """steps in which the policy acts as it is before the first update, as many as HIL-SERL waits for"""
 
@@ -53,7 +53,7 @@ class Refine:
     """Address of `robo-rl robot serve`; ?action_repeat=3 or max_steps=50 may end it, else they are those of the run."""
     dataset: str = ""
     """Dataset of demonstrations with the robot's spec; that of the run by default if it had one."""
-    human: str = NOBODY
+    human: str = NO_SUPERVISOR
     """Source of corrections: console for you, perfect, noisy, delayed, lazy or wrong for a simulated person, none."""
     steps: int = 2000
     """Steps on the robot."""
@@ -82,7 +82,7 @@ def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
     Raises SpecMismatch if a unit, a frame, a rate or a limit differs, InvalidSetting if learning is impossible.
     """
     before = recipe_of(trained)
-    recipe = _with_learner(before, arguments.human != NOBODY)
+    recipe = _with_learner(before, arguments.human != NO_SUPERVISOR)
     recipe = replace(
         recipe,
         name=f"{before.name.removesuffix('-refine')}-refine",
@@ -90,7 +90,7 @@ def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
         initial=InitialSettings(str(trained.path.absolute())),
         demonstrations=_demonstrations(before, arguments.dataset),
         human=HumanSettings(
-            "" if arguments.human == NOBODY else arguments.human, port=arguments.port, browser=arguments.browser
+            "" if arguments.human == NO_SUPERVISOR else arguments.human, port=arguments.port, browser=arguments.browser
         ),
         reward=RewardSettings(),
         evaluation=EvaluationSettings(
@@ -107,7 +107,7 @@ def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
     require_same_reading(trained, recipe.learner.build(spec, recipe.seed))
     if spec.success_rule is None and arguments.human != CONSOLE:
         raise InvalidSetting(
-            f"{spec.name} does not say when its task is done, and nobody else does: there is nothing to learn from.",
+            f"{spec.name} does not say when its task is done, and no person does: there is nothing to learn from.",
             got=f"--human {arguments.human}",
             allowed="a person who labels episodes",
             fix="--human console",

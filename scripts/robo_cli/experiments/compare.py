@@ -19,7 +19,7 @@ from robo_rl.errors import printable
 EXAMPLES = """robo-rl compare RUN_A RUN_B
 robo-rl compare '*-arm-pick-sac-*' '*-arm-pick-rlpd-*'     (groups of training seeds)
 robo-rl compare RUN_A RUN_B --json
-robo-rl compare 'fresh/a-*.json' 'fresh/b-*.json'     (what robo-rl evaluate --json told, a file for each training)"""
+robo-rl compare 'fresh/a-*.json' 'fresh/b-*.json'     (output of robo-rl evaluate --json, a file for each training)"""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def fit_embedded(arguments: FitEmbedded) -> int:
     model.save(arguments.out)
     print("\n".join(measures.lines()))
     print(f"rank correlation of models without training       {', '.join(f'{order:.2f}' for order in orders)}")
-    print(f"{len(data)} pictures drawn and learnt from in {time.monotonic() - started:.0f} s; it can be told, for example,")
+    print(f"{len(data)} pictures drawn and learnt from in {time.monotonic() - started:.0f} s; instructions, for example,")
     print(f"  {model.origin.instructions[0]!r} (and {len(model.origin.instructions) - 1} others)")
     print(next_commands(arguments.out, model.origin))
     return 0

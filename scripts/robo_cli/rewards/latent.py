@@ -67,8 +67,8 @@ def write_latent(arguments: Latent) -> int:
         steps = columns_of_steps(environment, spec, view, arguments.steps)
         environment.close()
         try:
-            told = _shown if arguments.settings.rounds else lambda attempt: None  # 0 rounds try nothing
-            program = LatentCode(model, view, steps, arguments.settings).write(task, told)
+            report = _shown if arguments.settings.rounds else lambda attempt: None  # 0 rounds try nothing
+            program = LatentCode(model, view, steps, arguments.settings).write(task, report)
         finally:
             print(model.report())
             end_workers()

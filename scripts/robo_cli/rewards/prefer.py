@@ -65,9 +65,9 @@ def run(arguments: Prefer) -> int:
         print(rater.report())
     found = [*PreferenceSet(dataset, arguments.name)]
     own = [each for each in found if each.rater == ":".join(rater.identity)]
-    agreeing, told = agreement(dataset, own)
-    if told:  # shown, and used for nothing
-        print(f"{agreeing / told:.1%} of {told} decided pairs agree with the recorded rewards")
+    agreeing, decided = agreement(dataset, own)
+    if decided:  # shown, and used for nothing
+        print(f"{agreeing / decided:.1%} of {decided} decided pairs agree with the recorded rewards")
     answers = Counter(str(each.label) for each in found)
     shares = ", ".join(f"{name} {answers[key]}" for key, name in ANSWERS.items())
     print(f"{done} pairs compared now; {arguments.name} has {answers.total()}: {shares}")

@@ -11,7 +11,7 @@ from robo_app.robots.console import Console, policy_for, print_address, record_t
 if TYPE_CHECKING:
     pass
 
-EXAMPLES = """robo-rl console --twin                                             (a simulated arm, nobody acts but you)
+EXAMPLES = """robo-rl console --twin                                             (a simulated arm; only you act)
 robo-rl console --twin --twin.settings.task robo/ArmPick-v0 --twin.settings.cameras [front,wrist] --policy scripted
 robo-rl console --robot http://127.0.0.1:5000 --policy RUN --environment.arguments.action_repeat 3 --out data/corrections"""
 

@@ -6,7 +6,7 @@ from robo_app.robots.hil_demo import Hil, hil
 from robo_cli.actions import run_action
 
 EXAMPLES = """robo-rl demo hil                       (open the page that it names; you begin, take over and label)
-robo-rl demo hil --human simulated     (nobody is needed)
+robo-rl demo hil --human simulated     (no person needed)
 robo-rl demo hil --task peg
 robo-rl demo hil --human simulated --steps 200 --episodes 2     (a short look)"""
 

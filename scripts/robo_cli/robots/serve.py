@@ -81,7 +81,7 @@ def serve(arguments: Serve) -> int:
         if not is_first:
             print("without real-time priority (ulimit -r): on a busy machine the arm holds now and then", flush=True)
         if arguments.address != ADDRESS:
-            print("whoever reaches this address can move the robot: there is no password", flush=True)
+            print("every program that reaches this address can move the robot: there is no password", flush=True)
         while not done.wait(LOOK) and not server.http.is_lost.is_set():
             pass
         server.close()

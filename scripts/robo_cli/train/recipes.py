@@ -27,8 +27,8 @@ def run(arguments: Recipes) -> int:
         print(to_yaml(read_recipe(arguments.name)), end="")
         return 0
     for name, file in recipe_files().items():
-        told = yaml.safe_load(file.read_text())  # to read the settings of all learners takes seconds
-        print(f"{name:24} {told['summary']}")
-        for command in told.get("needs", {}).values():
+        recipe = yaml.safe_load(file.read_text())  # to read the settings of all learners takes seconds
+        print(f"{name:24} {recipe['summary']}")
+        for command in recipe.get("needs", {}).values():
             print(f"{'':24} first: {command}")
     return 0

@@ -36,16 +36,3 @@ def realtime_priority() -> Iterator[bool]:
         yield granted
     finally:
         drop_realtime()
-
-
-@contextmanager
-def preserved_scheduling() -> Iterator[None]:
-    """Context that restores the scheduling of this thread, which a library may change: ur_rtde takes the highest priority."""
-    if not hasattr(os, "sched_setscheduler"):
-        yield
-        return
-    policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, policy, parameter)

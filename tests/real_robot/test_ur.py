@@ -1,6 +1,5 @@
 """The driver for Universal Robots, through the unmodified ur_rtde wheel, against a peer that speaks its protocols."""
 
-import os
 import subprocess
 import sys
 import time
@@ -84,18 +83,6 @@ def test_what_is_measured_has_the_units_and_frames_of_an_arm(peer, arm):
     np.testing.assert_allclose(state.torque, [0.1, 0.2, 0.3])
     np.testing.assert_allclose(state.joint_position, [0.1, -1.5, 1.4, -1.5, -1.57, 0.2])
     assert state.fault is None and state.is_finite
-
-
-def test_connecting_keeps_the_scheduling_of_the_thread(peer):
-    """As root, ur_rtde gives the thread that opens it the highest real-time priority, under which other processes starve."""
-    before = os.sched_getscheduler(0), os.sched_getparam(0).sched_priority
-    found = UR(UROptions(address=peer.address, timeout=20.0))
-    found.connect()
-    found.recover()
-    try:
-        assert (os.sched_getscheduler(0), os.sched_getparam(0).sched_priority) == before
-    finally:
-        found.close()
 
 
 def test_a_target_is_sent_as_a_pose_with_the_settings_of_servol(peer, arm):

@@ -25,7 +25,6 @@ from typing_extensions import override
 
 from robo_real.arm import ArmDriver, ArmState, ArmTarget
 from robo_real.clock import Clock, MonotonicClock
-from robo_real.priority import preserved_scheduling
 from robo_real.rotations import from_rotation_vector, rotation_vector
 from robo_rl.errors import MissingExtra, RobotUnavailable, require_allowed
 
@@ -113,7 +112,7 @@ class UR(ArmDriver):
         except ImportError:
             raise MissingExtra("The driver ur", "ur_rtde", "ur") from None
         options = self._options
-        with _translate_errors("does not answer"), preserved_scheduling():
+        with _translate_errors("does not answer"):
             socket.create_connection((options.address, EXCHANGE), options.timeout).close()  # ur_rtde would wait for minutes
             self._receive = rtde_receive.RTDEReceiveInterface(options.address, options.rate, list(VARIABLES))
             self._program = _Program(options)
@@ -177,8 +176,7 @@ class UR(ArmDriver):
                 dashboard.disconnect()
             if not self._running().runs:
                 self._running().close()
-                with preserved_scheduling():
-                    self._program = _Program(self._options)
+                self._program = _Program(self._options)
 
     @override
     def close(self) -> None:

@@ -60,7 +60,7 @@ def tensor_threads(count: int) -> Iterator[None]:
 def ordinary_scheduling() -> Iterator[None]:
     """Undo real-time scheduling that a library sets inside the block, for this thread and for threads started there.
 
-    As root, the AV1 encoder SVT-AV1 gives the calling thread and its own the highest real-time priority; other processes, and the
+    As root, the encoder SVT-AV1 gives the calling thread and its own the highest real-time priority; other processes, and the
     control loop of a robot, would wait for them.
     """
     if not hasattr(os, "sched_setscheduler"):  # not Linux

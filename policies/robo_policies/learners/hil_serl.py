@@ -88,7 +88,7 @@ class HILSERL(RLPD):
 
     def update(self, batch: Batch) -> Metrics:
         """Takes the critics' steps on each slice of the batch, then actor and temperature on the last."""
-        data = self.cropped(self.parts.batch(batch))
+        data = self.parts.batch(batch)
         commands = data.actions[:, self.index]
         penalties = self.grasp_penalty(self._opening(batch), commands)
         scalars = self.learn(replace(data, actions=data.actions[:, self.others]))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from robo_policies.networks.actor_critic import NetworkFactory, seeded
 from robo_policies.networks.encoders import ObservationEncoder, TensorBatch
-from robo_policies.networks.settings import own_encoder, resolve_device
+from robo_policies.networks.settings import resolve_device
 from robo_rl.errors import NonFiniteUpdate, RunError
 from robo_rl.metrics import MetricsWindow
 from robo_rl.spec.environment import EnvironmentSpec, Observation
@@ -31,19 +30,15 @@ STATE_FORMAT = 2
 class LearnerParts:
     """Networks are added one by one; everything that was added is saved, restored and refused together."""
 
-    def __init__(
-        self, spec: EnvironmentSpec, settings: Any, seed: int, make_encoder: Callable[[], nn.Module] | None = None
-    ) -> None:
+    def __init__(self, spec: EnvironmentSpec, settings: Any, seed: int) -> None:
         """Resolve the device and make the encoder of observations.
 
-        settings: NetworkSettings with `hidden`, `normalization_rows` and possibly `precision`. make_encoder: of a learner's own
-        encoder network, which the setting `network` replaces.
+        settings: NetworkSettings with `hidden`, `normalization_rows` and possibly `precision`.
         """
         self.initial, self.generator, self.acting = generators(seed, 3)
         """`initial` draws first parameters, `generator` everything that updates draw, `acting` the policy's actions."""
         self.spec, self.settings, self.device = spec, settings, resolve_device(settings.device)
-        if settings.network is not None:
-            make_encoder = partial(own_encoder, settings.network, spec)
+        make_encoder = settings.encoder(spec)
         encoder = None if make_encoder is None else seeded(make_encoder, self.initial).to(self.device)
         self.encoder = ObservationEncoder(spec, settings.normalization_rows, encoder)
         self.target_encoder = self.encoder
@@ -83,8 +78,10 @@ class LearnerParts:
         return self.policy
 
     def batch(self, batch: Batch) -> TensorBatch:
-        """Return a batch on the device, standardised; raises NonFiniteUpdate if it holds NaN or infinity."""
-        return TensorBatch.of(batch, self.encoder, self.device, self.updates)
+        """Return a batch on the device, standardised and augmented; raises NonFiniteUpdate if it holds NaN or infinity."""
+        data = TensorBatch.of(batch, self.encoder, self.device, self.updates)
+        augmented: TensorBatch = self.settings.augment(data, self.encoder.pictures, self.generator)
+        return augmented
 
     def descend(self, name: str, loss: Tensor, lr: float | None = None) -> None:
         """Take one step down the gradient of a loss, by one network only; raises NonFiniteUpdate, keeping the parameters."""

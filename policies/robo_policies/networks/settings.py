@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import index
 from typing import Any, Literal
 
@@ -32,6 +33,14 @@ class NetworkSettings:
     """Hidden layers of the actor, named in the same way; None for an MLP."""
     critic_network: str | None = None
     """Hidden layers of each critic, named in the same way; None for an MLP."""
+
+    def encoder(self, spec: EnvironmentSpec) -> Callable[[], nn.Module] | None:
+        """Return a function that makes the encoder network of observations, or None if vectors are read as they are."""
+        return None if self.network is None else partial(own_encoder, self.network, spec)
+
+    def augment(self, data: Any, pictures: Sequence[str], generator: torch.Generator) -> Any:
+        """Return a batch of tensors with these pictures changed at random; here as they are."""
+        return data
 
 
 def resolve_device(name: str) -> torch.device:

@@ -49,9 +49,9 @@ class ArmFamily(EnvironmentFamily):
     ) -> gymnasium.vector.VectorEnv[Any, Any, Any] | None:
         """Returns `num_envs` environments in one; raises UnknownName for an argument that ArmEnv does not take.
 
-        None in the relative frame: single ones are stepped one after the other then.
+        None in the relative frame and with randomisation: single ones are stepped one after the other then.
         """
-        if relative_frame:
+        if relative_frame or arguments.get("randomization") is not None:
             return None
         _require(name)
         from robo_sims.arm.batch import build

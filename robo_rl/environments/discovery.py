@@ -24,6 +24,7 @@ Group = Literal[
     "environments",
     "learners",
     "networks",
+    "encoders",
     "rewards",
     "raters",
     "image_text_models",

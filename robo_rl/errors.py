@@ -13,24 +13,24 @@
     ├── InvalidEpisode       arrays of an episode contradict each other
     ├── NonFiniteUpdate      a learner's update produced NaN or infinity
     ├── ConformanceFailure   an implementation breaks a rule of its protocol; also an AssertionError
-    ├── EnvironmentFailed    an environment raised an error of its own, or returned what no step is
-    ├── SimulationFailed     a simulator diverged again and again
+    ├── EnvironmentFailed    an environment raised another error, or returned no valid step
+    ├── SimulationFailed     a simulator diverged repeatedly
     ├── RewardUnavailable    a reward model gave no usable answer for long
     ├── RenderingUnavailable no working OpenGL back end
-    ├── ServerUnavailable    a simulator's server does not start, is not there, or is another than it must be
+    ├── ServerUnavailable    a simulator's server does not start, does not answer, or is of another version
     ├── ClusterError
-    │   ├── ClusterUnavailable   a Ray cluster is not there, takes not this token, or has other versions
-    │   └── WorkerFailed     work on it failed in a way that has no name here, or cost worker after worker
+    │   ├── ClusterUnavailable   a Ray cluster does not answer, rejects the token, or has other versions
+    │   └── WorkerFailed     work on it failed otherwise, or cost worker after worker
     ├── JudgeError
-    │   ├── JudgeUnavailable a model that is asked rejects the key, is not there, or answers nothing any more
-    │   │   └── QuestionNotAccepted the server does not take a question, which may be too long
-    │   ├── JudgeChanged     another model answers than before
-    │   ├── BudgetReached    its answers have cost what they may
+    │   ├── JudgeUnavailable a model rejects the key, does not answer, or stopped answering
+    │   │   └── QuestionNotAccepted the server rejects a question, which may be too long
+    │   ├── JudgeChanged     a different model answers
+    │   ├── BudgetReached    its answers have used up the budget
     │   │   └── OutOfReplies a pack of replies is at its end
-    │   └── NotInLog         a run that is replayed asks what the log does not answer
+    │   └── NotInLog         a replayed run has a question that the log does not answer
     ├── ProgramError
-    │   ├── InvalidProgram   a reward program is refused before it runs
-    │   ├── ProgramFailed    it ran and was stopped, raised, or returned what no reward is
+    │   ├── InvalidProgram   a reward program is rejected before it runs
+    │   ├── ProgramFailed    it ran and was stopped, raised, or returned no valid reward
     │   └── SandboxUnavailable this machine cannot confine programs
     ├── RobotError
     │   ├── RobotUnavailable the robot, its server or its camera does not answer in time, or answers nonsense
@@ -46,7 +46,7 @@
         ├── DatabaseCorrupt  the catalogue, or a set of labels or preferences, is damaged or of another form
         └── EpisodeCorrupt   torn, changed, of another schema, or hostile
 
-Each message answers four questions: what went wrong, what was got, what is allowed, what to do next.
+Each message has four parts: the problem, the value got, the values allowed, the next step.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ LIKENESS = 0.6
 
 
 def printable(text: str, most: int = 1000) -> str:
-    """Return foreign text fit to be shown anywhere: at most `most` characters of it, on one line, control characters escaped.
+    """Return foreign text safe to display: at most `most` characters, on one line, control characters escaped.
 
-    A terminal obeys what a server, a file's name or a program says to it otherwise, and a line break passes for a line of ours.
+    A terminal would obey control characters from a server, a file's name or a program; a line break would imitate our output.
     """
     shown = (letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text[:most])
     return "".join(shown)
@@ -103,7 +103,7 @@ def is_of_disk(error: OSError) -> bool:
 
 
 def fix_of(error: OSError) -> str:
-    """Returns what to do about a file that could not be read or written."""
+    """Returns the remedy for a file that could not be read or written."""
     return _FIXES.get(error.errno or 0, "look at the disk, and at the permissions")
 
 
@@ -131,8 +131,7 @@ class MissingExtra(RoboRLError):
 
     def __init__(self, component: str, package: str, extra: str) -> None:
         super().__init__(
-            f"{component} needs the package {package!r}, which is not installed.",
-            fix=f'pip install "robo-rl[{extra}]"',
+            f"{component} needs the package {package!r}, which is not installed.", fix=f'pip install "robo-rl[{extra}]"'
         )
 
 
@@ -148,7 +147,7 @@ class MissingOperation(RoboRLError):
 
 
 class BrokenPlugin(RoboRLError):
-    """A component that an installed package declares cannot be loaded, or raises when it is asked what it has."""
+    """A component that an installed package declares cannot be loaded, or raises when it lists its contents."""
 
     def __init__(self, group: str, name: str, package: str, error: BaseException) -> None:
         self.reason = f"{type(error).__name__}: {error}"
@@ -212,7 +211,7 @@ class ConformanceFailure(RoboRLError, AssertionError):
 
 
 class EnvironmentFailed(RoboRLError):
-    """An environment raised an error of its own, or returned what no step is."""
+    """An environment raised an error that is none of these, or returned no valid step."""
 
 
 class SimulationFailed(RoboRLError):
@@ -228,7 +227,7 @@ class RenderingUnavailable(RoboRLError):
 
 
 class ServerUnavailable(RoboRLError):
-    """A simulator's server does not start, is not there, or is another than it must be."""
+    """A simulator's server does not start, does not answer, or is of another version."""
 
 
 class ClusterError(RoboRLError):
@@ -236,31 +235,31 @@ class ClusterError(RoboRLError):
 
 
 class ClusterUnavailable(ClusterError):
-    """A cluster is not there, does not take the token, or has other versions."""
+    """A cluster does not answer, rejects the token, or has other versions."""
 
 
 class WorkerFailed(ClusterError):
-    """Work on a cluster failed in a way that has no name here, or cost worker after worker."""
+    """Work on a cluster failed otherwise, or cost worker after worker."""
 
 
 class JudgeError(RoboRLError):
-    """Base of the errors about models that answer questions. What was answered is kept; the same command goes on."""
+    """Base of the errors about models that answer questions. Answers are kept; the same command continues."""
 
 
 class JudgeUnavailable(JudgeError):
-    """The model rejects the key, is not there, or answers nothing any more."""
+    """The model rejects the key, does not answer, or stopped answering."""
 
 
 class JudgeChanged(JudgeError):
-    """Another model answers than before, by the name that it gives itself."""
+    """A different model answers, by its own name."""
 
 
 class QuestionNotAccepted(JudgeUnavailable):
-    """The server does not take this question; it may be too long."""
+    """The server rejects this question; it may be too long."""
 
 
 class BudgetReached(JudgeError):
-    """The answers have cost what they may."""
+    """The answers have used up the budget."""
 
 
 class OutOfReplies(BudgetReached):
@@ -268,7 +267,7 @@ class OutOfReplies(BudgetReached):
 
 
 class NotInLog(JudgeError):
-    """A run that is replayed asks what the log does not answer."""
+    """A replayed run has a question that the log does not answer."""
 
 
 ProgramStatus = Literal["no code", "several programs", "syntax", "signature", "forbidden", "too large", "unknown column"]
@@ -276,11 +275,11 @@ FailureStatus = Literal["timeout", "memory", "killed", "raised", "shape", "not f
 
 
 class ProgramError(RoboRLError):
-    """Base of the errors about reward programs; the messages are fit to be shown to whoever wrote the program."""
+    """Base of the errors about reward programs; the messages are written for the author of the program."""
 
 
 class InvalidProgram(ProgramError):
-    """A reward program is refused before it runs; `status` says why in one word or two."""
+    """A reward program is rejected before it runs; `status` has the reason in one or two words."""
 
     def __init__(
         self, status: ProgramStatus, what: str, *, got: object = None, allowed: object = None, fix: str | None = None
@@ -290,7 +289,7 @@ class InvalidProgram(ProgramError):
 
 
 class ProgramFailed(ProgramError):
-    """A reward program ran and was stopped, raised, or returned what no reward is; `status` says which."""
+    """A reward program ran and was stopped, raised, or returned no valid reward, as `status` says."""
 
     def __init__(
         self, status: FailureStatus, what: str, *, got: object = None, allowed: object = None, fix: str | None = None
@@ -300,7 +299,7 @@ class ProgramFailed(ProgramError):
 
 
 class SandboxUnavailable(ProgramError):
-    """This machine cannot confine programs as asked."""
+    """This machine cannot confine programs as requested."""
 
 
 class RobotError(RoboRLError):
@@ -357,8 +356,8 @@ class DatasetBusy(DatasetError):
 
 
 class DatabaseCorrupt(DatasetError):
-    """A database file is damaged, or holds other tables than ours; a full disk or a lock is not this error."""
+    """A database file is damaged or holds foreign tables; a full disk or a lock is another error."""
 
 
 class EpisodeCorrupt(DatasetError):
-    """An episode's file is torn, was changed, has another schema, or holds what no episode of ours holds."""
+    """An episode's file is torn, was changed, has another schema, or holds foreign data."""

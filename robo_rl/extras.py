@@ -1,7 +1,7 @@
-"""Data that a learner asks for beyond plain transitions: next actions, chunks of actions, returns-to-go, costs, goals.
+"""Data of a learner beyond plain transitions: next actions, chunks of actions, returns-to-go, costs, goals.
 
-A learner lists extras in its `Sampling`; every memory then stores their columns with each step, and its batches hold what
-`sample` returns, by name:
+A learner lists extras in its `Sampling`; every memory then stores their columns with each step, and its batches hold the
+result of `sample`, by name:
 
     @dataclass(frozen=True)
     class StepNumbers(Extra):
@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import EnvironmentSpec
@@ -52,14 +53,14 @@ class SampledRows:
     next_actions: Array
     """(B, ...) actions stored in `following`; they mean nothing unless a step starts there."""
     generator: np.random.Generator
-    """The memory's own generator; what is drawn from it is the same again after an exact resume."""
+    """Generator of the memory; its draws repeat after an exact resume."""
 
     def column(self, name: str, rows: RowNumbers) -> Array:
-        """Return what StoredRows.column returns."""
+        """Return the same as StoredRows.column."""
         return self.stored.column(name, rows)
 
     def observations(self, rows: RowNumbers) -> dict[str, Array]:
-        """Return what StoredRows.observations returns."""
+        """Return the same as StoredRows.observations."""
         return self.stored.observations(rows)
 
 
@@ -76,7 +77,7 @@ class Extra(ABC):
     """Value of the columns until `complete` fills them, for extras without `record`."""
 
     def columns(self, spec: EnvironmentSpec) -> Layout:
-        """Return name -> shape and type of what is stored for each step."""
+        """Return name -> shape and type of the columns stored for each step."""
         return {}
 
     def record(self, step: Transition) -> Mapping[str, Any]:
@@ -104,8 +105,8 @@ class Extra(ABC):
 class NextActions(Extra):
     """`next_actions` (B, A) or (B,): executed at the next observation; `has_next_action` (B,): False if none was recorded."""
 
+    @override
     def sample(self, rows: SampledRows) -> Mapping[str, Array]:
-        """Return the actions stored with the next observations."""
         return {"next_actions": rows.next_actions, "has_next_action": rows.column("starts", rows.following)}
 
 
@@ -123,8 +124,8 @@ class Chunks(Extra):
         if self.length < 1:
             raise InvalidSetting("A chunk of actions is too short.", got=self.length, allowed="1 or more")
 
+    @override
     def sample(self, rows: SampledRows) -> Mapping[str, Array]:
-        """Return the actions, walking on row by row."""
         numbers, valid = np.empty((len(rows.first), self.length), np.int64), np.ones((len(rows.first), self.length), np.bool_)
         numbers[:, 0] = rows.first
         for step in range(1, self.length):
@@ -145,20 +146,20 @@ class ReturnsToGo(Extra):
     discount: float = 0.99
     """Discount per step."""
 
+    @override
     def columns(self, spec: EnvironmentSpec) -> Layout:
-        """Return one number."""
         return {"return_to_go": ((), np.float32)}
 
+    @override
     def complete(self, rows: StoredRows, steps: RowNumbers) -> Mapping[str, Array]:
-        """Return the sums, from the last step backwards."""
         rewards = rows.column("reward", steps)
         beyond = 0.0 if rows.column("terminates", steps[-1:])[0] else return_beyond_cut(rewards, self.discount)
         discount = self.discount
         sums = [*accumulate(rewards[::-1].tolist(), lambda total, reward: reward + discount * total, initial=beyond)]
         return {"return_to_go": np.asarray(sums[:0:-1], np.float32)}
 
+    @override
     def sample(self, rows: SampledRows) -> Mapping[str, Array]:
-        """Return the stored sums."""
         return {"returns_to_go": rows.column("return_to_go", rows.first)}
 
 
@@ -182,23 +183,23 @@ class Column(Extra):
     shape: tuple[int, ...] = ()
     dtype: str = "float32"
 
+    @override
     def columns(self, spec: EnvironmentSpec) -> Layout:
-        """Return the entry."""
         return {self.name: (self.shape, np.dtype(self.dtype))}
 
+    @override
     def record(self, step: Transition) -> Mapping[str, Any]:
-        """Return the entry; raises InvalidSetting if the step lacks it."""
         if self.name not in step.info:
             raise InvalidSetting(
-                f"The learner asks for {self.name!r} of each step, and a step has none.",
+                f"The learner needs {self.name!r} of each step, and a step has none.",
                 got=f"info with {', '.join(sorted(step.info)) or 'no entries'}",
                 allowed=f"info with {self.name!r}",
                 fix="take an environment, or recorded episodes, that provide it; or another learner",
             )
         return {self.name: step.info[self.name]}
 
+    @override
     def sample(self, rows: SampledRows) -> Mapping[str, Array]:
-        """Return the stored entries of the first steps."""
         return {self.name: rows.column(self.name, rows.first)}
 
 
@@ -214,22 +215,22 @@ class FutureGoals(Extra):
     entry: str
     """Name of the observation, such as "object_position"."""
 
+    @override
     def columns(self, spec: EnvironmentSpec) -> Layout:
-        """Return the number of steps behind each one in its episode."""
         return {"steps_left": ((), np.int32)}
 
+    @override
     def complete(self, rows: StoredRows, steps: RowNumbers) -> Mapping[str, Array]:
-        """Count backwards."""
         return {"steps_left": np.arange(len(steps))[::-1]}
 
+    @override
     def sample(self, rows: SampledRows) -> Mapping[str, Array]:
-        """Draw a row of the future for each step."""
         ahead = rows.generator.integers(rows.column("steps_left", rows.following - 1) + 1)
         return {"goals": rows.observations(rows.following + ahead)[self.entry]}
 
 
-def recorded(spec: EnvironmentSpec, extras: Sequence[Extra], step: Transition) -> Mapping[str, Any]:
-    """Return the value of every column for a step; what another process has recorded is taken as it is."""
+def step_columns(spec: EnvironmentSpec, extras: Sequence[Extra], step: Transition) -> Mapping[str, Any]:
+    """Return the value of every column for a step; values recorded by another process are kept."""
     if step.columns:
         return step.columns
     found: dict[str, Any] = {}

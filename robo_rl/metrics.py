@@ -1,4 +1,4 @@
-"""Means of what a learner reports: a line for every update would be too many."""
+"""Means of a learner's metrics over a window of updates."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class MetricsWindow:
         return {"sums": self._totals(), "updates": self._updates}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state returned by `state_dict`."""
         self._sums, self._updates = dict(state["sums"]), int(state["updates"])

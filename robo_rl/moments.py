@@ -39,7 +39,7 @@ class RunningMoments:
         return {"mean": np.array(self.mean), "variance": np.array(self.variance), "count": float(self.count)}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state returned by `state_dict`."""
         self.mean, self.variance, self.count = np.array(state["mean"]), np.array(state["variance"]), float(state["count"])
 
 

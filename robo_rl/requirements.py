@@ -1,4 +1,4 @@
-"""Checks of what a learner is given: settings within their ranges, kinds of actions, and numbers that are finite."""
+"""Checks of a learner's inputs: ranges of settings, kinds of actions, finite numbers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Read frozen dataclasses of settings from plain values, strictly, and write them back.
 
-An unknown key names the nearest known one, a wrong type says what it should be.
+The error of an unknown key names the nearest known one, that of a wrong type the allowed one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from robo_rl.errors import InvalidSetting, UnknownName
 def settings_as(kind: Any, settings: Any, *, source: str, types: Mapping[str, Any] | None = None) -> Any:
     """Returns a dataclass with these settings; raises UnknownName or InvalidSetting naming the key.
 
-    source: what error messages call the settings. types: of fields whose type the dataclass leaves open, by name.
+    source: name of the settings in error messages. types: of fields whose type the dataclass leaves open, by name.
     """
     hints = get_type_hints(kind, include_extras=False) | dict(types or {})
     if not isinstance(settings, Mapping):
@@ -46,7 +46,7 @@ def plain(value: Any) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """Returns 1e5, which YAML takes for a text, as the whole number that it is, anything else as it came."""
+    """Returns text such as 1e5, which YAML reads as a string, as the whole number; any other value unchanged."""
     is_written_so = isinstance(value, str) and re.fullmatch(r"\d+(?:\.\d+)?[eE]\+?\d{1,2}", value)
     return int(float(value)) if is_written_so and float(value).is_integer() else value
 

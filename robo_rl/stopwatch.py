@@ -1,4 +1,4 @@
-"""Share out the wall clock among activities: at every moment exactly one runs, so that their seconds add up to the whole.
+"""Wall clock by activity: exactly one runs at any moment, so that their seconds add up to the total.
 
 Two readings of a clock for each measured call cost about a microsecond; a training step takes a thousand times as long.
 """
@@ -16,7 +16,7 @@ from robo_rl.types import Metrics
 Result = TypeVar("Result")
 
 OTHER = "other"
-"""What runs while nothing else is timed: the training loop itself."""
+"""Activity while no other is timed: the training loop itself."""
 
 _running = threading.local()
 
@@ -30,12 +30,12 @@ class Stopwatch:
         self._mark: float | None = None
 
     def start(self) -> None:
-        """Begins to count, or goes on after a resume; what `timed` times in this thread counts here from now on."""
+        """Starts counting, or continues after a resume; `timed` in this thread now charges this stopwatch."""
         self._mark = time.perf_counter()
         _running.stopwatch = self
 
     def switch(self, activity: str) -> str:
-        """Charges the time up to now to what ran; from now on `activity` runs. Returns what ran."""
+        """Charges the time up to now to the present activity, switches to `activity` and returns the one before."""
         self._charge()
         before, self._activity = self._activity, activity
         return before
@@ -60,7 +60,7 @@ class Stopwatch:
         return dict(self._seconds)
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Goes on from saved seconds."""
+        """Continues from saved seconds."""
         self._seconds = Counter(state)
 
     def _charge(self) -> None:
@@ -73,7 +73,7 @@ class Stopwatch:
 def timed(activity: str, function: Callable[[], Result]) -> Result:
     """Returns the result of `function`, charging its duration to the stopwatch that runs in this thread, if one does.
 
-    For what a training cannot see from outside, such as cameras that an environment draws within a step.
+    For work that a training cannot time from outside, such as cameras that an environment draws within a step.
     """
     stopwatch: Stopwatch | None = getattr(_running, "stopwatch", None)
     return function() if stopwatch is None else stopwatch.time(activity, function)

@@ -20,11 +20,11 @@ Array = npt.NDArray[Any]
 Layout = Mapping[str, tuple[tuple[int, ...], Any]]
 """name -> shape and type of one row"""
 StateDict = dict[str, Any]
-"""Nested dict whose leaves are numpy arrays, torch tensors or JSON values; what a checkpoint stores."""
+"""Nested dict of a checkpoint; its leaves are numpy arrays, torch tensors or JSON values."""
 Metrics = dict[str, float]
 """Scalars by TensorBoard tag, such as "train/critic_loss"."""
 MEASURES = "measures"
-"""In `info` of a step, and in the metadata of an episode: what is told of the whole episode (robo_rl.evaluation.measures)."""
+"""In `info` of a step, and in the metadata of an episode: measures of the whole episode (robo_rl.evaluation.measures)."""
 METADATA = "metadata"
 """In `info` of a reset: facts of the episode for its metadata, JSON values by name."""
 DIVERGED = "sim_diverged"
@@ -48,14 +48,14 @@ class Executed:
     """Executed command of a robot."""
 
     action: Array
-    """(A,) in [-1, 1], what was sent"""
+    """(A,) in [-1, 1], as sent"""
     reasons: tuple[str, ...] = ()
     """Why a guard changed the command; empty if it passed"""
 
 
 @dataclass(frozen=True)
 class Transition:
-    """One step. Learners train on `action`, what was executed; `policy_action` is what the policy proposed."""
+    """One step. Learners train on `action`, the executed one; `policy_action` is the proposed one."""
 
     observation: Observation
     action: Array
@@ -101,7 +101,7 @@ class Episode:
     reward_terms: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
     """name -> (T,)"""
     costs: npt.NDArray[np.float32] | None = None
-    """(T,) constraint costs, where the environment has them"""
+    """(T,) constraint costs, if the environment has them"""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -141,7 +141,7 @@ class Episode:
 
     @property
     def interventions(self) -> list[Intervention]:
-        """Stretches in which a person acted; derived from `sources`, so that it cannot disagree."""
+        """Ranges of steps of a person, derived from `sources`."""
         human = np.concatenate(([False], self.sources == ActionSource.HUMAN, [False])).astype(np.int8)
         edges = np.flatnonzero(np.diff(human))
         return [Intervention(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
@@ -149,7 +149,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Intervention:
-    """Half-open range of steps in which a person acted."""
+    """Half-open range of steps of a person."""
 
     start: int
     stop: int
@@ -162,7 +162,7 @@ class Batch:
     observations: Mapping[str, Array]
     actions: Array
     rewards: npt.NDArray[np.float32]
-    """(B,) n-step sums where the replay was asked for them"""
+    """(B,) n-step sums if n_step > 1"""
     masks: npt.NDArray[np.float32]
     """(B,) 1 - terminated; 1 at a time limit"""
     discounts: npt.NDArray[np.float32]
@@ -172,7 +172,7 @@ class Batch:
     """(B,) importance of each row, 1 by default"""
     is_human: npt.NDArray[np.bool_]
     extras: Mapping[str, Array] = field(default_factory=dict)
-    """name -> (B, ...) what the learner asked for beyond that in its `Sampling` (robo_rl.extras)"""
+    """name -> (B, ...) extras that the learner requests in its `Sampling` (robo_rl.extras)"""
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -185,11 +185,11 @@ class Windows:
     observations: Mapping[str, Array]
     """name -> (B, L, ...), before each action"""
     actions: Array
-    """(B, L, A), or (B, L) where actions are choices"""
+    """(B, L, A), or (B, L) of discrete actions"""
     rewards: npt.NDArray[np.float32]
     """(B, L)"""
     valid: npt.NDArray[np.bool_]
-    """(B, L) False beyond the episode, where its first or last step is repeated"""
+    """(B, L) False beyond the episode, at repetitions of its first or last step"""
 
     def __len__(self) -> int:
         return len(self.valid)
@@ -203,7 +203,7 @@ class Labels:
     """
 
     values: Array
-    """(K,) float32; float64 on the way to a sum. Meaningless where a label is missing."""
+    """(K,) float32; float64 on the way to a sum. Meaningless if a label is missing."""
     valid: npt.NDArray[np.bool_]
     """(K,) False if a label is missing"""
 
@@ -218,7 +218,7 @@ class Labels:
                 "Labels are of a wrong type.", got=f"{values.dtype} and {valid.dtype}", allowed="float32 or float64, and bool"
             )
         if not np.isfinite(values[valid]).all():
-            raise InvalidSetting("A valid label is not finite.", got=values, fix="mark what is missing as not valid")
+            raise InvalidSetting("A valid label is not finite.", got=values, fix="mark missing labels as not valid")
 
     def __len__(self) -> int:
         return len(self.values)
@@ -247,13 +247,13 @@ class Labels:
         return np.where(self.valid, self.values.astype(np.float64), np.nan)
 
     def by(self, identity: tuple[str, str], prompt_hash: str = "none", confidence: Array | None = None) -> RewardLabels:
-        """Return these labels with their provenance: the identity of the model, and a hash of the words it was told."""
+        """Return these labels with their provenance: the identity of the model, and a hash of its prompt."""
         return RewardLabels(self.values, self.valid, *identity, prompt_hash, confidence)
 
 
 @dataclass(frozen=True)
 class RewardLabels(Labels):
-    """Rewards of a model beside one episode; never an overwrite of the recorded ones."""
+    """Rewards of a model for one episode, stored next to the recorded ones."""
 
     model: str
     weights_hash: str
@@ -268,8 +268,8 @@ class StepRewards:
 
     labels: Labels
     ends: npt.NDArray[np.bool_]
-    """(K,) True if the model sees the task completed with a step: it is learnt from as terminated, and what follows until the
-    environment begins anew has no label."""
+    """(K,) True if the model sees the task completed with a step: learnt from as terminated; later steps of the episode have no
+    label."""
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def train(
 ) -> Run:
     """Train a recipe in a new run folder under `out`, evaluate the policy, write the report, and return the run.
 
-        robo_rl.train("arm-pick-rlpd", seed=1, learner={"lr": 1e-4}, evaluation={"films": 0})
+        robo_rl.train("arm-pick-rlpd", seed=1, learner={"lr": 1e-4}, evaluation={"videos": 0})
 
     overrides: values of the recipe by key, nested as in its YAML, checked as strictly as on the command line. dataset, labels:
     short for demonstrations={"dataset": ..., "labels": ...}. collectors: processes that act for the learner, or a mapping with
@@ -106,8 +106,8 @@ def resume(
     """Go on with an interrupted run from its newest sound checkpoint; a finished run is left as it is.
 
     steps: train to this step, counted from the run's beginning, also if it was finished. online_steps: go on in the environment
-    after learning from recorded data; 0 for as many as the recipe names. dataset, robot: where they are now. ray: where the
-    run's collectors are from now on. progress: as for `train`. Raises RunNotFound, UnknownName, RunError, SpecMismatch.
+    after learning from recorded data; 0 for as many as the recipe names. dataset, robot: their present locations. ray: cluster
+    of the run's collectors from now on. progress: as for `train`. Raises RunNotFound, UnknownName, RunError, SpecMismatch.
     """
     where = open_run(run, runs=runs)
     found: Run = operation("resume")(where, steps, online_steps, os.fspath(dataset), ray, robot, progress)
@@ -120,7 +120,7 @@ def open_run(run: RunLike = "latest", *, runs: str | os.PathLike[str] = "runs") 
 
 
 def load_policy(run: RunLike = "latest", step: int | None = None, *, runs: str | os.PathLike[str] = "runs") -> Policy:
-    """Return the policy of a run, of its newest checkpoint or of a step that it kept; raises what `Run.policy` raises."""
+    """Return the policy of a run, of its newest checkpoint or of a step that it kept; raises the errors of `Run.policy`."""
     return open_run(run, runs=runs).policy(step)
 
 

@@ -14,7 +14,7 @@ from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import EpisodeCorrupt, InvalidSetting, RoboRLError
-from robo_rl.rewards.raters import Rater, Segment
+from robo_rl.rewards.preferences.raters import Rater, Segment
 from robo_rl.types import Episode, Preference
 
 HELD = 256

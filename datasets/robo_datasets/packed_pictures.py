@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
-import av
-import cv2
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
@@ -54,6 +52,8 @@ class JPEG(Packing):
 
     @override
     def pack(self, pictures: Pictures) -> list[bytes]:
+        import cv2  # here and below: reading a catalogue needs no codec
+
         options = [cv2.IMWRITE_JPEG_QUALITY, self.quality]
         options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444]
         return [cv2.imencode(".jpg", cv2.cvtColor(each, cv2.COLOR_RGB2BGR), options)[1].tobytes() for each in pictures]
@@ -73,6 +73,8 @@ class AV1(Packing):
     @override
     def pack(self, pictures: Pictures) -> list[bytes]:
         """Returns one part; raises InvalidSetting if PyAV came without an encoder."""
+        import av
+
         if "libsvtav1" not in av.codecs_available:
             raise InvalidSetting("PyAV came without an encoder of AV1.", fix="pip install av from PyPI, or --pictures jpeg")
         os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 prints its settings to the terminal otherwise
@@ -131,6 +133,8 @@ def unpacked(name: str, content: Bytes, ends: npt.NDArray[np.int64], shape: tupl
 
 
 def _frames_of_jpegs(content: Bytes, ends: npt.NDArray[np.int64], shape: tuple[int, ...]) -> Iterator[Pictures]:
+    import cv2
+
     starts = np.concatenate(([0], ends[:-1]))
     if len(ends) != shape[0] or (ends <= starts).any() or ends[-1] != content.size or starts.min() < 0:
         raise EpisodeCorrupt("The packed pictures are not one after the other.", got=f"{len(ends)} parts", allowed=shape[0])
@@ -156,6 +160,8 @@ def _size_of_jpeg(part: bytes) -> tuple[int, int] | None:
 
 
 def _frames_of_film(content: Bytes) -> Iterator[Pictures]:
+    import av
+
     try:
         with av.open(io.BytesIO(content.tobytes()), "r", format="mp4") as container:
             for frame in container.decode(video=0):

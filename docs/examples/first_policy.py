@@ -23,7 +23,7 @@ run = robo_rl.train(
     seed=1,
     steps=STEPS,
     learner={"lr": 1e-3},
-    evaluation={"every": max(1, STEPS // 4), "episodes_during": 5, "episodes": 10, "films": 0},
+    evaluation={"every": max(1, STEPS // 4), "episodes_during": 5, "episodes": 10, "videos": 0},
     record_episodes=True,
     progress=True,
 )

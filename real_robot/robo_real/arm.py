@@ -1,4 +1,4 @@
-"""An arm with a gripper: what is measured of it if it is sent, and what its driver must be able to do."""
+"""Arm with a gripper: measurements, targets, and the protocols of driver and scene."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class ArmState:
     """One measurement. Positions and vectors are in the frame of the base."""
 
     stamp: float
-    """[s] of the robot's clock when it was measured"""
+    """[s] of the robot's clock at the measurement"""
     position: Array
     """(3,) [m] of the point between the fingers"""
     quaternion: Quaternion
-    """(w, x, y, z) of the hand, z out of it"""
+    """(w, x, y, z) of the hand, z pointing out of it"""
     velocity: Array
     """(6,) linear [m/s], then angular [rad/s]"""
     force: Array
@@ -36,11 +36,11 @@ class ArmState:
     joint_velocity: Array
     """(J,) [rad/s]"""
     jacobian: Array
-    """(6, J) velocity of the hand per joint velocity; all zero where the robot does not tell it"""
+    """(6, J) velocity of the hand per joint velocity; all zero if the robot does not report it"""
     opening: float
     """[m] between the fingers"""
     fault: str | None = None
-    """The robot's own word for why it does not move, None while it does"""
+    """The robot's own error, None if it can move"""
 
     @property
     def is_finite(self) -> bool:
@@ -77,15 +77,15 @@ class Response:
     lag: float
     """[s]"""
     quickest: float
-    """[s] time constant with which the velocity follows in the posture and direction of the least inertia"""
+    """[s] smallest time constant of the velocity, in the posture and direction of least inertia"""
 
     def share(self, duration: float) -> float:
-        """Return the share of a change of velocity that is made in a duration [s], at most."""
+        """Return the largest share of a velocity change that happens within a duration [s]."""
         return 1 - math.exp(-duration / self.quickest)
 
 
 class Hold:
-    """The arm is to stay where it is."""
+    """Command to stay in place."""
 
 
 HOLD = Hold()
@@ -94,25 +94,24 @@ SetPoint = ArmTarget | JointTarget | Hold
 
 
 class SetPoints(Protocol):
-    """Says at each tick of an arm's control where it goes next."""
+    """Source of one set point per control tick of an arm."""
 
     def tick(self, state: ArmState, now: float) -> SetPoint | None:
-        """Return the next set point, None to leave the arm to the last one; now: [s] of the arm's clock."""
+        """Return the next set point, None to keep the last one; now: [s] of the arm's clock."""
 
     def displaced(self) -> None:
-        """The arm was put elsewhere by hand, as at the reset of a simulated scene."""
+        """Note that the arm was moved from outside, as by the reset of a simulated scene."""
 
 
 class ArmDriver(Protocol):
-    """Speaks with one kind of arm. Every call returns or raises RobotUnavailable within a fraction of a second.
+    """Driver of one kind of arm. Every call returns or raises RobotUnavailable within a fraction of a second.
 
-    A driver judges nothing: whatever reaches it has passed the guard. `move` gets a stream of near set points, not far poses.
-    A driver may also have
+    A driver checks nothing: its commands have passed the guard. `move` gets a stream of near set points, not far poses.
+    Optional attributes:
 
     - `period` [s] between two set points, 0.02 by default;
     - `response`, a Response; unknown by default, and then the set points themselves keep speed and acceleration;
-    - `attach(set_points)`, for an arm with a control loop of its own, which asks for a set point at each tick: then `move`
-      is not called;
+    - `attach(set_points)`, for an arm with its own control loop, which calls `set_points.tick` instead of receiving `move`;
     - `home` (J,) [rad], the posture of a joint reset, if it takes a JointTarget;
     - `has_gripper`, False if there is none.
     """
@@ -121,32 +120,32 @@ class ArmDriver(Protocol):
     clock: Clock
 
     def connect(self) -> None:
-        """Opens the link; nothing is opened in a constructor."""
+        """Open the connection; a constructor opens nothing."""
 
     def read(self) -> ArmState:
-        """Returns the newest measurement."""
+        """Return the newest measurement."""
 
     def move(self, target: ArmTarget) -> None:
-        """Sends the hand to a target and returns at once."""
+        """Send the hand to a target and return at once."""
 
     def hold(self) -> None:
-        """Makes the arm stay where it is; from any thread, at any time."""
+        """Make the arm stay in place; callable from any thread at any time."""
 
     def recover(self) -> None:
-        """Clears the robot's own error; called only when a person asked for it."""
+        """Clear the robot's own error; called only at the request of a person."""
 
     def close(self) -> None:
-        """Closes the link."""
+        """Close the connection."""
 
 
 class Scene(Protocol):
     """Scene of a task around a robot: observations of its objects, success and reset."""
 
     def reset(self, seed: int) -> None:
-        """Brings the arm and the things to where an episode begins."""
+        """Bring arm and objects to the start of an episode."""
 
     def observe(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the observations that the arm does not measure of itself."""
+        """Return the observations that are not of the arm itself."""
 
     def success(self) -> bool | None:
-        """Returns whether the task is done, None if nothing here can tell."""
+        """Return whether the task is done, None if that cannot be detected."""

@@ -12,7 +12,7 @@ from robo_real.rotations import heading, pointing_down
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 MAX_STEP = (0.015, 0.015, 0.015, 0.12)
-"""[m] and [rad] of the hand in one control period, either way."""
+"""Largest displacement of the hand [m] and [rad] in one control period, in either direction."""
 MAX_OPENING = 0.08
 """[m]"""
 CONTROL_PERIOD = 0.05
@@ -20,7 +20,7 @@ CONTROL_PERIOD = 0.05
 
 
 def arm_arrays(joints: int = 7) -> tuple[ArraySpec, ...]:
-    """Returns what any arm measures of itself."""
+    """Return the arrays that every arm measures."""
     return (
         ArraySpec("joint_position", (joints,), unit="rad"),
         ArraySpec("joint_velocity", (joints,), unit="rad/s"),
@@ -31,7 +31,7 @@ def arm_arrays(joints: int = 7) -> tuple[ArraySpec, ...]:
 
 
 def arm_spec(name: str, joints: int = 7) -> EnvironmentSpec:
-    """Returns the spec of an arm without a task: displacements of a hand that points down, at 20 Hz."""
+    """Return the spec of an arm without a task: displacements of a hand that points down, at 20 Hz."""
     action = ActionSpec(
         names=("dx", "dy", "dz", "turn", "gripper_opening"),
         low=(*(-step for step in MAX_STEP), 0.0),
@@ -45,7 +45,7 @@ def arm_spec(name: str, joints: int = 7) -> EnvironmentSpec:
 
 
 def observed(state: ArmState) -> dict[str, npt.NDArray[np.float32]]:
-    """Returns a measurement as a policy sees it; the quaternion's x is not negative."""
+    """Return a measurement as the observation of a policy; the quaternion's x is not negative."""
     sign = 1.0 if state.quaternion[1] >= 0 else -1.0
     return {
         "joint_position": state.joint_position.astype(np.float32),
@@ -58,21 +58,21 @@ def observed(state: ArmState) -> dict[str, npt.NDArray[np.float32]]:
 
 @dataclass(frozen=True)
 class HandMotion:
-    """Between actions of a policy and targets of a hand that points down."""
+    """Conversion between actions of a policy and targets of a hand that points down."""
 
     spec: ActionSpec
 
     def target(self, action: npt.ArrayLike, state: ArmState) -> ArmTarget:
-        """Returns where an action sends the hand from where it *is*; raises InvalidAction.
+        """Return the target of an action (A,), relative to the measured pose; raises InvalidAction.
 
-        From the measured pose, not from the last target, so that no hidden target builds up against an obstacle.
+        Relative to the last target, an offset would build up against an obstacle.
         """
         motion = self.spec.to_physical(action)
         yaw = heading(state.quaternion) + float(motion[3])
         return ArmTarget(state.position + motion[:3], pointing_down(yaw), float(motion[4]))
 
     def action(self, target: ArmTarget, state: ArmState) -> npt.NDArray[np.float32]:
-        """Returns the action in [-1, 1] that leads to a target from here."""
+        """Return the action (A,) in [-1, 1] that leads from the measured pose to a target."""
         turn = heading(target.quaternion) - heading(state.quaternion)
         wrapped = (turn + np.pi) % (2 * np.pi) - np.pi
         return self.spec.to_normalized([*(target.position - state.position), wrapped, target.opening])

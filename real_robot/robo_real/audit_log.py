@@ -1,7 +1,7 @@
 """Append-only log of commands and of a guard's decisions: one JSON object per line.
 
-A line is handed to a process of its own (audit_writer.py) through a pipe, which takes microseconds whatever the disk does. What
-is in the pipe is written even if the process that put it there is killed.
+Lines go through a pipe to a separate process (audit_writer.py), which takes microseconds even if the disk is slow. Lines in the
+pipe are written even if this process is killed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.system.supervised_process import SupervisedProcess
 
 LARGEST, FILES = 64 << 20, 16
-"""Bytes of a file, and files: a gigabyte has two days of commands at 20 Hz."""
+"""Bytes per file, and number of files: a gigabyte holds two days of commands at 20 Hz."""
 ATOMIC = 4096
-"""bytes that go into a pipe together or not at all; a longer line is cut"""
+"""bytes of an atomic write to a pipe; longer lines are cut"""
 PIPE = 1 << 20
-"""bytes that a pipe is asked to hold"""
+"""bytes, requested capacity of the pipe"""
 MOST_WAITING = 100_000
-"""Lines that wait if the pipe is full; beyond it the oldest are lost, which their numbers show."""
+"""Lines buffered while the pipe is full; after that the oldest are lost, which leaves a gap in their numbers."""
 RETRY, REPLACE = 0.2, 5.0
-"""[s] between two tries at a full pipe, and to start another writer"""
+"""[s] between two attempts to write to a full pipe, and to start another writer"""
 STOP = 2 * FREED
-"""[s] for the writer to write what it has"""
+"""[s] for the writer to finish"""
 ROOT = Path(__file__).parents[1]
 PROGRAM = (
     f"import sys; sys.path.insert(0, {str(ROOT)!r}); from robo_real.audit_writer import main; sys.exit(main(sys.argv[1:]))"
@@ -41,10 +41,10 @@ PROGRAM = (
 
 
 class AuditLog:
-    """Numbers events, hands them on to be written if a file is named, and remembers the last few but for commands."""
+    """Log of numbered events, written to a file if one is given; the newest events, except commands, stay in memory."""
 
     def __init__(self, path: Path | None = None, remembered: int = 200, *, largest: int = LARGEST, files: int = FILES) -> None:
-        """largest: bytes of a file, after which another one is begun. files: how many are kept, 2 or more.
+        """largest: bytes per file. files: number of files kept, 2 or more.
 
         Raises InvalidSetting if the log cannot be written, or another process writes it.
         """
@@ -62,23 +62,23 @@ class AuditLog:
 
     @property
     def writer_pid(self) -> int | None:
-        """Of the process that writes, None if no file is named."""
+        """Process id of the writer, None without a file."""
         return None if self._writer is None else self._writer.pid
 
     def add(self, event: str, **facts: Any) -> None:
-        """Append an event with its number and both clocks; a full disk must not keep an arm from stopping."""
+        """Append an event with its number and both clocks; never blocks, since a full disk must not delay a stop."""
         with self._lock:
             line = self._numbered(event, facts)
             self.recent.append(line)
             self._put(line)
 
-    def add_command(self, path: str, by: str, asked: Any, answer: Any) -> None:
-        """Append a request that was followed, which is not remembered: who asked for what, and what was done."""
+    def add_command(self, path: str, by: str, wanted: Any, answer: Any) -> None:
+        """Append an executed request to the file only: its client, content and answer."""
         with self._lock:
-            self._put(self._numbered("command", {"path": path, "by": by, "asked": asked, "answer": answer}))
+            self._put(self._numbered("command", {"path": path, "by": by, "asked": wanted, "answer": answer}))
 
     def close(self) -> None:
-        """Return when all is written, or cannot be."""
+        """Wait until all lines are written, or a timeout."""
         until = time.monotonic() + FREED
         while self._is_late and time.monotonic() < until:
             time.sleep(RETRY / 10)
@@ -95,15 +95,15 @@ class AuditLog:
     def _put(self, line: dict[str, Any]) -> None:
         if self._writer is None:
             return
-        if (heard := self._writer.heard()) is not None:
-            self.recent.append({**line, "event": heard})
+        if (event := self._writer.poll_event()) is not None:
+            self.recent.append({**line, "event": event})
         self._waiting.append(_encoded(line))
         if not self._is_late and not self._is_sent(self._writer):
             self._is_late = True
             threading.Thread(target=self._catch_up, name="audit log", daemon=True).start()
 
     def _is_sent(self, writer: Writer) -> bool:
-        """Hand over what waits; False if the pipe is full or the writer has ended."""
+        """Send the buffered lines; return False if the pipe is full or the writer has ended."""
         try:
             while self._waiting:
                 os.write(writer.pipe, self._waiting[0])
@@ -113,7 +113,7 @@ class AuditLog:
         return True
 
     def _catch_up(self) -> None:
-        """Hand over what waits as soon as that can be; start another writer if the first was killed."""
+        """Send the buffered lines as soon as possible; restart a writer that was killed."""
         while not self._is_closed:
             with self._lock:
                 if self._writer is None or self._is_sent(self._writer):
@@ -141,33 +141,33 @@ class AuditLog:
 
 
 class Writer(SupervisedProcess):
-    """The process that writes."""
+    """Process that writes the log."""
 
     def __init__(self, path: Path, largest: str, files: str) -> None:
         command = [sys.executable, "-I", "-S", "-c", PROGRAM, str(path), largest, files]
         super().__init__(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.pipe, self._says = self.stdin.fileno(), self.stdout.fileno()
-        said = os.read(self._says, 1000)
-        if said != READY:
+        self.pipe, self._replies = self.stdin.fileno(), self.stdout.fileno()
+        reply = os.read(self._replies, 1000)
+        if reply != READY:
             self.stop(STOP)
             raise InvalidSetting(
                 f"The audit log {path} cannot be written.",
-                got="another process writes it" if said == HELD else said.decode(errors="replace") or "no answer",
+                got="another process writes it" if reply == HELD else reply.decode(errors="replace") or "no answer",
                 allowed="a file of a robot's own, in a folder that can be written",
                 fix="--log another.jsonl",
             )
         os.set_blocking(self.pipe, False)
-        os.set_blocking(self._says, False)
+        os.set_blocking(self._replies, False)
         with suppress(OSError, AttributeError):
             fcntl.fcntl(self.pipe, fcntl.F_SETPIPE_SZ, PIPE)
 
-    def heard(self) -> str | None:
-        """Return the event that the disk refuses lines, or takes them again; None if nothing has changed."""
+    def poll_event(self) -> str | None:
+        """Return "log_failed" or "log_goes_on" if the disk's state has changed, else None."""
         try:
-            said = os.read(self._says, 1000)
+            reply = os.read(self._replies, 1000)
         except BlockingIOError:
             return None
-        return {FAILED: "log_failed", WRITTEN: "log_goes_on"}.get(said[-1:])
+        return {FAILED: "log_failed", WRITTEN: "log_goes_on"}.get(reply[-1:])
 
 
 def _encoded(line: dict[str, Any]) -> bytes:

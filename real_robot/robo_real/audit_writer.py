@@ -1,7 +1,7 @@
-"""The process that writes an audit log: lines from a pipe into files of bounded size.
+"""Process that writes an audit log: lines from a pipe into files of bounded size.
 
-It outlives the arm's process if that is killed, and then writes what is still in the pipe. Whatever a disk does, full or
-slow, delays this process alone. It imports nothing but the standard library.
+If the arm's process is killed, this one writes the rest of the pipe, then exits. A full or slow disk delays only this process.
+It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from contextlib import suppress
 from pathlib import Path
 
 READY, HELD, FAILED, WRITTEN = b"r", b"h", b"!", b"."
-"""What it says: it writes; another process writes the same log; the disk refuses a line; it takes lines again."""
+"""Replies: ready to write; another process writes the same log; the disk refuses a line; it accepts lines again."""
 PART = 1 << 16
-LOOK = 0.05
-"""[s] between two looks for lines"""
+POLL = 0.05
+"""[s] period of reading the pipe"""
 SYNC = 1.0
-"""[s] after which lines are safe from a power failure"""
+"""[s] until lines are safe from a power failure"""
 FREED = 2.0
-"""[s] for another process that ends to give the log free, and to go on trying at the end"""
+"""[s] to wait for the lock of an exiting process, and to retry a failing disk at the end"""
 MOST_WAITING = 10_000
-"""Lines that wait for the disk here; further ones wait in the pipe, then in the arm's process."""
+"""Lines buffered for the disk here; further ones stay in the pipe, then in the arm's process."""
 
 
 class Log:
-    """LOG and its older parts LOG.1, LOG.2, ..., each of at most `largest` bytes; the oldest goes when one more is begun."""
+    """LOG and its older parts LOG.1, LOG.2, ..., each of at most `largest` bytes; rotation deletes the oldest."""
 
     def __init__(self, path: Path, largest: int, files: int) -> None:
         self._path, self._largest, self._files = path, largest, files
@@ -40,15 +40,15 @@ class Log:
 
     @property
     def waiting(self) -> int:
-        """Lines that are not written yet."""
+        """Number of lines not written yet."""
         return len(self._rest)
 
     def append(self, lines: list[bytes]) -> None:
-        """Take lines, each with the newline that ends it."""
+        """Buffer lines, each with its final newline."""
         self._rest += lines
 
     def write(self) -> None:
-        """Write what waits; raises OSError if the disk refuses it, which then still waits."""
+        """Write the buffered lines; raises OSError if the disk refuses one, which stays buffered."""
         while self._rest:
             line = self._rest[0]
             if not self._is_within and self._size and self._size + len(line) > self._largest:
@@ -62,7 +62,7 @@ class Log:
                 self._rest.popleft()
 
     def sync(self) -> None:
-        """Have what was written reach the disk."""
+        """Flush written lines to the disk."""
         with suppress(OSError):  # a device or pipe has none
             os.fdatasync(self._file)
 
@@ -83,12 +83,12 @@ class Log:
         file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._size = os.fstat(file).st_size
         if stat.S_ISREG(os.fstat(file).st_mode) and self._size and os.pread(file, 1, self._size - 1) != b"\n":
-            self._size += os.write(file, b"\n")  # a power failure has cut the last line
+            self._size += os.write(file, b"\n")  # ends a line that a power failure has cut
         return file
 
 
 def hold(path: Path) -> bool:
-    """Return whether no other process writes the same log, now or within FREED seconds; held until this process ends."""
+    """Lock the log until this process ends; return False if another one still holds it after FREED seconds."""
     if path.exists() and not path.is_file():
         return True
     file = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -107,14 +107,14 @@ def hold(path: Path) -> bool:
 def serve(log: Log) -> None:
     """Write lines from standard input until its other end is closed.
 
-    It looks by the clock instead of waiting for input: to wake it would interrupt whoever writes a line, on a busy machine for
-    milliseconds.
+    It polls instead of blocking on input: waking a blocked reader would interrupt the writer of a line, by milliseconds on a
+    loaded machine.
     """
     os.set_blocking(0, False)
     parent = os.getppid()
     tail, until, has_failed, synced = b"", float("inf"), False, time.monotonic()
     while until == float("inf") or (log.waiting and time.monotonic() < until):
-        time.sleep(LOOK)
+        time.sleep(POLL)
         if until == float("inf") and log.waiting < MOST_WAITING:
             lines, tail, is_open = _received(tail)
             log.append(lines)
@@ -124,10 +124,10 @@ def serve(log: Log) -> None:
         try:
             log.write()
         except OSError:
-            has_failed = _say(FAILED, unless=has_failed)
+            has_failed = _reply(FAILED, unless=has_failed)
             continue
         if has_failed:
-            has_failed = not _say(WRITTEN)
+            has_failed = not _reply(WRITTEN)
         if time.monotonic() - synced > SYNC:
             log.sync()
             synced = time.monotonic()
@@ -135,7 +135,7 @@ def serve(log: Log) -> None:
 
 
 def _received(tail: bytes) -> tuple[list[bytes], bytes, bool]:
-    """Return the lines that have come, with what comes after the last one, and whether more may come."""
+    """Return complete lines, the incomplete rest, and whether the pipe is still open."""
     found: list[bytes] = []
     part = b"?"
     while part and len(found) < MOST_WAITING:
@@ -148,15 +148,15 @@ def _received(tail: bytes) -> tuple[list[bytes], bytes, bool]:
     return found, tail, bool(part)
 
 
-def _say(word: bytes, *, unless: bool = False) -> bool:
+def _reply(word: bytes, *, unless: bool = False) -> bool:
     if not unless:
-        with suppress(OSError):  # nobody listens any more
+        with suppress(OSError):  # the reader has ended
             os.write(1, word)
     return True
 
 
 def main(arguments: list[str]) -> int:
-    """Write a log. arguments: its path, bytes of a file at most, number of files."""
+    """Write a log. arguments: path, bytes per file, number of files."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends when the arm's process has
     if hasattr(os, "sched_setscheduler"):

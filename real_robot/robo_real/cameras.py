@@ -1,4 +1,4 @@
-"""Cameras, and the rule that none gives an old picture as a new one."""
+"""Cameras with time stamps, and the check that a picture is new enough."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from robo_rl.errors import CameraStale, InvalidObservation, RobotUnavailable
 
 Picture = npt.NDArray[np.uint8]
 MOST_AGE = 0.5
-"""[s] that a picture may be old when a policy acts on it."""
+"""[s] largest age of a picture that a policy acts on"""
 
 
 @dataclass(frozen=True)
@@ -24,37 +24,37 @@ class Frame:
     picture: Picture
     """(H, W, 3) RGB"""
     stamp: float
-    """[s] of the robot's clock when it was taken"""
+    """[s] of the robot's clock at the exposure"""
     number: int
-    """counted by the camera; the same number is the same picture"""
+    """counted by the camera; equal numbers mean the same picture"""
 
 
 class Camera(Protocol):
-    """Takes pictures by itself."""
+    """Camera that captures continuously."""
 
     def newest(self) -> Frame:
-        """Returns the newest picture there is, however old; raises RobotUnavailable before the first."""
+        """Return the newest picture, of any age; raises RobotUnavailable before the first."""
 
     def close(self) -> None:
-        """Frees the device."""
+        """Release the device."""
 
 
 @dataclass
 class FreshFrames:
-    """Gives a camera's newest picture, unless it is too old, from the past, or of another size than promised."""
+    """Checks of a camera's pictures: age, order and size."""
 
     name: str
     shape: tuple[int, ...]
     most_age: float = MOST_AGE
     """[s]"""
     backward: int = 0
-    """pictures whose time lay before that of the one before; dropped and counted"""
+    """number of pictures dropped because they were older than the one before"""
 
     def __post_init__(self) -> None:
         self._last: Frame | None = None
 
     def checked(self, frame: Frame, now: float) -> Picture:
-        """Returns the picture; raises CameraStale, or InvalidObservation if it has changed its size: nothing is resized."""
+        """Return the picture; raises CameraStale if it is too old, InvalidObservation if its size has changed."""
         if frame.picture.shape != self.shape:
             raise InvalidObservation(
                 f"The camera {self.name!r} has changed its pictures.", got=frame.picture.shape, allowed=self.shape
@@ -63,7 +63,7 @@ class FreshFrames:
             self.backward += 1
             frame = self._last
         self._last = frame
-        if abs(now - frame.stamp) > self.most_age:  # a little newer than the measurement is as good
+        if abs(now - frame.stamp) > self.most_age:  # slightly newer than the measurement is fine
             raise CameraStale(
                 f"The newest picture of the camera {self.name!r} is too old.",
                 got=f"{now - frame.stamp:.3f} s old",
@@ -74,10 +74,10 @@ class FreshFrames:
 
 
 class OpenCVCamera:
-    """A camera of this machine; a thread of its own keeps only the newest picture."""
+    """Camera of this machine; a thread reads it and keeps only the newest picture."""
 
     def __init__(self, device: int | str, size: int, now: Callable[[], float]) -> None:
-        """device: number or path, as of cv2.VideoCapture. size: height and width [pixel] of the square that is kept."""
+        """device: number or path for cv2.VideoCapture. size: height and width [pixel] after cropping to a square."""
         import cv2
 
         self._capture = cv2.VideoCapture(device)
@@ -91,13 +91,13 @@ class OpenCVCamera:
         self._thread.start()
 
     def newest(self) -> Frame:
-        """Returns the newest picture."""
+        """Return the newest picture."""
         if self._frame is None:
             raise RobotUnavailable("The camera has not delivered a picture yet.")
         return self._frame
 
     def close(self) -> None:
-        """Frees the device."""
+        """Release the device."""
         self._done.set()
         self._thread.join()
         self._capture.release()
@@ -108,7 +108,7 @@ class OpenCVCamera:
         number = 0
         while not self._done.is_set():
             taken, picture = self._capture.read()
-            if not taken:  # unplugged, or a film at its end: the picture there is grows old, and is refused for it
+            if not taken:  # unplugged, or a file at its end: the last picture becomes too old and is refused
                 self._done.wait(0.05)
                 continue
             number += 1

@@ -1,47 +1,49 @@
-"""The clock that a robot's times are read from. Wall time, which jumps, is never used to decide anything."""
+"""Clocks of a robot: real, accelerated, or manual. Wall time may jump, so no decision uses it."""
 
 from __future__ import annotations
 
 import time
 from typing import Protocol
 
+from typing_extensions import override
+
 
 class Clock(Protocol):
-    """Tells and passes a robot's own time."""
+    """Clock of a robot."""
 
     def now(self) -> float:
-        """Returns the robot's time [s], which never runs backwards."""
+        """Return the robot's time [s], which never runs backwards."""
 
     def sleep(self, seconds: float) -> None:
-        """Returns once so much of the robot's time [s] has passed."""
+        """Block for a duration [s] of the robot's time."""
 
 
-class MonotonicClock:
-    """The machine's monotonic clock; a simulation may run faster by a factor."""
+class MonotonicClock(Clock):
+    """Monotonic clock of the machine, times a factor for simulations."""
 
     def __init__(self, speed: float = 1.0) -> None:
         self.speed = speed
 
+    @override
     def now(self) -> float:
-        """Returns the time [s]."""
         return time.monotonic() * self.speed
 
+    @override
     def sleep(self, seconds: float) -> None:
-        """Sleeps."""
         if seconds > 0:
             time.sleep(seconds / self.speed)
 
 
-class ManualClock:
-    """Time that passes only when someone sleeps: an episode on it is exactly reproducible."""
+class ManualClock(Clock):
+    """Clock that advances only by `sleep`, without waiting: episodes on it are exactly reproducible."""
 
     def __init__(self) -> None:
         self._now = 0.0
 
+    @override
     def now(self) -> float:
-        """Returns the time [s]."""
         return self._now
 
+    @override
     def sleep(self, seconds: float) -> None:
-        """Lets time pass at once."""
         self._now += max(seconds, 0.0)

@@ -1,4 +1,4 @@
-"""Conformance suite for drivers of arms, ours and third parties'.
+"""Conformance suite for arm drivers, ours and third parties'.
 
     from robo_real.conformance import DRIVER_CHECKS
 
@@ -23,7 +23,7 @@ Make = Callable[[], ArmDriver]
 STEP = np.array([0.0, 0.0, 0.02])
 """[m]"""
 SETTLED = 1.5
-"""[s] in which the hand gets there"""
+"""[s] until the hand has arrived"""
 
 
 def a_state_is_whole(make: Make) -> None:
@@ -40,7 +40,7 @@ def a_state_is_whole(make: Make) -> None:
 
 
 def times_run_forward(make: Make) -> None:
-    """The stamps of measurements grow with the driver's clock, and are never of its future."""
+    """The stamps of measurements grow with the driver's clock and never exceed it."""
     with _connected(make) as arm:
         first = arm.read().stamp
         arm.clock.sleep(0.2)
@@ -48,18 +48,18 @@ def times_run_forward(make: Make) -> None:
         _require(arm, times_run_forward, first < second <= now + 1e-6, "stamps stand still or run ahead", (first, second, now))
 
 
-def the_hand_goes_where_it_is_sent(make: Make) -> None:
-    """A target two centimetres away is reached, in the frame of the base."""
+def the_hand_reaches_its_target(make: Make) -> None:
+    """A target two centimetres away is reached, in the base frame."""
     with _connected(make) as arm:
         start = arm.read()
         arm.move(ArmTarget(start.position + STEP, start.quaternion, start.opening))
         arm.clock.sleep(SETTLED)
         moved = arm.read().position - start.position
-        _require(arm, the_hand_goes_where_it_is_sent, np.abs(moved - STEP).max() < 0.005, "it is elsewhere", moved)
+        _require(arm, the_hand_reaches_its_target, np.abs(moved - STEP).max() < 0.005, "it is elsewhere", moved)
 
 
 def hold_ends_a_motion(make: Make) -> None:
-    """After hold() the hand stays where it is, also when another thread calls it."""
+    """After hold() the hand stays in place, also if another thread calls it."""
     with _connected(make) as arm:
         start = arm.read()
         arm.move(ArmTarget(start.position + 5 * STEP, start.quaternion, start.opening))
@@ -76,18 +76,18 @@ def hold_ends_a_motion(make: Make) -> None:
         _require(arm, hold_ends_a_motion, np.abs(short).max() < 0.08, "the hand went all the way", short)
 
 
-def an_unconnected_arm_says_so(make: Make) -> None:
-    """Before connect() nothing can be read."""
+def an_unconnected_arm_raises(make: Make) -> None:
+    """Before connect(), read() raises RobotUnavailable."""
     arm = make()
     try:
         arm.read()
     except RobotUnavailable:
         return
-    _require(arm, an_unconnected_arm_says_so, False, "an arm without a link is read", "a state")
+    _require(arm, an_unconnected_arm_raises, False, "an arm without a link is read", "a state")
 
 
 def closing_twice_is_harmless(make: Make) -> None:
-    """close() may come before connect(), and again."""
+    """close() may be called before connect(), and twice."""
     with _connected(make) as arm:
         arm.close()
         arm.close()
@@ -97,9 +97,9 @@ def closing_twice_is_harmless(make: Make) -> None:
 DRIVER_CHECKS: tuple[Callable[[Make], None], ...] = (
     a_state_is_whole,
     times_run_forward,
-    the_hand_goes_where_it_is_sent,
+    the_hand_reaches_its_target,
     hold_ends_a_motion,
-    an_unconnected_arm_says_so,
+    an_unconnected_arm_raises,
     closing_twice_is_harmless,
 )
 
@@ -114,6 +114,6 @@ def _connected(make: Make) -> Iterator[ArmDriver]:
         arm.close()
 
 
-def _require(arm: ArmDriver, check: Callable[[Make], None], holds: bool, what: str, got: object) -> None:
+def _require(arm: ArmDriver, check: Callable[[Make], None], holds: bool, problem: str, got: object) -> None:
     if not holds:
-        raise ConformanceFailure(arm.name, check.__name__.replace("_", " "), what, got=got)
+        raise ConformanceFailure(arm.name, check.__name__.replace("_", " "), problem, got=got)

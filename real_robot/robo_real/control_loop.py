@@ -1,4 +1,4 @@
-"""A fixed rate on the monotonic clock, with an account of how well it was kept."""
+"""Fixed-rate loop on a robot's clock, with statistics of its lateness."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from robo_real.clock import Clock
 
 
 class ControlLoop:
-    """Says when the next cycle is due. Deadlines lie on a grid, so that one late cycle does not delay those after it."""
+    """Timer of a control loop. Deadlines lie on a grid, so that one late cycle does not delay those after it."""
 
     def __init__(self, clock: Clock, period: float) -> None:
         """period: [s] of the clock."""
         self._clock, self.period = clock, period
         self.overruns = 0
-        """cycles that began a whole period late or more"""
+        """number of cycles that started a whole period late or more"""
         self.lateness: list[float] = []
-        """[s] that each cycle began after its deadline"""
+        """[s] from deadline to start of each cycle"""
         self.start()
 
     def start(self) -> None:
-        """The grid begins now: the first cycle is under way."""
+        """Start the grid, and the first cycle, now."""
         self._deadline = self._clock.now()
 
     def wait(self) -> float:
-        """Returns at the next deadline, and how late [s]; after an overrun the grid begins anew, nothing is made up for."""
+        """Block until the next deadline and return the lateness [s]; an overrun restarts the grid from now."""
         self._deadline += self.period
         self._clock.sleep(self._deadline - self._clock.now())
         late = max(self._clock.now() - self._deadline, 0.0)
@@ -35,5 +35,5 @@ class ControlLoop:
         return late
 
     def percentile(self, percent: float) -> float:
-        """Returns the lateness [s] that so many percent of the cycles did not exceed."""
+        """Return a percentile of the lateness [s], 0 before the first cycle."""
         return float(np.percentile(self.lateness, percent)) if self.lateness else 0.0

@@ -1,4 +1,4 @@
-"""The fake arm with a point to reach, on a clock that passes only while someone waits: exactly reproducible, and fast."""
+"""Fake arm with a point to reach, on a manual clock: exactly reproducible, and fast."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
+from robo_real.arm import Scene
 from robo_real.arm_spec import arm_spec
 from robo_real.clock import ManualClock
 from robo_real.drivers.fake import START, FakeArm
 from robo_real.environment import RobotEnv
-from robo_real.guarded import GuardedArm
+from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_rl.spec.environment import ArraySpec, ObservationSpec
 
@@ -26,29 +28,29 @@ GOAL_ARRAYS = (
 )
 
 
-class PointToReach:
-    """Implements Scene."""
+class PointToReach(Scene):
+    """Scene with a random goal position of the hand."""
 
     def __init__(self, arm: FakeArm) -> None:
         self._arm, self._goal = arm, np.array(START)
 
+    @override
     def reset(self, seed: int) -> None:
-        """Draws the goal and puts the hand where it starts."""
         self._goal = np.random.default_rng(seed).uniform(*GOALS)
         self._arm.reset()
 
+    @override
     def observe(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the goal."""
         away = self._goal - self._arm.read().position
         return {"goal_position": self._goal.astype(np.float32), "goal_from_gripper": away.astype(np.float32)}
 
+    @override
     def success(self) -> bool | None:
-        """Returns whether the hand is there."""
         return bool(np.linalg.norm(self._goal - self._arm.read().position) < TOLERANCE)
 
 
 def fake_reach(**arguments: Any) -> RobotEnv:
-    """Returns an environment over it; the arguments are those of RobotEnv."""
+    """Return the environment; arguments: of RobotEnv."""
     clock = ManualClock()
     arm = FakeArm(clock=clock)
     scene = PointToReach(arm)

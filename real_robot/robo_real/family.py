@@ -1,4 +1,4 @@
-"""Robots as environments: `robot:http://HOST:PORT` for one that is served, `robot/Fake-v0` for one made of arithmetic."""
+"""Robots as environments: `robot:http://HOST:PORT` for a served one, `robot/Fake-v0` for the fake arm."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SETTINGS = ("control", "action_repeat", "max_steps", "relative_frame")
 
 
 class RobotFamily(EnvironmentFamily):
-    """Makes environments over robots."""
+    """Environment family of robots."""
 
     @override
     def names(self) -> Iterable[str]:
-        """Returns the robots that need no address."""
+        """Return the robots that need no address."""
         return (FAKE,)
 
     @override
@@ -41,7 +41,7 @@ class RobotFamily(EnvironmentFamily):
         return _in_frame(fake_reach(**arguments), is_relative)
 
     def at(self, address: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
-        """Returns an environment over the robot that a server has; `?action_repeat=3` and such may end the address."""
+        """Return the environment of a served robot; the address may end with settings, such as `?action_repeat=3`."""
         from robo_real.environment import RobotEnv
         from robo_real.remote import RemoteRobot
 

@@ -1,4 +1,4 @@
-"""Faults that a twin can inject on command; all are off by default. Times are of the twin's clock."""
+"""Injectable faults of a twin; all are off by default. Times are of the twin's clock."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Faults:
-    """Faults of link, robot and cameras."""
+    """Faults of connection, robot and cameras."""
 
     latency: float = 0.0
-    """[s] that each answer waits"""
+    """[s] delay of each answer"""
     jitter: float = 0.0
-    """[s] that it waits longer at most, by chance"""
+    """[s] maximum of an additional random delay"""
     drop: float = 0.0
     """share of requests whose connection breaks without an answer"""
     disconnect: float = 0.0
-    """[s] from now on in which every request is lost"""
+    """[s] from now on without any answer"""
     freeze: bool = False
-    """the measurements stand still, their times too"""
+    """constant measurements with constant stamps"""
     repeat: bool = False
-    """the measurements stand still, but claim to be new"""
+    """constant measurements with new stamps"""
     corrupt: bool = False
-    """the measurements are NaN"""
+    """NaN in the measurements"""
     jump: float = 0.0
-    """[m] by which the measured hand is off"""
+    """[m] offset of the measured hand"""
     camera_freeze: bool = False
-    """the cameras deliver no new picture"""
+    """no new pictures"""
     camera_size: int = 0
-    """[pixel] width and height to which the pictures change; 0 leaves them"""
+    """[pixel] wrong width and height of the pictures; 0 for none"""
     reflex: bool = False
-    """the arm stops by itself, as after a collision, until its error is cleared"""
+    """stop of the arm itself, as after a collision, until its error is cleared"""
     push: float = 0.0
-    """[N] that the force sensor shows along z besides what there is"""
+    """[N] offset of the measured force along z"""
 
     def __post_init__(self) -> None:
         from robo_rl.errors import require_allowed
@@ -43,9 +43,9 @@ class Faults:
         require_allowed(self, allowed)
 
     def wait(self) -> float:
-        """Returns how long [s] the next answer waits."""
+        """Return the delay [s] of the next answer."""
         return self.latency + (random.uniform(0, self.jitter) if self.jitter else 0.0)
 
     def drops(self) -> bool:
-        """Returns whether the next request is lost."""
+        """Return whether the next request is lost."""
         return self.drop > 0 and random.random() < self.drop

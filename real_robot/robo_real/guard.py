@@ -1,7 +1,7 @@
-"""Stands between any command and an arm: bounds it, refuses it, or stops the arm until a person re-arms it.
+"""Guard between all commands and an arm: bounds or refuses a command, or stops the arm until a person re-arms it.
 
-It is software on a machine without real-time guarantees and **no safety function**: it lowers the demand on the robot's own,
-it replaces none of them.
+It is software on a machine without real-time guarantees and **no safety function**: it lowers the demand on the robot's own
+safety functions and replaces none of them.
 
     DISCONNECTED -> IDLE -> ARMED -> RUNNING        motion only while RUNNING
                      ^                  |
@@ -20,21 +20,21 @@ import numpy as np
 from robo_real.arm import ArmState, ArmTarget, Array
 from robo_real.audit_log import AuditLog
 from robo_real.limits import Limits
-from robo_real.measurements import Measurements
+from robo_real.measurement_checks import MeasurementChecks
 from robo_real.orientation_cone import OrientationCone
 from robo_real.rate_limit import RateLimit
 from robo_real.rotations import Quaternion, between, quaternion, turned
 from robo_rl.errors import RobotStopped
 
 DAMPING = 0.02**2 * np.eye(6)
-"""Of the step from hand to joints, to keep it bounded where the arm is stretched."""
+"""Damping of the step from hand to joints; bounds it near singular postures."""
 SLACK = 1e-9
 NORMS = (0.5, 1.5)
-"""Of a quaternion that is meant: interpolated numbers shorten it. What differs by more than 1 % is said to be changed."""
+"""Accepted quaternion norms: interpolation shortens one. A deviation of more than 1 % is reported as a change."""
 
 
 class Mode(StrEnum):
-    """Mode of the guard: the motions that it allows."""
+    """Mode of the guard."""
 
     DISCONNECTED = "disconnected"
     IDLE = "idle"
@@ -52,32 +52,32 @@ class Verdict:
     """Verdict of the guard on a command."""
 
     target: ArmTarget | None
-    """Where the hand may be sent; None if the arm is to hold still"""
+    """Allowed target of the hand; None if the arm must hold"""
     reasons: tuple[str, ...] = ()
-    """What was changed and why; empty if the command passed as it was"""
+    """Reasons of changes; empty for an unchanged command"""
 
 
 class Guard:
-    """Judges commands one after the other; `stop` may come from any thread at any time."""
+    """Checks commands in sequence; `stop` may be called from any thread at any time."""
 
     def __init__(self, limits: Limits, period: float, log: AuditLog) -> None:
-        """limits: finite, or there is no guard. period: [s] between commands as they are meant to come."""
+        """period: nominal time [s] between commands."""
         self.limits, self.period, self.log = limits, period, log
         self._mode = Mode.DISCONNECTED
         self._latch: tuple[Mode, str] | None = None  # apart from the mode, so that no other thread's change can undo it
         self.counts: Counter[str] = Counter()
-        """How often each reason was given."""
+        """Number of uses of each reason"""
         self.stops = 0
-        """Times that somebody stopped it, also while it was stopped already."""
-        self.looked = 0
-        """What `stops` was when a person had looked and re-armed it last."""
-        self._asked = ""  # why somebody stopped it last
+        """Number of stop requests, including those to a stopped arm"""
+        self.seen_stops = 0
+        """`stops` at the last re-arming by a person"""
+        self._stop_reason = ""  # of the newest stop request
         self._low, self._high = np.asarray(limits.box_low), np.asarray(limits.box_high)
         self._joint_low, self._joint_high = np.asarray(limits.joint_low), np.asarray(limits.joint_high)
         self._joint_speed = np.asarray(limits.joint_speed)
         self.cone = OrientationCone(limits.tilt, limits.turn, limits.reference)
-        self._answering = self._measurements()  # those that commands answer, and those between: two threads read them
-        self._between = self._measurements()
+        self._answering = self._measurement_checks()  # of measurements that commands answer; another thread checks the rest
+        self._between = self._measurement_checks()
         self._path = RateLimit(limits.speed, limits.acceleration, limits.jerk)
         self._turning = RateLimit(limits.turn_speed, limits.turn_acceleration, limits.turn_jerk)
         self._enabled_at = -np.inf
@@ -96,67 +96,67 @@ class Guard:
 
     @property
     def reason(self) -> str:
-        """Why the arm was stopped; "" while it was not."""
+        """Reason of the stop or fault, "" if there is none."""
         latch = self._latch
         return "" if latch is None else latch[1]
 
-    # what people and processes tell it
+    # events
 
     def connected(self) -> None:
-        """The link is open."""
+        """Note that the connection is open."""
         self._enter(Mode.IDLE)
 
     def disconnected(self) -> None:
-        """The link is closed; what stopped the arm stays in force."""
+        """Note that the connection is closed; a stop stays in force."""
         self._enter(Mode.DISCONNECTED)
 
     def arm(self) -> None:
-        """Allows motion from the next command on; raises RobotStopped if a person must re-arm first."""
+        """Allow motion from the next command on; raises RobotStopped if a person must re-arm first."""
         if self.mode in (*LATCHED, Mode.DISCONNECTED):
-            raise stopped(self)
+            raise stopped_error(self)
         self.rest()
         self.displaced()
         self._enter(Mode.ARMED)
 
     def reset(self, stops: int | None = None) -> None:
-        """A person has looked and re-arms: leaves STOPPED or FAULT for IDLE, from where `arm` leads on.
+        """Re-arm after a person has looked: from STOPPED or FAULT to IDLE; `arm` must follow.
 
-        stops: what that was when they looked, now by default. Raises RobotStopped if somebody has stopped it since.
+        stops: value of `stops` when they looked, now by default. Raises RobotStopped if there was a stop since.
         """
         seen = self.stops if stops is None else stops
         if self._latch is not None and self.stops == seen:
             self.log.add("re-armed", after=self.reason)
             self._latch = None
             self._enter(Mode.IDLE if self._mode is not Mode.DISCONNECTED else Mode.DISCONNECTED)
-        if self.stops != seen:  # looked at last, too: a stop takes no lock
-            self._latch_with(Mode.STOPPED, self._asked)
-            raise stopped(self)
-        self.looked = seen
+        if self.stops != seen:  # checked after the change, too: a stop takes no lock
+            self._latch_with(Mode.STOPPED, self._stop_reason)
+            raise stopped_error(self)
+        self.seen_stops = seen
 
     def pause(self) -> None:
-        """The arm holds still until the next command, without anything being wrong."""
+        """Return to ARMED until the next command; not an error."""
         self.rest()
         if self.mode is Mode.RUNNING:
             self._enter(Mode.ARMED)
 
     def stop(self, reason: str) -> None:
-        """Stops until a person re-arms; takes no lock, raises nothing."""
-        self._asked = reason
+        """Stop until a person re-arms; takes no lock, raises nothing."""
+        self._stop_reason = reason
         self.stops += 1
         self._latch_as(Mode.STOPPED, reason)
 
     def fault(self, reason: str) -> None:
-        """Something is wrong: stops until a person re-arms."""
+        """Report an error: stop until a person re-arms."""
         self._latch_as(Mode.FAULT, reason)
 
     def enable(self, now: float) -> None:
-        """The person's hand is on the dead-man switch now."""
+        """Report that the dead-man switch is pressed at a time [s]."""
         self._enabled_at = now
 
     def rest(self) -> None:
-        """The arm stands still where it is: the next command starts from there."""
+        """Note that the arm stands: the next command starts from its measured pose."""
         self.target: ArmTarget | None = None
-        """Where the arm was last sent; None while it stands."""
+        """Last allowed target; None if the arm stands."""
         self._judged_at = -np.inf
         self._late = 0
         self._answered = -np.inf
@@ -165,10 +165,10 @@ class Guard:
         self._turning.rest()
 
     def displaced(self) -> None:
-        """The arm was put elsewhere by hand: what was measured before says nothing about what follows."""
-        self._between = self._measurements()
+        """Forget earlier measurements: the arm was moved from outside."""
+        self._between = self._measurement_checks()
 
-    # what it decides
+    # decisions
 
     @property
     def is_ready(self) -> bool:
@@ -176,9 +176,9 @@ class Guard:
         return self.mode in (Mode.ARMED, Mode.RUNNING)
 
     def watch(self, state: ArmState, sent: ArmTarget | None, now: float) -> bool:
-        """Judge a measurement that no command answers; return whether the arm may go on. For the thread that drives the arm.
+        """Check a measurement between commands; return whether the arm may move on. For the thread that drives the arm.
 
-        sent: the present set point, None if the arm stands.
+        sent: present set point, None if the arm stands.
         """
         if not self.is_ready:
             return False
@@ -188,29 +188,29 @@ class Guard:
         return True
 
     def is_enabled(self, now: float) -> bool:
-        """Return whether the person's hand is on the dead-man switch, True if there is none."""
+        """Return whether the dead-man switch is pressed, True if there is none."""
         return self.limits.dead_man is None or 0 <= now - self._enabled_at <= self.limits.dead_man
 
     def begin(self) -> None:
-        """A motion begins that is no command for the hand; raises RobotStopped unless the arm may be moved."""
+        """Start a motion that is no command for the hand; raises RobotStopped unless the arm is armed."""
         if not self.is_ready:
-            raise stopped(self)
+            raise stopped_error(self)
         self.rest()
         self._enter(Mode.RUNNING)
 
     def judge(self, wanted: ArmTarget, state: ArmState, *, observed: float, now: float, whole: bool = False) -> Verdict:
-        """Returns what may be sent to the arm.
+        """Return the verdict on a command.
 
-        observed: stamp of the measurement that the command answers. now: time of the same clock. whole: the hand is to go all
-        the way to the pose, however long it takes, and not as far as it gets in a control period. Raises RobotStopped if
-        nothing may be sent at all.
+        observed: stamp of the measurement that the command answers. now: time of the same clock. whole: the target is the
+        final pose, however long the motion takes, and not shortened to one control period. Raises RobotStopped if the arm
+        may not move.
         """
         if not self.is_ready:
-            raise stopped(self)
-        if wrong := _wrong_with(wanted) or self._answering.fault(state, self.target, now):
+            raise stopped_error(self)
+        if wrong := _malformation(wanted) or self._answering.fault(state, self.target, now):
             self.fault(wrong)
             self._log(wrong, wanted, None)
-            raise stopped(self)
+            raise stopped_error(self)
         if refused := self._refusal(wanted, state, observed, now):
             return self._refused(refused, wanted)
         self._late = 0
@@ -220,7 +220,7 @@ class Guard:
         return self._bounded(wanted, state, now, whole)
 
     def _refusal(self, wanted: ArmTarget, state: ArmState, observed: float, now: float) -> str:
-        """Returns why a command is not followed this time, "" where it is."""
+        """Return the reason to refuse this command, "" to accept it."""
         limits = self.limits
         if not self.is_enabled(now):
             return "dead_man"
@@ -241,13 +241,13 @@ class Guard:
         self._turning.rest()
         if self._late > self.limits.late_in_a_row:
             self.fault(reason)
-            raise stopped(self)
+            raise stopped_error(self)
         return Verdict(None, (reason,))
 
     def _bounded(self, wanted: ArmTarget, state: ArmState, now: float, whole: bool) -> Verdict:
         reasons = ["quaternion"] if abs(np.linalg.norm(wanted.quaternion) - 1) >= 0.01 else []
         since = self.period if self.target is None else now - self._judged_at
-        duration = float(np.clip(since, 0.0, 2 * self.period))  # commands that come faster get no more way
+        duration = float(np.clip(since, 0.0, 2 * self.period))  # faster commands do not move the arm faster
         last = self.target or ArmTarget(np.clip(state.position, self._low, self._high), self._upright(state.quaternion), 0.0)
         direction = quaternion(wanted.quaternion)
         if whole:
@@ -276,7 +276,7 @@ class Guard:
         position = _noted(reasons, "soft_force", np.where(pressing, here, wanted), wanted)
         position = _noted(reasons, "box", np.clip(position, self._low, self._high), position)
         position = _noted(reasons, "rate", last + self._path.limited(position - last, duration), position)
-        position = np.clip(position, self._low, self._high)  # a target that turns off late must not slip out
+        position = np.clip(position, self._low, self._high)  # a target that turns late must not leave the box
         return _noted(reasons, "reach", np.clip(position, here - limits.reach, here + limits.reach), position)
 
     def _direction(
@@ -293,7 +293,7 @@ class Guard:
             reasons.append("reach_turn")
             away *= self.limits.reach_turn / angle
         found = turned(state.quaternion, away)
-        if not self.cone.contains(found):  # between two directions in the cone there may be one outside: stay
+        if not self.cone.contains(found):  # the cone is not convex: between two inner directions, stay
             found = self._upright(state.quaternion)
         return found
 
@@ -306,7 +306,7 @@ class Guard:
     def _within_joints(
         self, position: Array, orientation: Quaternion, state: ArmState, reasons: list[str]
     ) -> tuple[Array, Quaternion]:
-        """Returns the part of the way that no joint leaves its limits for, by one linear step."""
+        """Return the part of the motion that keeps all joints within their limits, by one linear step."""
         jacobian = state.jacobian
         if not jacobian.any():
             return position, orientation
@@ -328,10 +328,10 @@ class Guard:
     def _upright(self, direction: Quaternion) -> Quaternion:
         return self.cone.nearest(direction)
 
-    def _measurements(self) -> Measurements:
-        return Measurements(self.limits, self._low, self._high, self.cone)
+    def _measurement_checks(self) -> MeasurementChecks:
+        return MeasurementChecks(self.limits, self._low, self._high, self.cone)
 
-    # states
+    # modes
 
     def _enter(self, mode: Mode) -> None:
         before, self._mode = self._mode, mode
@@ -353,13 +353,13 @@ class Guard:
         )
 
 
-def stopped(guard: Guard) -> RobotStopped:
-    """Returns the error of a command that comes while the arm may not move."""
+def stopped_error(guard: Guard) -> RobotStopped:
+    """Return the error of a command to an arm that may not move."""
     return RobotStopped(guard.mode, guard.reason)
 
 
-def _wrong_with(wanted: ArmTarget) -> str:
-    """Return why a command is none, "" if it is one."""
+def _malformation(wanted: ArmTarget) -> str:
+    """Return the reason why a target is malformed, "" if it is not."""
     if np.shape(wanted.position) != (3,) or len(wanted.quaternion) != 4:
         return "wrong_shape"
     if not np.isfinite([*wanted.position, *wanted.quaternion, wanted.opening]).all():
@@ -374,7 +374,7 @@ def _noted(reasons: list[str], reason: str, allowed: Array, wanted: Array) -> Ar
 
 
 def _row(target: ArmTarget | None) -> list[str] | None:
-    """Returns a target as text: JSON has no NaN, and a log must tell it from null."""
+    """Return a target as text: JSON has no NaN, and a log must distinguish it from null."""
     if target is None:
         return None
     return [f"{value:.6g}" for value in [*np.ravel(target.position), *target.quaternion, target.opening]]

@@ -1,4 +1,4 @@
-"""The way of the joints to a posture: a straight line between angles, one set point per control tick, within the limits."""
+"""Set points of a joint motion: a straight line between two postures, one point per control tick, within the limits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ARRIVED = 0.01
 SPEEDS_UP = 0.25
 """[s] in which a joint may reach its speed"""
 SHARE = 0.9
-"""of each limit: joints that follow with a lag leave the line by a little"""
+"""used share of each limit: joints that follow with a lag leave the line a little"""
 
 
 class JointSetPoints:
-    """Leads one arm once; for one thread."""
+    """Set points of one motion; for one thread."""
 
     def __init__(self, limits: Limits, box: tuple[Array, Array], start: Array, home: Array) -> None:
         """start, home: (J,) [rad]. box: lowest and highest position (3,) [m] of the hand."""
@@ -26,7 +26,7 @@ class JointSetPoints:
         self._way = self._speed = 0.0  # share of the line, and [1/s]
 
     def blocked(self, state: ArmState) -> str:
-        """Return why the motion must end, "" if it may go on."""
+        """Return the reason to end the motion, "" to go on."""
         if float(np.abs(state.force).max()) > self._limits.soft_force:
             return "soft_force"
         twist = state.jacobian @ (self._home - self._start) * self._speed
@@ -35,7 +35,7 @@ class JointSetPoints:
         return "workspace" if (np.abs(twist[:3]) > slow + 1e-6).any() else ""
 
     def arrived(self, state: ArmState) -> bool:
-        """Return whether the joints are there."""
+        """Return whether the joints have arrived."""
         return self._way >= 1.0 and float(np.abs(self._home - state.joint_position).max()) < ARRIVED
 
     def next(self, state: ArmState, duration: float) -> JointTarget:

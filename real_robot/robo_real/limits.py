@@ -1,4 +1,4 @@
-"""Limits of position, speed and force. Nothing has a default: the operator of a robot decides each number."""
+"""Limits of position, speed and force. They have no defaults: the operator of a robot decides each number."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Limits:
     box_high: tuple[float, float, float]
     """[m] highest x, y, z"""
     tilt: float
-    """[rad] that the hand may lean away from `reference`"""
+    """[rad] between the z axes of hand and `reference`"""
     turn: float
-    """[rad] that it may turn about its own z axis, either way from `reference`"""
+    """[rad] about the hand's own z axis, in either direction from `reference`"""
     speed: float
     """[m/s] of the hand"""
     acceleration: float
-    """[m/s^2] of a hand that speeds up; slowing down is never delayed"""
+    """[m/s^2] while speeding up; slowing down is never delayed"""
     jerk: float
     """[m/s^3] of the targets of actions"""
     turn_speed: float
@@ -43,41 +43,41 @@ class Limits:
     reach_turn: float
     """[rad] of a set point from the measured hand"""
     stiffness: float
-    """[N/m] that a client may give the robot's impedance controller at most"""
+    """[N/m] largest stiffness that a client may set in the robot's impedance controller"""
     turn_stiffness: float
     """[N m/rad]"""
     jump: float
-    """[m] of a wanted target from the measured hand, from which on it is refused instead of shortened"""
+    """[m] from the measured hand to a target, beyond which it is refused instead of shortened"""
     joint_low: tuple[float, ...]
     """[rad] of each joint; a measurement beyond it stops the arm"""
     joint_high: tuple[float, ...]
     """[rad]"""
     joint_margin: float
-    """[rad] before a limit, in which a joint may only go back"""
+    """[rad] before a limit, within which a joint may only move back"""
     joint_speed: tuple[float, ...]
     """[rad/s]"""
     opening: float
     """[m] widest of the gripper"""
     soft_force: float
-    """[N] along an axis, from which on the hand may not press on"""
+    """[N] along an axis, above which the hand may not press further"""
     hard_force: float
-    """[N] in all, which stops the arm"""
+    """[N] norm that stops the arm"""
     hard_torque: float
-    """[N m] in all, which stops the arm"""
+    """[N m] norm that stops the arm"""
     command_age: float
-    """[s] that the measurement may be old which a command answers"""
+    """[s] largest age of the measurement that a command answers"""
     state_age: float
-    """[s] that the newest measurement may be old; also for how long an arm under way may show the very same numbers"""
+    """[s] largest age of the newest measurement, and longest time with identical ones during a motion"""
     late_in_a_row: int
-    """commands that may be late one after the other; the next one stops the arm"""
+    """consecutive late commands allowed; the next one stops the arm"""
     hold_after: float
-    """[s] without a command, after which the arm holds still"""
+    """[s] without a command until the arm holds"""
     stop_after: float
-    """[s] without a command, after which it is stopped until a person re-arms it"""
+    """[s] without a command until the arm stops and must be re-armed by a person"""
     dead_man: float | None
-    """[s] for which a sign of the person's hand lasts; None if nobody holds anything, as for a simulation"""
+    """[s] validity of a dead-man signal; None without a switch, as for a simulation"""
     reference: Quaternion = DOWN
-    """(w, x, y, z) from which tilt and turn are counted"""
+    """(w, x, y, z), zero of tilt and turn"""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -145,12 +145,12 @@ TWIN = Limits(
     stop_after=10.0,
     dead_man=None,
 )
-"""Of the simulated arm: those within which its tasks can be done as fast as in the simulation, by a process that also learns
-and evaluates. Not for a real arm."""
+"""Limits of the simulated arm: its tasks run as fast as in the simulation, even if the client also learns and evaluates.
+Not for a real arm."""
 
 
 def limits_from(path: Path) -> Limits:
-    """Reads limits from a YAML file; raises InvalidSetting or UnknownName naming the key, FileNotFoundError."""
+    """Load limits from a YAML file; raises InvalidSetting or UnknownName with the key, FileNotFoundError."""
     found: Any = read_yaml(path)
     limits: Limits = settings_as(Limits, found, source=str(path))
     return limits

@@ -1,4 +1,4 @@
-"""The directions that a hand may have: so far from a reference, leaning and about its own axis."""
+"""Allowed orientations of a hand: bounded tilt and turn from a reference."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ SLACK = 1e-6
 
 @dataclass(frozen=True)
 class OrientationCone:
-    """Directions within `tilt` and `turn` of a reference."""
+    """Orientations within `tilt` and `turn` of a reference."""
 
     tilt: float
     """[rad]"""
     turn: float
-    """[rad] either way"""
+    """[rad] in either direction"""
     reference: Quaternion
 
     def nearest(self, direction: Quaternion) -> Quaternion:
-        """Return a direction brought into the cone."""
+        """Return the nearest orientation inside the cone."""
         tilt, turn = tilt_and_turn(direction, self.reference)
         size = float(np.linalg.norm(tilt))
         if size <= self.tilt and abs(turn) <= self.turn:
@@ -33,9 +33,9 @@ class OrientationCone:
         return from_tilt_and_turn([share * value for value in tilt], turn, self.reference)
 
     def excess(self, direction: Quaternion) -> float:
-        """Return how far [rad] a direction is outside."""
+        """Return the angle [rad] by which an orientation is outside."""
         return float(np.linalg.norm(between(self.nearest(direction), direction)))
 
     def contains(self, direction: Quaternion) -> bool:
-        """Return whether a direction is inside."""
+        """Return whether an orientation is inside."""
         return self.excess(direction) <= SLACK

@@ -1,4 +1,4 @@
-"""Asks the system to run what steers a robot before all else: with other work about, an ordinary process waits for it."""
+"""Real-time scheduling of the threads that control a robot; on a loaded machine ordinary threads wait too long."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 PRIORITY = 10
-"""of the real-time class, far below that of the system's own"""
+"""priority in the real-time class, far below the system's own threads"""
 
 
-def run_first() -> bool:
-    """Puts this thread, and what it begins later, before all ordinary ones; returns whether that was granted.
+def request_realtime() -> bool:
+    """Give this thread, and those it starts later, real-time priority; return whether the system granted it.
 
-    Linux grants it to root and to whom `ulimit -r` allows it.
+    Linux grants it to root and within the limit of `ulimit -r`.
     """
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))
@@ -22,17 +22,17 @@ def run_first() -> bool:
     return True
 
 
-def run_as_others() -> None:
-    """Undoes it for this thread, such as for one that draws."""
+def drop_realtime() -> None:
+    """Return this thread to ordinary scheduling, as for one that renders."""
     if hasattr(os, "sched_setscheduler") and os.sched_getscheduler(0) == os.SCHED_RR:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 @contextmanager
-def running_first() -> Iterator[bool]:
-    """Does it for a while; gives whether it was granted."""
-    granted = run_first()
+def realtime_priority() -> Iterator[bool]:
+    """Context with real-time priority; yields whether the system granted it."""
+    granted = request_realtime()
     try:
         yield granted
     finally:
-        run_as_others()
+        drop_realtime()

@@ -1,4 +1,4 @@
-"""Bounds the speed of a moving target, and how fast it speeds up. Slowing down is never delayed: a stop must not wait."""
+"""Limits of speed, acceleration and jerk of a moving target. Slowing down is never delayed: a stop must not wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from robo_real.arm import Array
 
 @dataclass
 class RateLimit:
-    """Remembers how a target of three elements moves."""
+    """Rate limit of a target of three elements."""
 
     speed: float
     """[1/s] of the elements' unit"""
@@ -24,19 +24,19 @@ class RateLimit:
         self.rest()
 
     def rest(self) -> None:
-        """The target stands still."""
+        """Set the target's velocity and acceleration to zero."""
         self._velocity = np.zeros(3)
         self._acceleration = 0.0
 
     def limited(self, step: Array, duration: float) -> Array:
-        """Return the part of a step (3,) that may be made in a duration [s]: nothing in no time. Changes nothing."""
+        """Return the allowed part of a step (3,) within a duration [s]; does not change the state."""
         if duration <= 0:
             return np.zeros(3)
         most = min(self.acceleration, self._acceleration + self.jerk * duration) * duration
         return sped_up(self._velocity, step / duration, self.speed, most) * duration
 
     def moved(self, step: Array, duration: float) -> None:
-        """The target has made a step, as `limited` returned it or shorter."""
+        """Record a step (3,) within a duration [s], as returned by `limited` or shorter."""
         if duration <= 0:
             return
         velocity = step / duration
@@ -45,9 +45,9 @@ class RateLimit:
 
 
 def sped_up(velocity: Array, wanted: Array, speed: float, most: float) -> Array:
-    """Return the velocity (3,) nearest to a wanted one that slowing down, and speeding up by `most`, leads to.
+    """Return the velocity (3,) nearest to a wanted one, after free slowing down and speeding up by at most `most`.
 
-    speed: what is wanted at most.
+    speed: bound of the wanted speed.
     """
     wanted = shortened(wanted, speed)
     before = _slowed_towards(velocity, wanted)
@@ -55,13 +55,13 @@ def sped_up(velocity: Array, wanted: Array, speed: float, most: float) -> Array:
 
 
 def shortened(vector: Array, most: float) -> Array:
-    """Return a vector, or one of the same direction that is as long as allowed."""
+    """Return a vector scaled down to a norm of at most `most`."""
     length = float(np.linalg.norm(vector))
     return vector if length <= most else vector * (most / length)
 
 
 def _slowed_towards(velocity: Array, wanted: Array) -> Array:
-    """Return the velocity nearest to the wanted one that slowing down alone leads to."""
+    """Return the velocity nearest to the wanted one that is reachable by slowing down alone."""
     square = float(velocity @ velocity)
     if square < 1e-18:
         return np.zeros(3)

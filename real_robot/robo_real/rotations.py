@@ -1,4 +1,4 @@
-"""Rotations as unit quaternions (w, x, y, z), in plain floats: four numbers are faster so than as arrays."""
+"""Rotations as unit quaternions (w, x, y, z), in plain floats, which are faster than arrays of four numbers."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ Quaternion = tuple[float, float, float, float]
 Vector = tuple[float, float, float]
 Numbers = Sequence[float] | npt.NDArray[Any]
 DOWN: Quaternion = (0.0, 1.0, 0.0, 0.0)
-"""A hand that points straight down, its x axis along that of the base."""
+"""Hand that points straight down, with its x axis along that of the base"""
 
 
 def quaternion(values: Numbers) -> Quaternion:
-    """Returns four numbers as a unit quaternion; they must not all be zero."""
+    """Return four numbers, not all zero, as a unit quaternion."""
     w, x, y, z = (float(value) for value in values)
     norm = math.sqrt(w * w + x * x + y * y + z * z)
     return (w / norm, x / norm, y / norm, z / norm)
 
 
 def from_xyzw(values: Numbers) -> Quaternion:
-    """Returns the quaternion of a source that writes w last."""
+    """Return the quaternion of numbers with w last."""
     x, y, z, w = values
     return quaternion((w, x, y, z))
 
 
 def to_xyzw(q: Quaternion) -> list[float]:
-    """Returns the numbers with w last."""
+    """Return the numbers with w last."""
     return [q[1], q[2], q[3], q[0]]
 
 
 def multiply(a: Quaternion, b: Quaternion) -> Quaternion:
-    """Returns the rotation that does `b` first, then `a`."""
+    """Return the rotation of `b` followed by `a`."""
     return (
         a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
         a[0] * b[1] + a[1] * b[0] + a[2] * b[3] - a[3] * b[2],
@@ -44,12 +44,12 @@ def multiply(a: Quaternion, b: Quaternion) -> Quaternion:
 
 
 def inverse(q: Quaternion) -> Quaternion:
-    """Returns the opposite rotation."""
+    """Return the inverse rotation."""
     return (q[0], -q[1], -q[2], -q[3])
 
 
 def rotation_vector(q: Quaternion) -> Vector:
-    """Returns axis times angle [rad], the angle at most pi."""
+    """Return axis times angle [rad], with an angle of at most pi."""
     w, x, y, z = q if q[0] >= 0 else (-q[0], -q[1], -q[2], -q[3])
     sine = math.sqrt(x * x + y * y + z * z)
     scale = 2.0 if sine < 1e-12 else 2.0 * math.atan2(sine, w) / sine
@@ -57,7 +57,7 @@ def rotation_vector(q: Quaternion) -> Vector:
 
 
 def from_rotation_vector(vector: Numbers) -> Quaternion:
-    """Returns the rotation by |vector| rad about it."""
+    """Return the rotation by |vector| rad about a vector."""
     x, y, z = (float(value) for value in vector)
     angle = math.sqrt(x * x + y * y + z * z)
     scale = 0.5 if angle < 1e-12 else math.sin(angle / 2) / angle
@@ -65,34 +65,34 @@ def from_rotation_vector(vector: Numbers) -> Quaternion:
 
 
 def between(a: Quaternion, b: Quaternion) -> Vector:
-    """Returns the rotation vector [rad], in the base frame, that leads from `a` to `b`."""
+    """Return the rotation vector [rad], in the base frame, from `a` to `b`."""
     return rotation_vector(multiply(b, inverse(a)))
 
 
 def turned(q: Quaternion, vector: Numbers) -> Quaternion:
-    """Returns `q` turned by a rotation vector [rad] of the base frame."""
+    """Return `q` turned by a rotation vector [rad] of the base frame."""
     return multiply(from_rotation_vector(vector), q)
 
 
 def rotate(q: Quaternion, vector: Numbers) -> Vector:
-    """Returns a vector of the rotated frame in the outer one."""
+    """Return a vector of the rotated frame in the outer one."""
     _, x, y, z = multiply(multiply(q, (0.0, float(vector[0]), float(vector[1]), float(vector[2]))), inverse(q))
     return (x, y, z)
 
 
 def heading(q: Quaternion) -> float:
-    """Returns the angle [rad] of the x axis about the vertical."""
+    """Return the angle [rad] of the x axis about the vertical."""
     w, x, y, z = q
     return math.atan2(2 * (x * y + w * z), 1 - 2 * (y * y + z * z))
 
 
 def pointing_down(yaw: float) -> Quaternion:
-    """Returns a hand that points straight down with a heading [rad]; x is not negative where |yaw| is at most pi."""
+    """Return a hand that points straight down with a heading [rad]; x is not negative if |yaw| is at most pi."""
     return (0.0, math.cos(yaw / 2), math.sin(yaw / 2), 0.0)
 
 
 def tilt_and_turn(q: Quaternion, reference: Quaternion) -> tuple[Vector, float]:
-    """Returns how the z axis leans away from that of the reference (a rotation vector), and the turn about z before that [rad].
+    """Return tilt of the z axis (a rotation vector) and turn about z [rad], relative to a reference.
 
     With tilt t and turn a: q = reference * from_rotation_vector(t) * from_rotation_vector((0, 0, a)).
     """
@@ -103,5 +103,5 @@ def tilt_and_turn(q: Quaternion, reference: Quaternion) -> tuple[Vector, float]:
 
 
 def from_tilt_and_turn(tilt: Numbers, turn: float, reference: Quaternion) -> Quaternion:
-    """Inverse of `tilt_and_turn`."""
+    """Return the orientation of tilt and turn: the inverse of `tilt_and_turn`."""
     return multiply(reference, multiply(from_rotation_vector(tilt), from_rotation_vector((0.0, 0.0, turn))))

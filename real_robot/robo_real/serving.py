@@ -1,4 +1,4 @@
-"""Puts a served robot together: driver, limits, guard, cameras, server."""
+"""Assembly of a served robot: driver, limits, guard, cameras, server."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from robo_real.arm import Scene
 from robo_real.arm_spec import arm_spec
 from robo_real.audit_log import FILES, LARGEST, AuditLog
 from robo_real.cameras import Camera, Frame, OpenCVCamera
-from robo_real.guarded import GuardedArm
+from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import Limits, limits_from
 from robo_real.server.application import ADDRESS, Application, RobotServer
 from robo_real.twin import Twin
@@ -22,61 +24,61 @@ from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 
 
 @dataclass(frozen=True)
-class Serving:
+class ServerSettings:
     """Settings of a robot's server."""
 
     driver: str = "twin"
-    """a name of the entry points robo_rl.robots"""
+    """name of an entry point in robo_rl.robots"""
     options: Mapping[str, Any] = field(default_factory=dict)
     """of the driver, such as task and speed of the twin, or url of franka-http"""
     limits: Path | None = None
-    """a YAML file; only simulated robots have limits of their own"""
+    """a YAML file; only simulated robots have default limits"""
     cameras: Mapping[str, int | str] = field(default_factory=dict)
     """name -> number or path of an OpenCV device"""
     image_size: int = 128
-    """[pixel] height and width of their pictures"""
+    """[pixel] height and width of the cameras' pictures"""
     address: str = ADDRESS
     port: int = 5000
-    """0 takes a free one"""
+    """0 chooses a free one"""
     log: Path | None = None
-    """the audit log"""
+    """path of the audit log"""
     log_bytes: int = LARGEST
-    """of one of its files"""
+    """size of one file of the log"""
     log_files: int = FILES
-    """that are kept"""
+    """number of files kept"""
     plain_clients: bool | None = None
-    """whether clients without a lease may move it; None allows it to simulated robots only"""
+    """allow motion by clients without a lease; None: only of simulated robots"""
     auto_clear: bool = False
-    """whether /clearerr also ends a stop that came from the robot's own error"""
+    """let /clearerr also clear a stop caused by the robot's own error"""
     allow_joint_reset: bool = False
-    """whether /jointreset may be forwarded to a robot whose own server moves the joints, outside the limits"""
+    """forward /jointreset to a robot whose own server moves the joints, outside the limits"""
 
 
-def served(serving: Serving) -> RobotServer:
-    """Returns a server that is ready to start; raises InvalidSetting if limits are missing, RobotUnavailable."""
-    kind = load("robots", serving.driver)
-    driver = kind(settings_as(kind.options, dict(serving.options), source=f"options of {serving.driver}"))
-    limits = _limits(serving, kind)
+def build_server(settings: ServerSettings) -> RobotServer:
+    """Return a server ready to start; raises InvalidSetting if limits are missing, RobotUnavailable."""
+    kind = load("robots", settings.driver)
+    driver = kind(settings_as(kind.options, dict(settings.options), source=f"options of {settings.driver}"))
+    limits = _limits(settings, kind)
     scene: Scene | None = driver if isinstance(driver, Twin) else None
     spec = getattr(driver, "spec", None) or arm_spec(driver.name, len(limits.joint_low))
-    log = AuditLog(serving.log, largest=serving.log_bytes, files=serving.log_files)
-    robot = GuardedArm(driver, limits, scene=scene, spec=_with_cameras(spec, serving), log=log)
+    log = AuditLog(settings.log, largest=settings.log_bytes, files=settings.log_files)
+    robot = GuardedArm(driver, limits, scene=scene, spec=_with_cameras(spec, settings), log=log)
     cameras: dict[str, Camera] = {}
     try:
         robot.connect()
-        for name, device in serving.cameras.items():
-            cameras[f"camera_{name}"] = OpenCVCamera(device, serving.image_size, driver.clock.now)
+        for name, device in settings.cameras.items():
+            cameras[f"camera_{name}"] = OpenCVCamera(device, settings.image_size, driver.clock.now)
         if isinstance(driver, Twin):
             cameras |= {name: TwinCamera(driver, name) for name in driver.cameras}
-        is_open = getattr(kind, "is_simulated", False) if serving.plain_clients is None else serving.plain_clients
+        is_open = getattr(kind, "is_simulated", False) if settings.plain_clients is None else settings.plain_clients
         application = Application(
             robot,
             cameras,
             plain_clients=is_open,
-            auto_clear=serving.auto_clear,
-            allow_joint_reset=serving.allow_joint_reset,
+            auto_clear=settings.auto_clear,
+            allow_joint_reset=settings.allow_joint_reset,
         )
-        return RobotServer(application, address=serving.address, port=serving.port)
+        return RobotServer(application, address=settings.address, port=settings.port)
     except BaseException:
         robot.close()
         for camera in cameras.values():
@@ -85,27 +87,28 @@ def served(serving: Serving) -> RobotServer:
 
 
 @dataclass
-class TwinCamera:
-    """A camera that the twin draws."""
+class TwinCamera(Camera):
+    """Camera rendered by the twin."""
 
     twin: Twin
     name: str
 
+    @override
     def newest(self) -> Frame:
-        """Returns the newest picture."""
         return self.twin.newest(self.name)
 
+    @override
     def close(self) -> None:
-        """The twin closes it."""
+        """Do nothing: the twin closes it."""
 
 
-def _limits(serving: Serving, kind: Any) -> Limits:
-    if serving.limits is not None:
-        return limits_from(serving.limits)
+def _limits(settings: ServerSettings, kind: Any) -> Limits:
+    if settings.limits is not None:
+        return limits_from(settings.limits)
     own: Limits | None = getattr(kind, "limits", None)
     if own is None:
         raise InvalidSetting(
-            f"No limits are given for {serving.driver}.",
+            f"No limits are given for {settings.driver}.",
             got="none",
             allowed="a YAML file with every limit, finite",
             fix="--limits FILE; docs/robot-guard.md has one to start from",
@@ -113,7 +116,7 @@ def _limits(serving: Serving, kind: Any) -> Limits:
     return own
 
 
-def _with_cameras(spec: EnvironmentSpec, serving: Serving) -> EnvironmentSpec:
-    shape = (serving.image_size, serving.image_size, 3)
-    arrays = tuple(ArraySpec(f"camera_{name}", shape, "uint8", 0, 255, role="image") for name in serving.cameras)
+def _with_cameras(spec: EnvironmentSpec, settings: ServerSettings) -> EnvironmentSpec:
+    shape = (settings.image_size, settings.image_size, 3)
+    arrays = tuple(ArraySpec(f"camera_{name}", shape, "uint8", 0, 255, role="image") for name in settings.cameras)
     return replace(spec, observation=ObservationSpec((*spec.observation.arrays, *arrays))) if arrays else spec

@@ -1,8 +1,8 @@
-"""The way of a hand to a pose: one set point per control tick, such that the hand keeps the limits at every moment.
+"""Set points of a hand motion: one per control tick, so that the hand keeps the limits at every moment.
 
-If the response of the arm is known, as that of position servos, a set point is chosen for the velocity that the hand has after
-the tick. A set point that would break no limit is the pose itself, so that the arm is as fast as without limits. If the
-response is unknown, the set points themselves move within the limits, and the arm follows them.
+If the arm's response is known, as for position servos, each set point is chosen for the hand's velocity after the tick. If the
+goal itself breaks no limit, it is the set point, so that the arm is as fast as without limits. If the response is unknown, the
+set points themselves move within the limits, and the arm follows them.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from robo_real.rate_limit import shortened, sped_up
 from robo_real.rotations import Quaternion, between, turned
 
 JOINT_SHARE = 0.9
-"""of the speed of each joint: what the arm's other joints do to it is not known"""
+"""used share of each joint's speed limit: the coupling between joints is unknown"""
 STEADY = 2.0
-"""ticks in which a target is approached at the end, where the response is unknown"""
+"""ticks of the final approach to a target if the response is unknown"""
 
 
 class PoseSetPoints:
-    """Leads one hand; for one thread."""
+    """Set points of one hand; for one thread."""
 
     def __init__(self, limits: Limits, box: tuple[Array, Array], cone: OrientationCone, response: Response | None) -> None:
-        """box: lowest and highest position (3,) [m]. response: of the arm to set points, None if it is unknown."""
+        """box: lowest and highest position (3,) [m]. response: response of the arm to set points, None if unknown."""
         self._limits, (self._low, self._high), self._cone, self._response = limits, box, cone, response
         self._joint_low = np.asarray(limits.joint_low) + limits.joint_margin
         self._joint_high = np.asarray(limits.joint_high) - limits.joint_margin
@@ -37,13 +37,13 @@ class PoseSetPoints:
         self.rest()
 
     def rest(self) -> None:
-        """The arm stands still where it is."""
+        """Note that the arm stands."""
         self.sent: ArmTarget | None = None
-        """The newest set point, None if the arm stands."""
-        self._velocity, self._turning = np.zeros(3), np.zeros(3)  # of the set points, where the response is unknown
+        """Newest set point, None if the arm stands."""
+        self._velocity, self._turning = np.zeros(3), np.zeros(3)  # of the set points, if the response is unknown
 
     def next(self, goal: ArmTarget, state: ArmState, duration: float) -> ArmTarget:
-        """Return the next set point; duration: [s] for which it will be followed."""
+        """Return the next set point; duration: [s] until the one after it."""
         place, direction, velocity, turning = self._present(state)
         goal = self._yielding(goal, place, state)
         wanted = self._wanted(goal.position - place, velocity, duration)
@@ -64,7 +64,7 @@ class PoseSetPoints:
         return self.sent
 
     def _present(self, state: ArmState) -> tuple[Array, Quaternion, Array, Array]:
-        """Return place, direction, velocity and turning of what is led: the hand, or the set points before it."""
+        """Return position, orientation, velocity and turn rate of the hand, or of the set points if the response is unknown."""
         if self._response is not None:
             return state.position, state.quaternion, state.velocity[:3], state.velocity[3:]
         if self.sent is None:
@@ -72,13 +72,13 @@ class PoseSetPoints:
         return self.sent.position, self.sent.quaternion, self._velocity, self._turning
 
     def _yielding(self, goal: ArmTarget, place: Array, state: ArmState) -> ArmTarget:
-        """Return the goal without what presses on along an axis that is pressed already."""
+        """Return the goal without components that increase a contact force above the soft limit."""
         away = goal.position - state.position
         presses = (np.abs(state.force) > self._limits.soft_force) & (away * state.force < 0)
         return replace(goal, position=np.where(presses, state.position, goal.position)) if presses.any() else goal
 
     def _wanted(self, away: Array, velocity: Array, duration: float) -> Array:
-        """Return the velocity (3,) after a tick in which the goal itself, so far away, would be the set point."""
+        """Return the velocity (3,) after a tick if the goal itself, at offset `away`, were the set point."""
         if duration <= 0:
             return np.zeros(3)
         if self._response is not None:
@@ -90,20 +90,20 @@ class PoseSetPoints:
         return away / distance * min(distance / (STEADY * duration), most)
 
     def _lead(self, after: Array, velocity: Array, duration: float) -> Array:
-        """Return how far ahead of the place (3,) the set point is, for a velocity after the tick."""
+        """Return the offset (3,) of the set point from the hand for a velocity after the tick."""
         if self._response is None or duration <= 0:
             return after * duration
         return self._response.lag * (velocity + (after - velocity) / self._response.share(duration))
 
     def _within_box(self, position: Array, here: Array) -> Array:
-        """Return a set point within the box, as far inside as the hand, moved by its own other axes, is outside."""
+        """Return a set point within the box, as far inside as the measured hand is outside."""
         outside = np.maximum(self._low - here, 0.0), np.maximum(here - self._high, 0.0)
         return np.clip(position, self._low + outside[0], self._high - outside[1])
 
     def _before_walls(self, place: Array, velocity: Array, after: Array, duration: float) -> Array:
-        """Return the velocity with which the hand can still stop before a side of the box."""
+        """Return the velocity (3,) bounded so that the hand can still stop before a side of the box."""
         low, high = place - self._low, self._high - place
-        if self._response is not None:  # it goes on for a while before it slows down
+        if self._response is not None:  # the lag delays braking
             low, high = (
                 room - np.maximum(towards, 0.0) * self._response.lag / 2
                 for room, towards in ((low, -velocity), (high, velocity))
@@ -116,7 +116,7 @@ class PoseSetPoints:
         return most
 
     def _share_for_joints(self, twist: Array, state: ArmState, duration: float) -> float:
-        """Return the share of a velocity (6,) of the hand for which each joint keeps its speed and stops before its limit."""
+        """Return the share of a hand velocity (6,) at which each joint keeps its speed and can stop before its limit."""
         jacobian = state.jacobian
         if not jacobian.any():
             return self._share_for_speeds(state)
@@ -129,11 +129,11 @@ class PoseSetPoints:
         return min(1.0, float(np.min(most / np.maximum(np.abs(rates), 1e-12))))
 
     def _share_for_speeds(self, state: ArmState) -> float:
-        """Return it for an arm that tells no Jacobian: slower if a joint is too fast."""
+        """Return the share for an arm without a Jacobian: below 1 if a joint is too fast."""
         return min(1.0, float(np.min(self._joint_speed / np.maximum(np.abs(state.joint_velocity), 1e-12))))
 
     def _near(self, direction: Quaternion, here: Quaternion) -> Quaternion:
-        """Return a direction in the cone and within reach of the measured one."""
+        """Return an orientation in the cone and within reach of the measured one."""
         away = shortened(np.array(between(here, direction)), self._limits.reach_turn)
         found = turned(here, away)
         return found if self._cone.contains(found) else self._cone.nearest(found)

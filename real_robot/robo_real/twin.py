@@ -1,4 +1,4 @@
-"""A simulated arm that runs by itself against a clock and is driven as a real one is: driver, scene and cameras in one."""
+"""Digital twin: a simulated arm that runs on a clock and is driven like a real one; driver, scene and cameras in one."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_real.arm import ArmDriver, ArmState, ArmTarget, Hold, JointTarget, Response, SetPoint, SetPoints
+from robo_real.arm import ArmDriver, ArmState, ArmTarget, Hold, JointTarget, Response, Scene, SetPoint, SetPoints
 from robo_real.cameras import Frame
 from robo_real.clock import Clock, ManualClock, MonotonicClock
 from robo_real.faults import Faults
 from robo_real.limits import TWIN
-from robo_real.priority import run_as_others
+from robo_real.priority import drop_realtime
 from robo_real.rotations import quaternion
 from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, RobotUnavailable
 from robo_rl.spec.environment import EnvironmentSpec
 
 MOST_BEHIND = 0.25
-"""[s] of simulated time that are made up for; beyond it the twin admits to have stood still."""
+"""[s] of simulated time that the twin may catch up on; beyond it time is skipped and counted"""
 PICTURE_PERIOD = 0.04
-"""[s] between two pictures of the cameras, the drawing included"""
-PATIENCE = 5.0
+"""[s] between two pictures of the cameras, rendering included"""
+SCENE_PICTURE = 5.0
 """[s] for the first picture of a scene"""
 FIRST_PICTURE = 60.0
-"""[s] of wall time for OpenGL to open, and for the first picture at all"""
+"""[s] of wall time to start OpenGL and render the very first picture"""
 
 
 @dataclass(frozen=True)
@@ -39,30 +39,30 @@ class TwinOptions:
     """Options of the simulation."""
 
     task: str = "robo/ArmReach-v0"
-    """of an environment family that has plants"""
+    """task of an environment family with plants"""
     speed: float = 1.0
-    """times real time"""
+    """multiple of real time"""
     cameras: tuple[str, ...] = ()
     """of the task's model, such as front and wrist"""
     image_size: int = 84
     """[pixel] height and width"""
 
 
-class Twin(ArmDriver):
-    """Implements ArmDriver and Scene."""
+class Twin(ArmDriver, Scene):
+    """Simulated arm with its scene."""
 
     options = TwinOptions
     limits = TWIN
     is_simulated = True
 
     def __init__(self, options: TwinOptions | None = None, clock: Clock | None = None) -> None:
-        """clock: the machine's by default; with a ManualClock the twin goes on only when someone sleeps on it."""
+        """clock: by default the machine's, times `speed`; with a ManualClock the twin advances only by its `sleep`."""
         self._options = options or TwinOptions()
         if not self._options.speed > 0:
             raise InvalidSetting("The speed of the twin is out of range.", got=self._options.speed, allowed="above 0")
         self.clock = clock or MonotonicClock(self._options.speed)
         family, _, task = self._options.task.partition("/")
-        makes = getattr(load("environments", family), "make_plant", None)
+        makes = getattr(load("environments", family), "make_realtime_arm", None)
         if makes is None:
             raise InvalidSetting("This task has no plant to make a twin of.", got=self._options.task, allowed="robo/Arm...")
         self._plant = makes(task, cameras=self._options.cameras, image_size=self._options.image_size)
@@ -74,7 +74,7 @@ class Twin(ArmDriver):
         self.name = self.spec.name
         self.faults = Faults()
         self.skipped = 0
-        """times that the twin could not keep up with its clock"""
+        """number of times that the twin fell behind its clock"""
         self._lock = threading.Lock()
         self._is_open = False
         self._reflex = False
@@ -89,12 +89,12 @@ class Twin(ArmDriver):
     # ArmDriver
 
     def attach(self, set_points: SetPoints) -> None:
-        """Ask for a set point at each tick of the controller from now on."""
+        """Read a set point at each tick of the controller from now on."""
         self._set_points = set_points
 
     @override
     def connect(self) -> None:
-        """Start to run; raises RenderingUnavailable if there are cameras that cannot be drawn."""
+        """Start the simulation; raises RenderingUnavailable if its cameras cannot be rendered."""
         if self._is_open:
             return
         self._is_open, self._simulated = True, self.clock.now()
@@ -117,7 +117,7 @@ class Twin(ArmDriver):
 
     @override
     def move(self, target: ArmTarget) -> None:
-        """Sends the hand and the fingers to a target; not after a reflex."""
+        """Send hand and gripper to a target; ignored after a reflex."""
         with self._at_present():
             self._obey(target)
 
@@ -141,33 +141,35 @@ class Twin(ArmDriver):
 
     # Scene
 
+    @override
     def reset(self, seed: int) -> None:
-        """Puts arm and things where the simulated task begins with that seed."""
+        """Bring arm and objects to the start of the simulated task with that seed."""
         with self._at_present():
             self._plant.reset(seed)
             self._reflex = False
             if self._set_points is not None:
                 self._set_points.displaced()
             self._frames, self._began = {}, self._simulated
-        end = self.clock.now() + PATIENCE
-        while self._is_drawn and not self._frames and self.clock.now() < end:  # or a policy would see the scene before
+        end = self.clock.now() + SCENE_PICTURE
+        while self._is_drawn and not self._frames and self.clock.now() < end:  # else a policy would see the previous scene
             self.clock.sleep(PICTURE_PERIOD / 5)
 
+    @override
     def observe(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns what is seen of the task's things."""
         with self._at_present():
             found: dict[str, npt.NDArray[Any]] = self._plant.things()
             return found
 
+    @override
     def success(self) -> bool | None:
-        """Returns whether the task was done since the reset."""
+        """Return whether the task was done since the reset."""
         with self._at_present():
             return bool(self._plant.succeeded)
 
-    # what Franka's server has besides
+    # extras of Franka's server
 
     def update_param(self, parameters: dict[str, float]) -> None:
-        """Sets how far the controller looks ahead, by the names of the impedance controller; other parameters do nothing."""
+        """Set the clips of the controller, named as those of the impedance controller; other parameters have no effect."""
         with self._lock:
             for index, axis in enumerate("xyz"):
                 clip = self._plant.clip
@@ -182,9 +184,9 @@ class Twin(ArmDriver):
         return tuple(name for name, array in self.spec.observation.items() if array.role == "image")
 
     def newest(self, camera: str) -> Frame:
-        """Returns the newest picture of a camera; raises RobotUnavailable before the first."""
+        """Return the newest picture of a camera; raises RobotUnavailable before the first."""
         if isinstance(self.clock, ManualClock):
-            return self._taken_now(camera)
+            return self._render_now(camera)
         frames = self._frames
         if self._undrawn is not None:
             raise RobotUnavailable("The twin draws no pictures any more.", got=self._undrawn, fix="serve it again")
@@ -194,13 +196,13 @@ class Twin(ArmDriver):
 
     @property
     def _is_drawn(self) -> bool:
-        """True if a thread draws the cameras."""
+        """True if a thread renders the cameras."""
         return len(self._threads) > 1 and not self.faults.camera_freeze
 
     # faults
 
     def inject(self, faults: Faults) -> None:
-        """Replaces the faults; a reflex is an event, and stays until it is cleared."""
+        """Replace the faults; a reflex is an event, and stays until it is cleared."""
         with self._at_present():
             if faults.reflex:
                 self._reflex = True
@@ -218,7 +220,7 @@ class Twin(ArmDriver):
 
     @contextmanager
     def _at_present(self) -> Iterator[None]:
-        """Gives the plant to this thread, simulated up to now."""
+        """Lock the plant for this thread, simulated up to now."""
         with self._lock:
             self._catch_up()
             yield
@@ -247,7 +249,7 @@ class Twin(ArmDriver):
             self._plant.open_to(point.opening)
 
     def _shown(self) -> ArmState:
-        """Return what the arm shows of its state, faults included."""
+        """Return the measured state, faults included."""
         state, faults = self._measured(), self.faults
         if faults.freeze or faults.repeat:
             self._frozen = self._frozen or state
@@ -266,20 +268,20 @@ class Twin(ArmDriver):
         return ArmState(stamp=self._simulated, fault="reflex" if self._reflex else None, **measured)
 
     def _take_pictures(self) -> None:
-        """Draw until the twin is closed or drawing fails; readers of the camera then get that error."""
+        """Render until the twin is closed or rendering fails; readers of the camera then get that error."""
         try:
             self._draw()
-        except Exception as error:  # of whatever OpenGL there is
+        except Exception as error:  # any OpenGL may raise its own
             self._undrawn = error
         self._has_drawn.set()
 
     def _draw(self) -> None:
-        """Draws the cameras from copies of the state, in the one thread that owns the OpenGL context."""
-        run_as_others()
+        """Render the cameras from copies of the state, in the one thread that owns the OpenGL context."""
+        drop_realtime()
         period, due, number = PICTURE_PERIOD / self._options.speed, time.monotonic(), 0
         with closing(self._plant.pictures()) as pictures:
             while not self._done.wait(max(due - time.monotonic(), 0.0)):
-                due = max(due + period, time.monotonic())  # what could not be kept is not made up for
+                due = max(due + period, time.monotonic())  # missed pictures are not made up for
                 if self.faults.camera_freeze:
                     continue
                 with self._lock:
@@ -291,7 +293,7 @@ class Twin(ArmDriver):
                     self._frames = frames
                 self._has_drawn.set()
 
-    def _taken_now(self, camera: str) -> Frame:
+    def _render_now(self, camera: str) -> Frame:
         if self.faults.camera_freeze and camera in self._frames:
             return self._frames[camera]
         pictures = self._plant.pictures()

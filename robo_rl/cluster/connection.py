@@ -1,6 +1,6 @@
-"""Begin a Ray cluster on this machine, or join one: on loopback, with a token, and never for longer than is said here.
+"""Start a Ray cluster on this machine or join one, on loopback, with a token and bounded waiting times.
 
-`auto` begins one that ends with the process. An address joins one that `ray start` began: this machine must be a node of it.
+`auto` starts one that ends with the process. An address joins one started by `ray start`: this machine must be a node of it.
 Environment: the token in RAY_AUTH_TOKEN, or in the file that RAY_AUTH_TOKEN_PATH names, or in ~/.ray/auth_token; RAY_AUTH_MODE,
 which is "token" unless it is set.
 """
@@ -21,28 +21,28 @@ from pathlib import Path
 from typing import Any
 
 from robo_rl.cluster import exit_reporter
-from robo_rl.cluster.environment import AUTO, environment, ray_library, read_again, require_library
+from robo_rl.cluster.environment import AUTO, ray_environment, ray_library, reload_settings, require_library
 from robo_rl.cluster.head_monitor import HeadMonitor
 from robo_rl.cluster.preflight import require_open
-from robo_rl.cluster.temp_folders import held_folder
+from robo_rl.cluster.temp_folders import locked_folder
 from robo_rl.errors import ClusterUnavailable
 from robo_rl.system.supervised_process import SupervisedProcess
 
-AGAIN = "give the same command again, once the cluster that it joined is there again: it goes on"
+AGAIN = "give the same command again, once its cluster runs again: it continues"
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A connection; to be had from `connected`."""
+    """Connection to a cluster; returned by `connected`."""
 
     ray: Any
     """The library, connected."""
     address: str
     """HOST:PORT of the head."""
     node: socket.socket
-    """A line to the node of this machine on which nothing is ever said; it ends with that process of Ray's."""
+    """Silent connection to the node of this machine; closed when that process of Ray's ends."""
     head: HeadMonitor
-    """Looked at in a thread."""
+    """Polled in a thread."""
     again: str
     """Remedy if either is gone."""
 
@@ -59,16 +59,16 @@ class Cluster:
     def require(self) -> None:
         """Raises ClusterUnavailable if the node of this machine or the head is gone.
 
-        Ray would wait for others without end, or end this process after a minute of that.
+        Ray would wait without end, or end this process after a minute.
         """
         if self._is_without_node:
-            raise without_node(self.again)
+            raise lost_node(self.again)
         if (why := self.head.gone) is not None:
-            raise without_head(self.address, why, self.again)
+            raise lost_head(self.address, why, self.again)
 
     @property
     def is_lost(self) -> bool:
-        """True if `require` raises: then no request to Ray is answered."""
+        """True if `require` raises: Ray then answers no request."""
         return self._is_without_node or self.head.gone is not None
 
     @property
@@ -94,8 +94,8 @@ class Cluster:
         return [node for node in self.ray.nodes() if node["Alive"]]
 
 
-def without_node(again: str) -> ClusterUnavailable:
-    """Returns the error about the node of this machine that is gone."""
+def lost_node(again: str) -> ClusterUnavailable:
+    """Returns the error for a lost node on this machine."""
     return ClusterUnavailable(
         "Ray's node on this machine has ended.",
         got="its process (raylet) was killed, perhaps for want of memory, or crashed",
@@ -104,13 +104,10 @@ def without_node(again: str) -> ClusterUnavailable:
     )
 
 
-def without_head(address: str, why: object, again: str) -> ClusterUnavailable:
-    """Returns the error about the head that is gone."""
+def lost_head(address: str, why: object, again: str) -> ClusterUnavailable:
+    """Returns the error for a lost head."""
     return ClusterUnavailable(
-        f"The head of the cluster, {address}, is gone.",
-        got=why,
-        allowed="a head for as long as the command runs",
-        fix=again,
+        f"The head of the cluster, {address}, is gone.", got=why, allowed="a head for as long as the command runs", fix=again
     )
 
 
@@ -118,36 +115,36 @@ def without_head(address: str, why: object, again: str) -> ClusterUnavailable:
 def connected(where: str, *, cores: int = 0, again: str = AGAIN) -> Iterator[Cluster]:
     """Yields a cluster: a new one on this machine for "auto", else the one at HOST:PORT; leaves it at the end.
 
-    cores: of a new one, 0 for those of this process. again: what is to be done where it is gone before that. Inside such a
-    block another one yields the same cluster.
+    cores: of a new one, 0 for those of this process. again: remedy if the cluster is lost before the end. A nested block
+    yields the same cluster.
     Raises MissingExtra, InvalidSetting, ClusterUnavailable.
     """
     if is_connected():
-        with _joined(again) as cluster:
+        with _connection(again) as cluster:
             yield cluster
         return
     require_library()
-    with environment(where), _signals_kept(), ExitStack() as last:
+    with ray_environment(where), _signals_kept(), ExitStack() as last:
         if where != AUTO:
             require_open(where)
         ray = ray_library()
-        read_again(where)
-        with _begun(ray, cores) if where == AUTO else _entered(ray, where), _joined(again) as cluster:
-            told = str(without_node(again)), str(without_head(cluster.address, "nobody answers there", again))
+        reload_settings(where)
+        with _own_cluster(ray, cores) if where == AUTO else _joined_cluster(ray, where), _connection(again) as cluster:
+            messages = str(lost_node(again)), str(lost_head(cluster.address, "no answer from that address", again))
             node = cluster.node.fileno()
-            words = [sys.executable, "-I", "-S", exit_reporter.__file__, str(node), cluster.address, *told]
+            words = [sys.executable, "-I", "-S", exit_reporter.__file__, str(node), cluster.address, *messages]
             last.enter_context(SupervisedProcess(words, stdin=subprocess.PIPE, descriptors=[node]))
             yield cluster
 
 
 @contextmanager
-def _begun(ray: Any, cores: int) -> Iterator[None]:
-    """Begins a cluster of this machine, and ends it and its files."""
+def _own_cluster(ray: Any, cores: int) -> Iterator[None]:
+    """Starts a cluster on this machine; at the end stops it and removes its files."""
     count = cores or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None)
-    folder, lock = held_folder("ray-", Path("/tmp"))  # a short path: sockets
+    folder, lock = locked_folder("ray-", Path("/tmp"))  # a short path: sockets
     with lock:
         try:
-            # one level below, because Ray lets everybody write into its folder: into sockets, and into logs
+            # one level below, because Ray makes its folder writable for all users: sockets and logs
             _init(ray, "local", include_dashboard=False, num_cpus=count, _temp_dir=str(folder / "r"))
             yield
         finally:
@@ -156,8 +153,8 @@ def _begun(ray: Any, cores: int) -> Iterator[None]:
 
 
 @contextmanager
-def _entered(ray: Any, address: str) -> Iterator[None]:
-    """Enters a cluster, and leaves it."""
+def _joined_cluster(ray: Any, address: str) -> Iterator[None]:
+    """Joins a cluster, and leaves it at the end."""
     try:
         _init(ray, address)
         yield
@@ -174,7 +171,7 @@ def _init(ray: Any, address: str, **options: Any) -> None:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Gives back at the end what SIGTERM does: Ray has it end the process in order, and leaves it so."""
+    """Restores the handler of SIGTERM at the end: Ray installs its own and leaves it installed."""
     usual = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -190,7 +187,7 @@ def is_connected() -> bool:
 
 
 @contextmanager
-def _joined(again: str) -> Iterator[Cluster]:
+def _connection(again: str) -> Iterator[Cluster]:
     ray = ray_library()
     here = ray.get_runtime_context()
     path = next(node["RayletSocketName"] for node in ray.nodes() if node["NodeID"] == here.get_node_id())

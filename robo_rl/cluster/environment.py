@@ -1,4 +1,4 @@
-"""Environment variables of Ray: the address on which it listens, and the token that it takes."""
+"""Environment variables of Ray: the address on which it listens, and its token."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ def ray_library() -> Any:
 
 
 @contextmanager
-def environment(where: str) -> Iterator[None]:
-    """Sets what Ray and its processes read from the environment, and takes it back at the end."""
+def ray_environment(where: str) -> Iterator[None]:
+    """Sets the environment variables of Ray and its processes, and restores them at the end."""
     wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")}
     if _is_on_loopback(where):
         # the switch that has Ray use 127.0.0.1: it replaces that address by the machine's own wherever it reads it
         wanted["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     if where == AUTO:
-        wanted["RAY_worker_niceness"] = "0"  # 15 by Ray's default: slower beside others than the same command without Ray
+        wanted["RAY_worker_niceness"] = (
+            "0"  # Ray's default of 15 is slower on a loaded machine than the same command without Ray
+        )
         if not any(os.environ.get(name) for name in TOKENS):
             wanted["RAY_AUTH_TOKEN"] = _fresh_token()
     usual = {name: os.environ.get(name) for name in wanted}
@@ -55,8 +57,8 @@ def environment(where: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def read_again(where: str) -> None:
-    """Have Ray read again what it reads when it is loaded: it may have been loaded before."""
+def reload_settings(where: str) -> None:
+    """Reload Ray's import-time settings: it may have been imported before they were set."""
     constants: Any = importlib.import_module("ray._private.ray_constants")
     native: Any = importlib.import_module("ray._raylet")
     constants.ENABLE_RAY_CLUSTER = not _is_on_loopback(where)

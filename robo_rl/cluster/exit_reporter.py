@@ -1,8 +1,8 @@
-"""Reporter of a command that Ray ends from within: a process that outlives it by a moment prints the reason.
+"""Print the reason if Ray ends a command from within: a process that outlives it by a moment.
 
-Ray ends a process at once whose node is gone while it is asked for anything, and one whose head is gone for a minute.
+Ray ends a process at once if its node is lost during a request, and after a minute if its head is lost.
 
-python exit_reporter.py DESCRIPTOR HOST:PORT WITHOUT_NODE WITHOUT_HEAD     ends with its input; knows what was gone before that
+python exit_reporter.py DESCRIPTOR HOST:PORT WITHOUT_NODE WITHOUT_HEAD     ends with its input
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import select
 import socket
 import sys
 
-LOOK = 5.0
-"""[s] between two looks at the head; for its answer."""
+POLL_PERIOD = 5.0
+"""[s] between two checks of the head, and the timeout of its answer."""
 
 
 def main(descriptor: str, address: str, without_node: str, without_head: str) -> None:
-    """Wait for the end of the input, that is, of the command; then print what was gone, if anything was."""
+    """Wait for the end of the command, that is, of the input; then print the loss before it, if any."""
     said = ""
     with socket.socket(fileno=int(descriptor)) as line:
         awaited = [sys.stdin, line]
-        while sys.stdin not in (ready := select.select(awaited, [], [], LOOK)[0]):
+        while sys.stdin not in (ready := select.select(awaited, [], [], POLL_PERIOD)[0]):
             if line in ready:  # nothing is ever sent there: it has ended
                 said = without_node
                 awaited.remove(line)
@@ -35,7 +35,7 @@ def main(descriptor: str, address: str, without_node: str, without_head: str) ->
 def _answers(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), LOOK).close()
+        socket.create_connection((host, int(port)), POLL_PERIOD).close()
     except OSError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Monitor of a cluster's head, in a thread: Ray would wait for the head, and end the process after a minute."""
+"""Monitor of a cluster's head, in a thread; Ray itself would end the process after a minute without it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import threading
 import time
 from typing import Self
 
-from robo_rl.cluster.preflight import NOBODY
+from robo_rl.cluster.preflight import CONNECT_TIMEOUT
 
-LOOK = 5.0
-"""[s] between two looks."""
-CUT = 30.0
-"""[s] without a way to it until it counts as gone; one that refuses is gone at once."""
+POLL_PERIOD = 5.0
+"""[s] between two checks."""
+LOSS_TIMEOUT = 30.0
+"""[s] without a connection until it counts as lost; one that refuses is lost at once."""
 LEASE = 8.0
-"""[s] the same for a worker that holds what no other may hold: less than the 15 or more after which a cluster counts a node
-as dead (five times 3 s), and begins another worker elsewhere."""
+"""[s] the same for a worker with an exclusive resource: less than the 15 or more after which a cluster counts a node as dead
+(five times 3 s) and starts another worker elsewhere."""
 
 
 class HeadMonitor:
@@ -28,7 +28,7 @@ class HeadMonitor:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self.gone: OSError | None = None
-        """Why it counts as gone; None while it is there."""
+        """Reason of its loss; None while it answers."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -39,11 +39,11 @@ class HeadMonitor:
         self._thread.join()
 
     def _watch(self) -> None:
-        self.gone = _loss(self._address, self._over, LOOK, CUT)
+        self.gone = _loss(self._address, self._over, POLL_PERIOD, LOSS_TIMEOUT)
 
 
-def end_without(address: str) -> None:
-    """Have this process, a worker, end at once if it cannot reach the head for LEASE seconds."""
+def exit_without_head(address: str) -> None:
+    """End this process, a worker, at once if it cannot reach the head for LEASE seconds."""
 
     def watch() -> None:
         _loss(address, threading.Event(), LEASE / 4, LEASE)
@@ -53,12 +53,12 @@ def end_without(address: str) -> None:
 
 
 def _loss(address: str, over: threading.Event, look: float, cut: float) -> OSError | None:
-    """Returns why the head counts as gone, as soon as it does; None when it is over."""
+    """Returns the reason of the head's loss, as soon as it counts as lost; None when it is over."""
     host, _, port = address.rpartition(":")
     seen = time.monotonic()
     while not over.wait(look):
         try:
-            socket.create_connection((host, int(port)), min(look, NOBODY)).close()
+            socket.create_connection((host, int(port)), min(look, CONNECT_TIMEOUT)).close()
             seen = time.monotonic()
         except OSError as error:
             if isinstance(error, ConnectionRefusedError) or time.monotonic() - seen > cut:

@@ -1,7 +1,7 @@
-"""An object of ours in another process, which takes bytes and returns bytes: nothing of ours is pickled.
+"""Object in another process; its methods take and return bytes, so that nothing is pickled.
 
-The object is made there by `Class(setup)`. A reply is what a method returned, or ERROR, with which nothing else of ours
-begins, and the error: so replies are passed on without a copy.
+The object is made there by `Class(setup)`. A reply is the bytes that a method returned, or the prefix ERROR, which no other
+reply has, and the error: so replies are passed on without a copy.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def made_of(kind: str, setup: bytes) -> tuple[str, bytes, str, str]:
 
 
 def error_of(reply: bytes) -> tuple[str, str] | None:
-    """Return name and words of the error in a Host's reply, None if there is none; one that is none of ours has no name."""
+    """Return (name, text) of the error in a Host's reply, or None; a foreign error has the name ""."""
     if not reply.startswith(ERROR):
         return None
     kind, words = json.loads(reply.removeprefix(ERROR))
@@ -73,7 +73,7 @@ def error_of(reply: bytes) -> tuple[str, str] | None:
 
 
 def content_of(name: str, reply: bytes) -> bytes:
-    """Return what a Host's object returned; raise what it raised, WorkerFailed with `name` if that is no error of ours."""
+    """Return the reply of a Host's object, or raise its error: WorkerFailed with `name` unless it is a RoboRLError."""
     if (refused := error_of(reply)) is None:
         return reply
     kind, words = refused
@@ -86,7 +86,7 @@ def content_of(name: str, reply: bytes) -> bytes:
 
 
 def serve(connection: Connection, make: Make) -> None:
-    """Host an object for the process at the other end of a socket, and end this process as soon as that end is gone.
+    """Host an object for the process at the other end of a socket; this process ends with that one.
 
     Messages: the setup; then for each call the method and the number of its contents, and these.
     """
@@ -100,7 +100,7 @@ def serve(connection: Connection, make: Make) -> None:
 
 
 def _receive(connection: Connection, messages: queue.SimpleQueue[bytes]) -> None:
-    """Receive in a thread: the caller never waits for an object that is busy, and no object outlives its caller."""
+    """Receive in a thread: the caller never waits for a busy object, and no object outlives its caller."""
     try:
         while True:
             messages.put(connection.recv_bytes())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from robo_rl.cluster.host import Host, Make
-from robo_rl.cluster.workers import Engine, Link
+from robo_rl.cluster.workers import Engine, Worker
 from robo_rl.system.supervised_process import SupervisedProcess
 
 
@@ -19,18 +19,18 @@ class LocalEngine(Engine):
     """Starts a command for each worker, which gets the number of an inherited socket as its last word (host.serve)."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
-        """log: takes what workers print."""
+        """log: file for the output of workers."""
         self._command, self._log = list(command), log
-        self._replies: queue.SimpleQueue[tuple[LocalLink, bytes | None]] = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[tuple[LocalWorker, bytes | None]] = queue.SimpleQueue()
 
     @override
-    def start(self, setup: bytes) -> LocalLink:
-        link = LocalLink(self._command, self._log, self._replies)
-        link.send(setup)
-        return link
+    def start(self, setup: bytes) -> LocalWorker:
+        worker = LocalWorker(self._command, self._log, self._replies)
+        worker.send(setup)
+        return worker
 
     @override
-    def next(self, timeout: float) -> tuple[LocalLink, bytes | None] | None:
+    def next(self, timeout: float) -> tuple[LocalWorker, bytes | None] | None:
         with contextlib.suppress(queue.Empty):
             return self._replies.get(timeout > 0, timeout or None)
         return None
@@ -39,10 +39,10 @@ class LocalEngine(Engine):
     def close(self) -> None: ...
 
 
-class LocalLink(SupervisedProcess):
+class LocalWorker(SupervisedProcess):
     """A worker's process."""
 
-    def __init__(self, command: Sequence[str], log: Path, replies: queue.SimpleQueue[tuple[LocalLink, bytes | None]]) -> None:
+    def __init__(self, command: Sequence[str], log: Path, replies: queue.SimpleQueue[tuple[LocalWorker, bytes | None]]) -> None:
         super().__init__(command, on_message=lambda message: replies.put((self, message)), log=log)
 
     def ask(self, method: str, *contents: bytes) -> None:
@@ -52,29 +52,29 @@ class LocalLink(SupervisedProcess):
 
 
 class InProcessEngine(Engine):
-    """Answers requests in this process, in the order in which they were sent: the reference for other engines."""
+    """Answers requests in this process, in their order: the reference for other engines."""
 
     def __init__(self, make: Make) -> None:
         self._make = make
-        self.open: deque[tuple[InProcessLink, str, tuple[bytes, ...]]] = deque()
+        self.open: deque[tuple[InProcessWorker, str, tuple[bytes, ...]]] = deque()
         """Requests that are not answered yet."""
 
     @override
-    def start(self, setup: bytes) -> InProcessLink:
-        return InProcessLink(self, Host(self._make, setup))
+    def start(self, setup: bytes) -> InProcessWorker:
+        return InProcessWorker(self, Host(self._make, setup))
 
     @override
-    def next(self, timeout: float) -> tuple[InProcessLink, bytes | None] | None:
+    def next(self, timeout: float) -> tuple[InProcessWorker, bytes | None] | None:
         if not self.open:
             return None
-        link, method, contents = self.open.popleft()
-        return link, link.host.call(method, *contents)
+        worker, method, contents = self.open.popleft()
+        return worker, worker.host.call(method, *contents)
 
     @override
     def close(self) -> None: ...
 
 
-class InProcessLink(Link):
+class InProcessWorker(Worker):
     """A worker that answers when the engine has it answer."""
 
     def __init__(self, engine: InProcessEngine, host: Host) -> None:

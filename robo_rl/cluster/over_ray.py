@@ -11,39 +11,39 @@ from typing_extensions import override
 
 from robo_rl.cluster.connection import Cluster
 from robo_rl.cluster.host import Host, made_of
-from robo_rl.cluster.workers import Engine, Link
+from robo_rl.cluster.workers import Engine, Worker
 from robo_rl.errors import InvalidSetting
 from robo_rl.system.supervised_process import SHOWN
 
 
 class RayEngine(Engine):
-    """Starts actors (robo_rl.cluster.host.Host), from the first on connected to a cluster, which chooses where."""
+    """Starts actors (robo_rl.cluster.host.Host); the first one connects to the cluster, which places them."""
 
     def __init__(self, connected: Callable[[], AbstractContextManager[Cluster]], kind: str, *, cores: float = 1.0) -> None:
         """connected: enters a cluster, at the first start. kind: "module:Class", made there by Class(setup). cores: of each."""
         self._connected, self._kind, self._cores = connected, kind, cores
         self._connection = ExitStack()
         self._cluster: Cluster | None = None
-        self._links: list[RayLink] = []
+        self._workers: list[RayWorker] = []
         self._shared: tuple[bytes, Any] = (b"", None)
 
     @override
-    def start(self, setup: bytes) -> RayLink:
-        """Start an actor; raises InvalidSetting if no node has so many cores, and what `connected` raises."""
+    def start(self, setup: bytes) -> RayWorker:
+        """Start an actor; raises InvalidSetting if no node has enough cores, and the errors of `connected`."""
         cluster = self._cluster = self._cluster or self._connection.enter_context(self._connected())
         if self._cores > cluster.largest:
             got, allowed = f"{self._cores:g}", f"{cluster.largest:g} or fewer"
             raise InvalidSetting("No node has that many cores.", got=got, allowed=allowed)
-        # one that is lost is not restarted by Ray, which does not know what it was asked
+        # a lost one is not restarted by Ray, which does not know its requests
         host = cluster.ray.remote(Host).options(num_cpus=self._cores, max_restarts=0)
-        link = RayLink(cluster, host.remote(*made_of(self._kind, setup)), self._share)
-        self._links = [*(link for link in self._links if not link.has_ended), link]
-        return link
+        worker = RayWorker(cluster, host.remote(*made_of(self._kind, setup)), self._share)
+        self._workers = [*(worker for worker in self._workers if not worker.has_ended), worker]
+        return worker
 
     @override
-    def next(self, timeout: float) -> tuple[RayLink, bytes | None] | None:
+    def next(self, timeout: float) -> tuple[RayWorker, bytes | None] | None:
         """Return as documented; raises ClusterUnavailable if the node of this machine or the head is gone."""
-        waiting = {link.pending[0]: link for link in self._links if link.pending and not link.has_ended}
+        waiting = {worker.pending[0]: worker for worker in self._workers if worker.pending and not worker.has_ended}
         if self._cluster is None or not waiting:
             return None
         self._cluster.require()
@@ -51,13 +51,13 @@ class RayEngine(Engine):
         ready, _ = ray.wait([*waiting], num_returns=1, timeout=timeout)
         if not ready:
             return None
-        link = waiting[ready[0]]
-        link.pending.popleft()
+        worker = waiting[ready[0]]
+        worker.pending.popleft()
         try:
-            return link, ray.get(ready[0])
+            return worker, ray.get(ready[0])
         except ray.exceptions.RayError as error:
-            link.words = str(error)[-SHOWN:]
-            return link, None
+            worker.words = str(error)[-SHOWN:]
+            return worker, None
 
     @override
     def close(self) -> None:
@@ -66,14 +66,14 @@ class RayEngine(Engine):
         self._connection.close()
 
     def _share(self, content: bytes) -> Any:
-        """Return bytes as many actors get them: put into the cluster's store once, from where machines share them."""
+        """Put bytes that many actors get into the cluster's store, once for all machines."""
         assert self._cluster is not None
         if content is not self._shared[0]:
             self._shared = content, self._cluster.ray.put(content)
         return self._shared[1]
 
 
-class RayLink(Link):
+class RayWorker(Worker):
     """One actor."""
 
     def __init__(self, cluster: Cluster, actor: Any, share: Callable[[bytes], Any]) -> None:

@@ -1,6 +1,6 @@
 """Try a cluster before it is joined: Ray retries for minutes, and some of its failures end the process.
 
-python -m robo_rl.cluster.preflight HOST:PORT     joins it and leaves it at once, or says why not
+python -m robo_rl.cluster.preflight HOST:PORT     joins it and leaves it at once, or prints the reason of its failure
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from robo_rl.cluster.environment import AUTO, TOKENS, ray_library
 from robo_rl.errors import ClusterUnavailable, InvalidSetting
 from robo_rl.system.supervised_process import SupervisedProcess
 
-NOBODY = 5.0
+CONNECT_TIMEOUT = 5.0
 """[s] until a port counts as one without a listener."""
-MOST_SAID = 1 << 20
-PATIENCE = 60.0
-"""[s] for a cluster to let a driver in; Ray itself would wait for minutes."""
+OUTPUT_LIMIT = 1 << 20
+DRIVER_TIMEOUT = 60.0
+"""[s] for a cluster to accept a driver; Ray itself would wait for minutes."""
 
 
 def require_open(address: str) -> None:
-    """Raises InvalidSetting for what is not an address, ClusterUnavailable if no cluster lets us in."""
+    """Raises InvalidSetting for an invalid address, ClusterUnavailable if no cluster accepts the token."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         raise InvalidSetting("--ray names no cluster.", got=address, allowed=f"{AUTO}, or HOST:PORT of a head: 10.0.0.1:6379")
     try:
-        socket.create_connection((host, int(port)), NOBODY).close()
+        socket.create_connection((host, int(port)), CONNECT_TIMEOUT).close()
     except OSError as error:
         raise ClusterUnavailable(
-            f"Nobody listens at {address}.", got=error, fix="on that machine: RAY_AUTH_MODE=token ray start --head"
+            f"No cluster listens at {address}.", got=error, fix="on that machine: RAY_AUTH_MODE=token ray start --head"
         ) from None
     words = [sys.executable, "-m", "robo_rl.cluster.preflight", address]
     with SupervisedProcess(words, log=tempfile.TemporaryFile()) as entering:
-        for _ in range(int(PATIENCE / 0.1)):
+        for _ in range(int(DRIVER_TIMEOUT / 0.1)):
             # a wrong token is tried again by Ray for a while
-            if entering.wait(0.1) is not None or "InvalidAuthToken" in entering.output(MOST_SAID):
+            if entering.wait(0.1) is not None or "InvalidAuthToken" in entering.output(OUTPUT_LIMIT):
                 break
         if entering.status != 0:
-            raise _refusal(address, entering.output(MOST_SAID))
+            raise _refusal(address, entering.output(OUTPUT_LIMIT))
 
 
 def _refusal(address: str, said: str) -> ClusterUnavailable:
@@ -51,15 +51,15 @@ def _refusal(address: str, said: str) -> ClusterUnavailable:
         )
     lines = [line for line in said.splitlines() if line.strip()]
     return ClusterUnavailable(
-        f"The cluster at {address} lets nobody in.",
-        got="\n           ".join(lines[-6:]) or f"silence for {PATIENCE:g} s",
+        f"The cluster at {address} rejects this machine.",
+        got="\n           ".join(lines[-6:]) or f"silence for {DRIVER_TIMEOUT:g} s",
         allowed="the same Ray and the same Python there and here, and this machine as a node",
         fix=f"here: RAY_AUTH_MODE=token ray start --address {address}",
     )
 
 
 def main(address: str) -> None:
-    """Return if the cluster lets us in; otherwise end with status 1 and the reason."""
+    """Return if the cluster accepts this machine; otherwise end with status 1 and the reason."""
     ray = ray_library()
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")

@@ -14,10 +14,10 @@ from typing import TextIO
 LOCK = "robo-rl.lock"
 
 
-def held_folder(prefix: str, parent: Path) -> tuple[Path, TextIO]:
-    """Return a new private folder, and its lock, which is held as long as that is open: at most until this process ends.
+def locked_folder(prefix: str, parent: Path) -> tuple[Path, TextIO]:
+    """Return a new private folder and its lock, held until it is closed or this process ends.
 
-    Removes the folders of this kind that this user owns and nobody holds.
+    Removes this user's folders of the same kind that no process holds.
     """
     for path in parent.glob(f"{prefix}*/{LOCK}"):
         with suppress(OSError):
@@ -32,7 +32,7 @@ def held_folder(prefix: str, parent: Path) -> tuple[Path, TextIO]:
 def _remove_unheld(folder: Path) -> None:
     """Remove a folder unless it is held; raises OSError if it is, or is not ours.
 
-    Its parent is for everybody: folders and links of others are left alone, and a FIFO in place of the lock is not waited for.
+    Its parent is shared: folders and links of others are left alone, and a FIFO in place of the lock is not waited for.
     """
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():

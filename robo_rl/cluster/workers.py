@@ -1,4 +1,4 @@
-"""Workers in processes here or on a cluster: asked in bytes, replaced if they die or hang."""
+"""Workers in processes here or on a cluster: requests are bytes; replaced if they die or hang."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from robo_rl.errors import RoboRLError, WorkerFailed
 from robo_rl.system.supervised_process import SHOWN
 
 
-class Link(Protocol):
-    """One worker, as its engine has started it."""
+class Worker(Protocol):
+    """Worker started by an engine."""
 
     def ask(self, method: str, *contents: bytes) -> None:
         """Call a method of its Host; never waits for the worker."""
@@ -28,14 +28,14 @@ class Link(Protocol):
 class Engine(Protocol):
     """Starts workers, and receives the replies of all of them."""
 
-    def start(self, setup: bytes) -> Link:
-        """Start one, and do not wait until it is there."""
+    def start(self, setup: bytes) -> Worker:
+        """Start one, without waiting for it."""
 
-    def next(self, timeout: float) -> tuple[Link, bytes | None] | None:
-        """Return the next reply of a Host, None in its place if the worker is gone; None if none comes in `timeout` [s]."""
+    def next(self, timeout: float) -> tuple[Worker, bytes | None] | None:
+        """Return the next (worker, reply), with reply None if the worker is lost; None after `timeout` [s]."""
 
     def close(self) -> None:
-        """End what the engine itself needs."""
+        """Release the engine's own resources."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class Kind:
     """Treatment of lost workers of a kind."""
 
     error: type[RoboRLError] = WorkerFailed
-    """Raised if one is lost again and again."""
+    """Raised if one is lost repeatedly."""
     fix: str = "look whether it runs here, without --ray; the logs of a node are in its /tmp/ray/session_latest/logs"
     consequence: str = ""
     """Of a replacement, in words."""
     retried: Sequence[str] = ()
-    """Names of errors that cost the worker, because another one may not meet them; "" for those that are none of ours."""
+    """Names of errors after which the worker is replaced, because another one may not meet them; "" for foreign errors."""
 
 
 USUAL = Timeouts()
@@ -74,18 +74,18 @@ class Reply(NamedTuple):
     place: int
     name: str
     raw: bytes | None
-    """None: it was lost with all that it was asked; another one has its place and waits for a request."""
+    """None if the worker and its requests were lost; its successor at that place waits for a request."""
 
     @property
     def content(self) -> bytes:
-        """Bytes that its object returned; raises what that raised."""
+        """Bytes that its object returned; raises the object's error."""
         assert self.raw is not None
         return content_of(self.name, self.raw)
 
 
 @dataclass
 class _Place:
-    link: Link
+    worker: Worker
     since: float
     """When its oldest open request was sent, or became the oldest."""
     open: int = 0
@@ -107,7 +107,7 @@ class Workers:
         kind: Kind = Kind(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """setup: of a worker that begins at a place. names: one for each place. say: prints that a worker is replaced."""
+        """setup: of a worker that starts at a place. names: one for each place. say: prints that a worker is replaced."""
         self._engine, self._setup, self._names, self._say = engine, setup, names, say
         self._timeouts, self._kind, self._clock = timeouts, kind, clock
         self._places: list[_Place] = []
@@ -124,34 +124,34 @@ class Workers:
         return self._places[index].open if self._places else 0
 
     def ask(self, index: int, method: str = "", *contents: bytes) -> None:
-        """Call a method of a worker, or only have it made."""
+        """Call a method of a worker, or only start it."""
         if not self._places:
-            self._places = [self._begun(place) for place in range(len(self._names))]
+            self._places = [self._start(place) for place in range(len(self._names))]
         place = self._places[index]
         if not place.open:
             place.since = self._clock()
         place.open += 1
-        place.link.ask(method, *contents)
+        place.worker.ask(method, *contents)
 
     def next(self, timeout: float) -> Reply | None:
-        """Return the next reply of any worker, None if there is none in `timeout` [s]; replace a worker that is lost.
+        """Return the next reply of any worker, None if there is none in `timeout` [s]; lost workers are replaced.
 
-        Raises the error of its kind if workers are lost again and again.
+        Raises the error of its kind if workers are lost repeatedly.
         """
         for index, place in enumerate(self._places):
             allowed = self._timeouts.answer if place.has_replied else self._timeouts.start
             if place.open and self._clock() - place.since > allowed:
                 is_loss = place.has_replied or self._timeouts.counts_start
-                return self._replaced(index, f"was silent for {allowed:g} s", is_loss=is_loss)
+                return self._replace(index, f"was silent for {allowed:g} s", is_loss=is_loss)
         found = self._engine.next(timeout)
         index = -1 if found is None else self._index(found[0])
-        if found is None or index < 0:  # nothing, or the last of one that was replaced
+        if found is None or index < 0:  # no reply, or the last one of a replaced worker
             return None
         reply, place = found[1], self._places[index]
         if reply is None:
-            return self._replaced(index, "died")
+            return self._replace(index, "died")
         if (error := error_of(reply)) is not None and error[0] in self._kind.retried:
-            return self._replaced(index, "failed", error[1])
+            return self._replace(index, "failed", error[1])
         place.open, place.since = place.open - 1, self._clock()
         place.has_replied, place.losses = True, 0
         return Reply(index, self._names[index], reply)
@@ -160,26 +160,26 @@ class Workers:
         """End all of them."""
         places, self._places = self._places, []
         for place in places:
-            place.link.stop()
+            place.worker.stop()
         self._engine.close()
 
-    def _begun(self, index: int) -> _Place:
+    def _start(self, index: int) -> _Place:
         return _Place(self._engine.start(self._setup(index)), self._clock())
 
-    def _index(self, link: Link) -> int:
-        return next((index for index, place in enumerate(self._places) if place.link is link), -1)
+    def _index(self, worker: Worker) -> int:
+        return next((index for index, place in enumerate(self._places) if place.worker is worker), -1)
 
-    def _replaced(self, index: int, why: str, output: str = "", *, is_loss: bool = True) -> Reply:
+    def _replace(self, index: int, why: str, output: str = "", *, is_loss: bool = True) -> Reply:
         lost, name = self._places[index], self._names[index]
-        lost.link.stop()
+        lost.worker.stop()
         losses = lost.losses + is_loss
         if losses >= self._timeouts.losses:
-            got = f"it {why}; its output: {output[-SHOWN:] or lost.link.output() or 'none'}"
+            got = f"it {why}; its output: {output[-SHOWN:] or lost.worker.output() or 'none'}"
             raise self._kind.error(
                 f"{name[0].upper()}{name[1:]} was lost {losses} times in a row.", got=got, fix=self._kind.fix
             )
         self.losses += 1
         self._say(f"{name} {why} and is replaced{self._kind.consequence}")
-        self._places[index] = self._begun(index)
+        self._places[index] = self._start(index)
         self._places[index].losses = losses
         return Reply(index, name, None)

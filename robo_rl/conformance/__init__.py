@@ -1,4 +1,4 @@
-"""Conformance suites: one rule after the other, for implementations of anybody."""
+"""Conformance suites: one rule after the other, for any implementation."""
 
 from robo_rl.conformance.environments import (
     actions_at_the_limits_are_accepted,

@@ -22,7 +22,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from robo_rl.errors import ConformanceFailure, InvalidAction, InvalidObservation
+from robo_rl.conformance.rules import Rule
+from robo_rl.errors import InvalidAction, InvalidObservation
 from robo_rl.evaluation.measures import measures_of
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.types import DIVERGED, MEASURES, Array
@@ -111,7 +112,7 @@ def info_has_right_types(make: Make) -> None:
                 if name in step.info:
                     require(isinstance(step.info[name], kind), f"info[{name!r}] is no {kind.__name__}", got=step.info[name])
             for name, value in step.info.get(MEASURES, {}).items():
-                require(name in declared, f"info[{MEASURES!r}] tells what is not in the attribute `measures`", got=name)
+                require(name in declared, f"info[{MEASURES!r}] has a name that is not in the attribute `measures`", got=name)
                 require(isinstance(value, float) and np.isfinite(value), f"measure {name!r} is not a finite float", got=value)
             for name, value in step.info.get("reward_terms", {}).items():
                 require(
@@ -241,35 +242,20 @@ class _Step:
         return self.reward, self.terminated, self.truncated
 
 
-class _Require:
-    """Raises ConformanceFailure if something does not hold."""
-
-    def __init__(self, subject: str, rule: str) -> None:
-        self._subject, self._rule = subject, rule
-
-    def __call__(self, holds: bool, what: str, *, got: object = None, allowed: object = None) -> None:
-        if not holds:
-            raise ConformanceFailure(self._subject, self._rule, what, got=got, allowed=allowed)
-
-
 @contextlib.contextmanager
-def _rule(make: Make, check: EnvironmentCheck) -> Iterator[tuple[Environment, EnvironmentSpec, _Require]]:
+def _rule(make: Make, check: EnvironmentCheck) -> Iterator[tuple[Environment, EnvironmentSpec, Rule]]:
     """Makes an environment for one check and closes it afterwards."""
     environment = make()
     try:
         spec = specification(environment)
-        yield environment, spec, _Require(spec.name, check.__name__.replace("_", " "))
+        yield environment, spec, Rule(spec.name, check.__name__.replace("_", " "))
     finally:
         environment.close()
 
 
 def _actions(spec: EnvironmentSpec, count: int) -> list[Array]:
-    """Returns at least one action: the same random ones at every call, for whoever compares two episodes."""
-    random = np.random.default_rng(0)
-    shape = (max(count, 1), *spec.action.shape)
-    if spec.action.is_discrete:
-        return list(random.integers(spec.action.size, size=shape))
-    return list(random.uniform(-1.0, 1.0, shape).astype(np.float32))
+    """Returns at least one action: the same random ones at every call, to compare two episodes."""
+    return list(spec.action.random(np.random.default_rng(0), max(count, 1)))
 
 
 def _episode(environment: Environment, *, seed: int, steps: int) -> Iterator[_Step]:

@@ -3,8 +3,8 @@
     from robo_rl.conformance.learners import check_learner
     check_learner(lambda seed: MyConfig().build(spec, seed), spec, rows=256)      # raises ConformanceFailure
 
-`rows` is the size of the batches that the learner asks for, sampling.batch_size * sampling.updates_per_step. A learner with
-extras of its own passes `sampling.extras` too.
+`rows` is the size of the batches that the learner needs, sampling.batch_size * sampling.updates_per_step. A learner with
+extras passes `sampling.extras` too.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import copy
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from robo_rl.errors import ConformanceFailure, NonFiniteUpdate
+from robo_rl.conformance.rules import Rule
+from robo_rl.errors import NonFiniteUpdate
 from robo_rl.extras import Chunks, Extra, NextActions, ReturnsToGo
 from robo_rl.protocols.components import Learner, Policy, TransferablePolicy
 from robo_rl.replay.recorded import RecordedReplay
@@ -30,7 +30,7 @@ from robo_rl.types import Array, Batch, Episode
 MakeLearner = Callable[[int], Learner]
 """Returns a fresh learner from a seed."""
 MakeBatch = Callable[[int], Batch]
-"""Returns random data in the shape of what the learner asks for, from a seed."""
+"""Returns random data in the shape that the learner requests, from a seed."""
 LearnerCheck = Callable[[MakeLearner, EnvironmentSpec, MakeBatch], None]
 
 EXTRAS: tuple[Extra, ...] = (NextActions(), ReturnsToGo(), Chunks(4))
@@ -45,13 +45,13 @@ def check_learner(make: MakeLearner, spec: EnvironmentSpec, rows: int, extras: S
 
 
 def batches(spec: EnvironmentSpec, rows: int, extras: Sequence[Extra] = EXTRAS) -> MakeBatch:
-    """Return what makes random batches."""
+    """Return a maker of random batches."""
     return lambda seed: random_batch(spec, rows, seed=seed, extras=extras)
 
 
 def check_policy(policy: Policy, spec: EnvironmentSpec) -> None:
     """Actions are those of the spec, deterministic ones repeat, and an action is not overwritten by the next one."""
-    require = _Rule(type(policy).__name__, "actions are those of the spec")
+    require = Rule(type(policy).__name__, "actions are those of the spec")
     policy.reset()
     for observation in _observations(spec, 12):
         for deterministic in (True, False):
@@ -81,16 +81,16 @@ def its_policy_conforms(make: MakeLearner, spec: EnvironmentSpec, batch_of: Make
 def metrics_are_floats_by_tag(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
     """`update` returns a dict, empty if nothing is due, of finite floats under tags such as train/critic_loss."""
     learner = make(0)
-    require = _Rule(type(learner).__name__, "metrics are floats by tag")
+    require = Rule(type(learner).__name__, "metrics are floats by tag")
     for tag, value in learner.update(batch_of(0)).items():
         finite = isinstance(value, float) and bool(np.isfinite(value))
         require(finite and "/" in tag, "a metric is not a finite float under a tag with a slash", got=(tag, value))
 
 
 def seed_determines_updates(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
-    """The same seed and batches give the same state bit for bit, whatever the global generators do; another seed does not."""
+    """The same seed and batches give the same state bit for bit, independent of global generators; another seed does not."""
     first, second, other = (make(seed) for seed in (0, 0, 1))
-    require = _Rule(type(first).__name__, "seed determines updates")
+    require = Rule(type(first).__name__, "seed determines updates")
     before = random.getstate(), repr(np.random.get_state())  # noqa: NPY002
     _update(first, batch_of)
     require((random.getstate(), repr(np.random.get_state())) == before, "a global generator is used")  # noqa: NPY002
@@ -103,7 +103,7 @@ def seed_determines_updates(make: MakeLearner, spec: EnvironmentSpec, batch_of: 
 def saved_state_continues_exactly(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
     """A learner restored from a checkpoint on disk takes the same next updates, bit for bit."""
     learner, restored = make(0), make(1)
-    require = _Rule(type(learner).__name__, "saved state continues exactly")
+    require = Rule(type(learner).__name__, "saved state continues exactly")
     _update(learner, batch_of)
     state = learner.state_dict()
     with tempfile.TemporaryDirectory() as folder:
@@ -123,7 +123,7 @@ def parameters_act_elsewhere(make: MakeLearner, spec: EnvironmentSpec, batch_of:
     policy, elsewhere = learner.policy, other.policy
     if not isinstance(policy, TransferablePolicy) or not isinstance(elsewhere, TransferablePolicy):
         return
-    require = _Rule(type(policy).__name__, "parameters act elsewhere")
+    require = Rule(type(policy).__name__, "parameters act elsewhere")
     _update(learner, batch_of)
     sent = policy.parameters()
     elsewhere.load_parameters(unpacked(packed(sent)))
@@ -140,7 +140,7 @@ def parameters_act_elsewhere(make: MakeLearner, spec: EnvironmentSpec, batch_of:
 def update_that_is_not_finite_is_refused(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
     """NaN in a batch raises NonFiniteUpdate and changes nothing."""
     learner = make(0)
-    require = _Rule(type(learner).__name__, "update that is not finite is refused")
+    require = Rule(type(learner).__name__, "update that is not finite is refused")
     before = copy.deepcopy(learner.state_dict())
     batch = batch_of(0)
     batch.rewards[:] = np.nan
@@ -174,8 +174,8 @@ def _random_episode(spec: EnvironmentSpec, steps: int, generator: np.random.Gene
     terminated = bool(generator.random() < 0.8)
     return Episode(
         observations=_stacked_observations(spec, steps + 1, generator),
-        actions=_actions(spec, steps, generator),
-        policy_actions=_actions(spec, steps, generator),
+        actions=spec.action.random(generator, steps),
+        policy_actions=spec.action.random(generator, steps),
         rewards=generator.normal(size=steps).astype(np.float32),
         sources=np.zeros(steps, np.int8),
         timestamps=np.arange(steps + 1, dtype=np.float64),
@@ -187,18 +187,6 @@ def _random_episode(spec: EnvironmentSpec, steps: int, generator: np.random.Gene
         spec_fingerprint=spec.fingerprint,
         costs=generator.random(steps).astype(np.float32),
     )
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """Raises ConformanceFailure if something does not hold."""
-
-    subject: str
-    rule: str
-
-    def __call__(self, holds: bool, what: str, *, got: object = None, allowed: object = None) -> None:
-        if not holds:
-            raise ConformanceFailure(self.subject, self.rule, what, got=got, allowed=allowed)
 
 
 def _update(learner: Learner, batch_of: MakeBatch) -> None:
@@ -220,15 +208,8 @@ def _observations(spec: EnvironmentSpec, count: int) -> Iterator[Observation]:
     return ({name: array[row] for name, array in stacked.items()} for row in range(count))
 
 
-def _actions(spec: EnvironmentSpec, rows: int, generator: np.random.Generator) -> Array:
-    shape = (rows, *spec.action.shape)
-    if spec.action.is_discrete:
-        return generator.integers(spec.action.size, size=shape)
-    return generator.uniform(-1.0, 1.0, shape).astype(np.float32)
-
-
 def _different_leaves(one: Any, other: Any, path: str = "state") -> list[str]:
-    """Returns the paths of two nested states whose values differ in any bit."""
+    """Returns the paths at which two nested states differ in any bit."""
     if isinstance(one, dict) and isinstance(other, dict):
         keys = sorted({*one, *other})
         return [line for key in keys for line in _different_leaves(one.get(key), other.get(key), f"{path}/{key}")]

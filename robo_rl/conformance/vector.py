@@ -1,10 +1,10 @@
-"""The promises of a vector environment, for every family: ours and third parties'.
+"""Conformance suite of vector environments, for every family: built in or third party.
 
     from robo_rl.conformance.vector import check_vector_environment
     check_vector_environment("my/Task-v0")              # raises ConformanceFailure, which names the broken rule
 
-The single environment is the measure: what `SequentialEnvironments` returns for it, the vector environment must return, to the
-bit. A batch that MuJoCo simulates shows its states as the attribute `datas`; the rule about divergence needs it.
+The single environment is the reference: the vector environment must return the same as its `SequentialEnvironments`, to the
+bit. A batch simulated by MuJoCo shows its states as the attribute `datas`; the rule about divergence needs it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from robo_rl.conformance.rules import Rule
 from robo_rl.environments.discovery import make_environment, make_vector_environment
 from robo_rl.environments.vector import SequentialEnvironments
-from robo_rl.errors import ConformanceFailure, InvalidAction
+from robo_rl.errors import InvalidAction
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.types import DIVERGED, Array
 
 Vector = Any
-"""gymnasium.vector.VectorEnv with an `environment_spec`, and where it can with `state_dict` and `datas`."""
+"""gymnasium.vector.VectorEnv with an `environment_spec`, and optionally `state_dict` and `datas`."""
 
 COUNT = 3
 """Environments side by side: the first, the last, and one between."""
@@ -36,7 +37,7 @@ _STEPS = 12
 
 @dataclass(frozen=True)
 class Subject:
-    """A task whose vector environments are checked."""
+    """Task under test and its vector environments."""
 
     name: str
     """As `make_vector_environment` takes it."""
@@ -65,14 +66,11 @@ class Subject:
 
     def actions(self, count: int) -> Array:
         """Returns (count, COUNT, *shape): the same random actions at every call."""
-        random, action = np.random.default_rng(0), self.spec.action
-        shape = (count, COUNT, *action.shape)
-        return random.integers(action.size, size=shape) if action.is_discrete else _floats(random, shape)
+        return self.spec.action.random(np.random.default_rng(0), count, COUNT)
 
     def require(self, rule: str, holds: bool, what: str, *, got: object = None, allowed: object = None) -> None:
         """Raises ConformanceFailure if something does not hold."""
-        if not holds:
-            raise ConformanceFailure(f"vector {self.name}", rule, what, got=got, allowed=allowed)
+        Rule(f"vector {self.name}", rule)(holds, what, got=got, allowed=allowed)
 
 
 VectorCheck = Callable[[Subject], None]
@@ -148,9 +146,9 @@ def observations_are_not_shared(subject: Subject) -> None:
             require_same(subject, rule, "after writing into one", observation, singles.step(action)[0])
 
 
-def a_restored_batch_goes_on_alike(subject: Subject) -> None:
-    """After load_state_dict, in another instance too, everything goes on to the bit, the draws of later episodes included."""
-    actions, rule = subject.actions(2 * _STEPS), "a restored batch goes on alike"
+def a_restored_batch_continues_alike(subject: Subject) -> None:
+    """After load_state_dict, in another instance too, everything continues to the bit, the draws of later episodes included."""
+    actions, rule = subject.actions(2 * _STEPS), "a restored batch continues alike"
     with subject.vector() as vector, subject.vector() as other:
         if not hasattr(vector, "state_dict") or not hasattr(other, "load_state_dict"):
             return
@@ -181,7 +179,7 @@ def divergence_stays_with_its_environment(subject: Subject) -> None:
         subject.require(rule, bool(truncated[1]) and not terminated[1], "a diverged simulation is not truncated", got=truncated)
         subject.require(rule, infos["stop_reason"][1] == DIVERGED, f"the reason is not {DIVERGED!r}", got=infos)
         subject.require(rule, rewards[1] == 0.0, "the reward of the diverged step is not 0", got=rewards)
-        require_same(subject, rule, "where it diverged", _rows(observation, [1]), _rows(before, [1]))
+        require_same(subject, rule, "at the divergence", _rows(observation, [1]), _rows(before, [1]))
         for action in actions[1:]:
             require_same(subject, rule, "of a neighbour", _rows(observation, [0, 2]), _rows(expected, [0, 2]))
             observation, expected = vector.step(action)[0], undisturbed.step(action)[0]
@@ -214,7 +212,7 @@ VECTOR_CHECKS: tuple[VectorCheck, ...] = (
     seeds_count_up_or_come_as_a_list,
     wrong_actions_name_their_environments,
     observations_are_not_shared,
-    a_restored_batch_goes_on_alike,
+    a_restored_batch_continues_alike,
     divergence_stays_with_its_environment,
     nothing_stays_after_closing,
     the_number_of_threads_changes_nothing,
@@ -246,7 +244,7 @@ def require_same(subject: Subject, rule: str, when: str, one: Any, other: Any) -
 
 
 def _difference(path: str, one: Any, other: Any) -> str | None:
-    """Returns the first place where two nested results differ in any bit, with both values; None if they agree."""
+    """Returns the first path at which two nested results differ in any bit, with both values; None if they agree."""
     if isinstance(one, dict) and isinstance(other, dict):
         if one.keys() != other.keys():
             return f"{path or 'keys'}: {sorted(one)} and {sorted(other)}"
@@ -262,10 +260,6 @@ def _difference(path: str, one: Any, other: Any) -> str | None:
 
 def _bits(array: Array) -> tuple[Any, ...]:
     return array.dtype, array.shape, array.tobytes()
-
-
-def _floats(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    return random.uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
 def _copy(observation: dict[str, Array]) -> dict[str, Array]:

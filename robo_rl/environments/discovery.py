@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from traceback import extract_tb
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import gymnasium
-from gymnasium.vector import AutoresetMode
-
-from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import BrokenPlugin, InvalidSetting, MissingOperation, RoboRLError, UnknownName
+
+if TYPE_CHECKING:
+    import gymnasium
+    from gymnasium.vector import AutoresetMode
 
 Group = Literal[
     "environments",
@@ -53,9 +53,9 @@ def load(group: Group, name: str, *, fix: str | None = None) -> Any:
 
 
 def load_named(group: Group, setting: str, name: str) -> Any:
-    """Return what a setting names, as "package.module:Class" or by entry point.
+    """Return the object named by a setting: "package.module:Class" or an entry point.
 
-    Raises UnknownName, BrokenPlugin, and InvalidSetting if the module has no such thing or cannot be imported.
+    Raises UnknownName, BrokenPlugin, and InvalidSetting if the module lacks the name or cannot be imported.
     """
     module, colon, path = name.partition(":")
     if not colon:
@@ -77,7 +77,7 @@ def load_named(group: Group, setting: str, name: str) -> Any:
 
 @contextmanager
 def refused_if_it_fails(what: str, *, allowed: str, fix: str) -> Iterator[None]:
-    """Raise InvalidSetting, with the line that failed, for whatever code of others raises; errors of the workbench pass."""
+    """Raise InvalidSetting, with the line that failed, for any error of foreign code; errors of the workbench pass."""
     try:
         yield
     except RoboRLError:
@@ -97,14 +97,14 @@ def operation(name: str) -> Any:
 
 
 def component(group: Group, point: EntryPoint) -> Any:
-    """Returns what an entry point of a group names; raises BrokenPlugin if it cannot be loaded."""
+    """Loads an entry point of a group; raises BrokenPlugin if it cannot be loaded."""
     with _named(group, point):
         return point.load()
 
 
 @contextmanager
 def _named(group: Group, point: EntryPoint) -> Iterator[None]:
-    """Turns whatever a plug-in raises into BrokenPlugin, which names its package; errors of the workbench pass."""
+    """Turns any error of a plug-in into BrokenPlugin, which names its package; errors of the workbench pass."""
     try:
         yield
     except RoboRLError:
@@ -132,8 +132,8 @@ def environment_names() -> dict[str, str | None]:
 def make_environment(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
     """Returns a fresh environment from "family/task", from "family:address", or from the bare name of a family of one.
 
-    Raises UnknownName with the close matches (of the family if that is known), MissingExtra where a package is not
-    installed, BrokenPlugin where the family's package fails.
+    Raises UnknownName with the close matches (of the family if that is known), MissingExtra if a package is not
+    installed, BrokenPlugin if the family's package fails.
     """
     if (opened := _at_address(name, arguments)) is not None:
         return opened
@@ -147,13 +147,13 @@ def make_vector_environment(
     num_envs: int,
     *,
     threads: int | None = None,
-    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    autoreset_mode: AutoresetMode | str = "NextStep",
     **arguments: Any,
 ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
     """Returns `num_envs` environments in one object that has an `environment_spec` and declares its autoreset mode.
 
-    threads: to simulate with; None takes the cores at hand. Without effect where a family has no batched simulation: then
-    single environments are stepped one after the other. Raises what `make_environment` raises.
+    threads: of the simulation; None uses the available cores. Without effect if a family has no batched simulation: then
+    single environments are stepped one after the other. Raises the errors of `make_environment`.
     """
     if not isinstance(num_envs, int) or num_envs < 1:
         raise InvalidSetting("num_envs is out of range.", got=num_envs, allowed="integer from 1")
@@ -163,6 +163,8 @@ def make_vector_environment(
         environment = batched(task, num_envs, threads=threads, autoreset_mode=autoreset_mode, **arguments)
         if environment is not None:
             return environment
+    from robo_rl.environments.vector import SequentialEnvironments  # imports gymnasium, which finding a name does not need
+
     return SequentialEnvironments(lambda: make_environment(name, **arguments), num_envs, autoreset_mode=autoreset_mode)
 
 
@@ -179,7 +181,7 @@ def _at_address(name: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any]
 
 
 def _find(name: str) -> tuple[Any, str]:
-    """Returns what the entry point names, and the name of the task, "" for a family of one."""
+    """Returns the family of an entry point, and the name of the task: "" for a family of one."""
     family, _, task = name.partition("/")
     if family not in known("environments"):
         raise UnknownName("environment", name, [key for key, problem in environment_names().items() if problem is None])

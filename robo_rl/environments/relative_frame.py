@@ -1,12 +1,12 @@
-"""The hand's own frame: what is observed is relative to where the episode began, what is commanded to where the hand is.
+"""Relative frames of the hand: observations relative to its pose at the reset, commands to its present pose.
 
 Luo et al. 2024, "Precise and Dexterous Robotic Manipulation via Human-in-the-Loop Reinforcement Learning" (arXiv:2410.21845).
-With T_o the pose of the hand at the reset and T that of now, positions and orientations are observed as T_o^-1 T ..., in the
-frame "start"; differences, axes and velocities are seen along the axes of the hand, in the frame "end_effector", and so is a
-commanded displacement. A policy that has learnt one place of a table does the same at another.
+With T_o the pose of the hand at the reset and T its present pose, positions and orientations are observed as T_o^-1 T ..., in
+the frame "start"; differences, axes and velocities along the axes of the hand, in the frame "end_effector", and so is a
+commanded displacement. A policy trained at one place of a table then acts alike at another.
 
-Differs from the authors' code, whose adjoint also turns the hand when it is pushed: displacements and turns are rotated each by
-itself. What is in no frame, such as angles of joints, stays absolute: leave it out of what a policy observes (see the page).
+Differs from the authors' code, whose adjoint also turns the hand when it is pushed: displacements and turns are rotated
+separately. Entries without a frame, such as joint angles, stay absolute: leave them out of the policy's observations.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from robo_rl.types import Array
 BASE, START, HAND = "base", "start", "end_effector"
 POSITION, ORIENTATION = "end_effector_position", "end_effector_quaternion"
 VECTORS = ("_from_", "_axis", "_velocity")
-"""In the names of what has a direction but no place."""
+"""In the names of entries with a direction but no position."""
 DISPLACEMENT, TURN = ("dx", "dy", "dz"), "turn"
 Matrix = npt.NDArray[np.float64]
 
@@ -48,13 +48,13 @@ class RelativeFrame(gymnasium.Wrapper[Any, Any, Any, Any]):
         """The newest observation in the frame of the base."""
 
     def reset(self, **arguments: Any) -> tuple[Observation, dict[str, Any]]:
-        """Begins an episode; its frame is where the hand is now."""
+        """Begins an episode; its frame is the present pose of the hand."""
         self.seen, info = super().reset(**arguments)
         self._start = _rotation(self.seen[ORIENTATION]), np.asarray(self.seen[POSITION], np.float64)
         return self._observed(), info
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
-        """Commands a displacement along the hand's axes; along those of the base it is cut to what they allow."""
+        """Commands a displacement along the hand's axes, cut to the bounds along those of the base."""
         hand = _rotation(self.seen[ORIENTATION])
         self.seen, reward, terminated, truncated, info = super().step(self.commanded(action, hand))
         if "executed_action" in info:
@@ -62,7 +62,7 @@ class RelativeFrame(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._observed(), reward, terminated, truncated, info
 
     def scripted_policy(self, seed: int, noise: float = 0.0) -> Policy:
-        """Returns the task's expert, who looks at this environment in the frame of the base."""
+        """Returns the task's expert; it observes this environment in the frame of the base."""
         return _Expert(self, self.env.get_wrapper_attr("scripted_policy")(seed=seed, noise=noise))
 
     def commanded(self, action: Any, rotation: Matrix) -> Array:
@@ -90,7 +90,7 @@ class RelativeFrame(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class _Expert:
-    """Decides by what is seen in the frame of the base, acts in that of the hand."""
+    """Decides in the frame of the base, acts in that of the hand."""
 
     def __init__(self, environment: RelativeFrame, expert: Policy) -> None:
         self._environment, self._expert = environment, expert
@@ -150,7 +150,7 @@ def _between(start: Matrix, now: Matrix) -> Array:
     if w > 0.1:
         axis = np.array([turn[2, 1] - turn[1, 2], turn[0, 2] - turn[2, 0], turn[1, 0] - turn[0, 1]])
         return np.array([w, *axis / (4 * w)])
-    values, vectors = np.linalg.eigh(turn + turn.T)  # near half a turn: the axis is what the turn leaves in place
+    values, vectors = np.linalg.eigh(turn + turn.T)  # near half a turn: the axis is the invariant direction
     axis = vectors[:, np.argmax(values)]
     sine = np.array([turn[2, 1] - turn[1, 2], turn[0, 2] - turn[2, 0], turn[1, 0] - turn[0, 1]]) @ axis
     return np.array([w, *axis * np.sqrt(1 - w * w) * (1.0 if sine >= 0 else -1.0)])

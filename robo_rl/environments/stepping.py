@@ -1,4 +1,4 @@
-"""Reset and step environments of whatever origin: what goes wrong inside is one error that says where."""
+"""Reset and step environments of any origin: every failure inside becomes one error with its location."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vector environments out of single ones, for families that offer no batched simulation of their own."""
+"""Vector environments out of single ones, for families without a batched simulation."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def autoreset_mode_of(mode: AutoresetMode | str) -> AutoresetMode:
         raise InvalidSetting("Unknown autoreset_mode.", got=repr(mode), allowed=allowed) from None
 
 
-class _Told(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment whose own errors say where they come from; all its attributes are there."""
+class _LocatedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Environment whose errors name their origin; all attributes are passed through."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
         super().__init__(environment)
@@ -54,7 +54,7 @@ class SequentialEnvironments(SyncVectorEnv):
         *,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ) -> None:
-        super().__init__([lambda: _Told(make())] * num_envs, autoreset_mode=autoreset_mode_of(autoreset_mode))
+        super().__init__([lambda: _LocatedErrors(make())] * num_envs, autoreset_mode=autoreset_mode_of(autoreset_mode))
         self.environment_spec = specification(self.envs[0])
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

@@ -1,15 +1,5 @@
 """Evaluation: episodes on fixed seeds, statistics, measures, films."""
 
-from robo_rl.evaluation.evaluation import (
-    Evaluation,
-    compare,
-    evaluate,
-    evaluation_seeds,
-)
+from robo_rl.evaluation.evaluation import Evaluation, compare, evaluate, evaluation_seeds
 
-__all__ = [
-    "Evaluation",
-    "compare",
-    "evaluate",
-    "evaluation_seeds",
-]
+__all__ = ["Evaluation", "compare", "evaluate", "evaluation_seeds"]

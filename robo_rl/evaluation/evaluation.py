@@ -1,4 +1,4 @@
-"""Measure a policy on fixed seeds, and say how much the figures can be trusted.
+"""Evaluate a policy on fixed seeds, with intervals of all figures.
 
 Evaluation seeds start at a million by convention, training resets lie in [2^30, 2^31): no evaluation start is ever trained on.
 """
@@ -53,11 +53,11 @@ class Evaluation:
     videos: Mapping[int, str] = field(default_factory=dict)
     """seed -> file name of a film"""
     notes: tuple[str, ...] = ()
-    """What a reader must know, such as why there is no film."""
+    """Remarks for the reader, such as the reason for a missing film."""
     measures: tuple[Measure, ...] = ()
-    """What the environment tells beside these."""
+    """Further measures of the environment."""
     measured: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Values by measure; NaN if an episode told none."""
+    """Values by measure; NaN for an episode without one."""
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -92,7 +92,7 @@ class Evaluation:
 
     @property
     def diverged(self) -> int:
-        """Episodes that ended because the simulation diverged; they count as what they returned until then."""
+        """Episodes that ended because the simulation diverged; they count with their return until then."""
         return self.stop_reasons.count(DIVERGED)
 
     @property
@@ -119,8 +119,8 @@ class Evaluation:
         summary = {"success_rate": self.success_rate, "mean_return": self.mean_return, "iqm_return": self.iqm_return}
         intervals: dict[str, Any] = {name: _plain(interval) for name, interval in summary.items()}
         intervals |= {"measures": {name: _plain(interval) for name, interval in self.measure_intervals.items()}}
-        told = {name: [_known(value) for value in values] for name, values in self.measured.items()}
-        return asdict(self) | {"measured": told, "summary": intervals}
+        measured = {name: [_known(value) for value in values] for name, values in self.measured.items()}
+        return asdict(self) | {"measured": measured, "summary": intervals}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Evaluation:
@@ -129,8 +129,8 @@ class Evaluation:
         values.pop("summary", None)
         values["videos"] = {int(seed): file for seed, file in data.get("videos", {}).items()}
         values["measures"] = tuple(Measure(**measure) for measure in data.get("measures", ()))
-        told = data.get("measured", {})
-        values["measured"] = {name: tuple(np.nan if v is None else v for v in each) for name, each in told.items()}
+        measured = data.get("measured", {})
+        values["measured"] = {name: tuple(np.nan if v is None else v for v in each) for name, each in measured.items()}
         return cls(**values)
 
     @classmethod
@@ -229,15 +229,15 @@ def compare(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> tuple[
     """Compares two sides, each with one evaluation per training run, on the seeds that all of them share.
 
     Returns a comparison of "success", on those seeds of which every run knows it, of "return", and of each measure that all of
-    them tell of every episode, counts as counts; and the shared seeds.
+    them have for every episode, counts as counts; and the shared seeds.
     """
     shared = sorted(set.intersection(*(set(evaluation.seeds) for evaluation in (*first, *second))))
     if not shared:
         raise InvalidSetting("The runs share no evaluation seed.", fix="evaluate them with the same evaluation.seed")
     everyone = [*first, *second]
-    told = [measure.name for measure in everyone[0].measures if all(measure.name in each.measured for each in everyone)]
+    measures = [measure.name for measure in everyone[0].measures if all(measure.name in each.measured for each in everyone)]
     comparisons = {}
-    for metric in ("success", "return", *told):
+    for metric in ("success", "return", *measures):
         a, b = (_outcomes(side, metric, shared) for side in (first, second))
         known = ~np.isnan(np.concatenate((a, b))).any(axis=0)
         if known.all() or (metric == "success" and known.any()):

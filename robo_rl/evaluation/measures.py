@@ -1,7 +1,7 @@
 """Measures of an episode besides return and success, such as infractions or the distance driven.
 
-It has an attribute `measures`, a tuple of `Measure`, and tells their values in `info["measures"]` of every step, a finite float
-each; those of an episode's last step count, and are kept in `Episode.metadata["measures"]`.
+An environment has an attribute `measures`, a tuple of `Measure`, and their values, finite floats, in `info["measures"]` of
+every step; those of an episode's last step count, and are kept in `Episode.metadata["measures"]`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Measure:
     meaning: str = ""
     """In words."""
     per: str = ""
-    """Another measure: then this one counts events, and is told as a rate, events over the sum of the other measure."""
+    """Another measure: this one then counts events, reported as a rate: events over the sum of the other measure."""
 
     def interval(self, measured: Mapping[str, Sequence[float]]) -> Interval:
-        """Returns the mean with a bootstrap interval, or a rate of events with Garwood's, over episodes that told a value."""
+        """Returns the mean with a bootstrap interval, or a rate of events with Garwood's, over episodes with a value."""
         values = np.array([measured[name] for name in (self.name, self.per or self.name)], np.float64)
         known = values[:, np.isfinite(values).all(axis=0)]
         if not known.size:
@@ -39,7 +39,7 @@ class Measure:
 
 
 def measures_of(environment: gymnasium.Env[Any, Any]) -> tuple[Measure, ...]:
-    """Returns what an environment measures, looking through its wrappers; nothing if it does not say."""
+    """Returns the measures of an environment, through its wrappers; empty if it declares none."""
     try:
         return tuple(environment.get_wrapper_attr("measures"))
     except AttributeError:
@@ -47,6 +47,6 @@ def measures_of(environment: gymnasium.Env[Any, Any]) -> tuple[Measure, ...]:
 
 
 def measured_in(episodes: Sequence[Episode], measures: Sequence[Measure]) -> dict[str, tuple[float, ...]]:
-    """Returns name -> one value per episode, NaN if an episode told none."""
-    told = [episode.metadata.get(MEASURES, {}) for episode in episodes]
-    return {measure.name: tuple(float(each.get(measure.name, np.nan)) for each in told) for measure in measures}
+    """Returns name -> one value per episode, NaN for an episode without one."""
+    reported = [episode.metadata.get(MEASURES, {}) for episode in episodes]
+    return {measure.name: tuple(float(each.get(measure.name, np.nan)) for each in reported) for measure in measures}

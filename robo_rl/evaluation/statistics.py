@@ -29,7 +29,7 @@ RESAMPLES = 2000
 class Interval:
     """An estimate with its confidence interval.
 
-    The bounds are NaN if the data cannot tell: one value, or values so alike that every resample gives the same figure.
+    The bounds are NaN if the data do not determine them: one value, or values so alike that all resamples agree.
     """
 
     estimate: float
@@ -38,7 +38,7 @@ class Interval:
     confidence: float = 0.95
 
     def within(self, low: float, high: float) -> Interval:
-        """Returns the interval cut to what the figure can be, such as 0 to 1 for a rate."""
+        """Returns the interval clipped to the range of the figure, such as 0 to 1 for a rate."""
         return replace(self, low=max(low, self.low), high=min(high, self.high)) if np.isfinite(self.low) else self
 
     def __format__(self, number: str) -> str:
@@ -66,13 +66,13 @@ class Comparison:
     p_value: float | None
     """McNemar's exact test; only for success with one run a side."""
     episodes: int
-    """Shared evaluation seeds of which all runs know the outcome."""
+    """Shared evaluation seeds with a known outcome in all runs."""
     runs: tuple[int, int]
 
     def left_out(self, shared: int) -> str:
-        """Returns what is to be said where that is not all of the shared seeds: a failure may have cut an episode."""
+        """Returns a note on shared seeds that were left out because a failure cut their episode; "" if none were."""
         missing = shared - self.episodes
-        return f"; {missing} more left out, where an episode was cut before its outcome was known" if missing else ""
+        return f"; {missing} more left out, whose episode was cut before its outcome was known" if missing else ""
 
     @property
     def is_resolved(self) -> bool:
@@ -98,7 +98,7 @@ def _stats() -> Any:
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
-    """Returns a success rate with Wilson's score interval, which stays inside [0, 1] and has a width at 0 and at 1."""
+    """Returns a success rate with Wilson's score interval: inside [0, 1], with a width also at 0 and 1."""
     if not 0 <= successes <= n or n < 1:
         raise InvalidSetting("A success rate needs 0 <= successes <= n and n >= 1.", got=f"{successes} of {n}")
     z = float(_stats().norm.ppf(0.5 + confidence / 2.0))
@@ -111,9 +111,9 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
 
 
 def event_rate(events: float, extent: float, confidence: float = 0.95) -> Interval:
-    """Returns events per unit of what they were counted in, with the exact interval of a Poisson count (Garwood 1936)."""
+    """Returns events per unit of exposure, with the exact interval of a Poisson count (Garwood 1936)."""
     if not events >= 0 or not extent >= 0:
-        raise InvalidSetting("A rate needs a count of events, and what they were counted in.", got=f"{events} in {extent}")
+        raise InvalidSetting("A rate needs a count of events and a positive exposure.", got=f"{events} in {extent}")
     if not extent:
         return Interval(np.nan, np.nan, np.nan, confidence)
     tail = 0.5 - confidence / 2.0
@@ -161,8 +161,8 @@ def stratified_bootstrap(
 def student_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> Interval:
     """Returns the mean of values (n,), one for each training seed, with Student's interval.
 
-    It covers the choice of seeds, which a bootstrap over so few values covers too narrowly. Its ends may lie outside of what a
-    rate can be.
+    It covers the choice of seeds, which a bootstrap over so few values covers too narrowly. Its ends may lie outside
+    the range of a rate.
     """
     sample = np.asarray(values, np.float64).ravel()
     mean, count = float(sample.mean()), len(sample)
@@ -177,9 +177,9 @@ def pooled_intervals(
 ) -> list[Interval]:
     """Returns the mean of each group (n_i,) with an interval whose deviation is learnt from all groups (Fisher 1925).
 
-    A few training seeds tell little about how far seeds lie apart; the seeds of many settings tell it together. The deviation
+    A few training seeds say little about the spread between seeds; those of many settings estimate it together. The deviation
     of a group is never below its own, for groups may differ, nor below its entry of `errors`, the standard error with which
-    its values were measured. No bounds where no group has two values, or no deviation is known.
+    its values were measured. No bounds if no group has two values, or no deviation is known.
     """
     samples = [np.asarray(group, np.float64).ravel() for group in groups]
     freedom = sum(len(sample) - 1 for sample in samples)
@@ -195,7 +195,7 @@ def pooled_intervals(
 
 
 def rate_error(successes: float, n: int) -> float:
-    """Returns the standard error of a success rate, above zero at its ends, too: two of each are added (Agresti-Coull 1998)."""
+    """Returns the standard error of a success rate with two successes and two failures added (Agresti-Coull 1998): never 0."""
     rate = (successes + 2) / (n + 4)
     return float(np.sqrt(rate * (1 - rate) / (n + 4)))
 
@@ -273,7 +273,7 @@ def _paired_bootstrap(a: Floats, b: Floats, seed: int, confidence: float = 0.95)
 
 
 def percentile_interval(estimate: float, draws: Floats, confidence: float = 0.95) -> Interval:
-    """Returns an estimate with the bounds that leave out as many of the draws (R,) of a bootstrap at either end."""
+    """Returns an estimate with the percentile bounds of bootstrap draws (R,)."""
     low, high = np.quantile(draws, [0.5 - confidence / 2, 0.5 + confidence / 2])
     if low == high:  # a bootstrap of values that are all alike would claim certainty
         return Interval(estimate, np.nan, np.nan, confidence)

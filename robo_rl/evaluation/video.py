@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import av
 import gymnasium
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +20,18 @@ from robo_rl.errors import RenderingUnavailable
 from robo_rl.spec.environment import specification
 from robo_rl.types import Episode
 
+if TYPE_CHECKING:
+    import av
+
 Frame = npt.NDArray[np.uint8]
 """(H, W, 3) RGB"""
 
 UNTIMED_RATE = 8.0
-"""[1/s] Decisions where the environment has no control period, such as grid worlds."""
+"""[1/s] Decisions of environments without a control period, such as grid worlds."""
 HOLD = 0.6
 """[s] that the last picture stays, for the eye to take in how an episode ended."""
 RENDER_MODES = ("rgb_array_list", "rgb_array")
-"""What can be filmed, best first: a list has the pictures between two decisions, too."""
+"""Render modes that can be filmed, best first: a list also has the pictures between two decisions."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,11 @@ class VideoRequest:
     name: str = "evaluation"
     """Beginning of each file name."""
     episodes: int = 4
-    """At most so many; half of them failures if there are both."""
+    """Most films; half of them failures if there are both."""
     quality: int = 26
     """Constant rate factor of H.264: less is sharper and larger; 23 is x264's default."""
     longest: float = 20.0
-    """[s] of a film; what comes later is not drawn. An environment whose episodes say more in full names another length in
+    """[s] of a film; later steps are not drawn. An environment whose episodes need more may name another length in
     its metadata, as `film_seconds`."""
     stage: Callable[[], gymnasium.Env[Any, Any]] | None = None
     """Makes an environment that draws; None films in the one of the evaluation, which then draws if its mode is a list."""
@@ -106,6 +108,8 @@ def write_mp4(path: Path, frames: Iterator[Frame], rate: float, *, quality: int 
 
     rate: [1/s]. hold: [s] that the last frame stays, by showing it once more so much later.
     """
+    import av  # takes longer to import than all else of an evaluation
+
     per_second = Fraction(rate).limit_denominator(1000)
     with av.open(str(path), "w", options={"movflags": "faststart"}) as container:
         stream = None
@@ -127,6 +131,8 @@ def write_mp4(path: Path, frames: Iterator[Frame], rate: float, *, quality: int 
 
 def read_frames(path: Path, shares: Sequence[float]) -> list[Frame]:
     """Returns the pictures at these shares of a film's length, 0 the first and 1 the last."""
+    import av
+
     with av.open(str(path)) as container:
         last = container.streams.video[0].frames - 1
         wanted = [round(share * last) for share in shares]
@@ -160,6 +166,8 @@ def _film(environment: gymnasium.Env[Any, Any], episodes: Sequence[Episode], req
 
 
 def _timed(picture: Frame, time: int, unit: Fraction) -> av.VideoFrame:
+    import av
+
     frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
     frame.pts, frame.time_base = time, unit
     return frame

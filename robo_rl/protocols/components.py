@@ -14,13 +14,13 @@ from robo_rl.types import ActionSource, Array, Batch, Episode, Executed, Metrics
 
 @runtime_checkable
 class Stateful(Protocol):
-    """Can be saved and restored so that it goes on exactly as it would have."""
+    """Object that can be saved, and restored to continue exactly."""
 
     def state_dict(self) -> StateDict:
         """Returns everything that later behaviour depends on, random generators included."""
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned."""
+        """Restores the state returned by `state_dict`."""
 
 
 @runtime_checkable
@@ -29,7 +29,7 @@ class Policy(Protocol):
 
     @property
     def environment_spec(self) -> EnvironmentSpec:
-        """Spec of the policy's observations and actions; an environment whose spec differs is refused.
+        """Spec of the policy's observations and actions; an environment with another spec is rejected.
 
         It may lack entries of the environment that the policy does not read: those are not stored in the replay either.
         """
@@ -49,7 +49,7 @@ class TransferablePolicy(Policy, Protocol):
         """Returns copies of all that `act` follows from, random generators excepted."""
 
     def load_parameters(self, parameters: StateDict) -> None:
-        """Acts from now on as the policy did whose `parameters` these are."""
+        """Acts from now on with these parameters of another policy."""
 
 
 @runtime_checkable
@@ -65,7 +65,7 @@ class Learner(Stateful, Protocol):
 
 
 class TrainingObserver(Protocol):
-    """Is told what happens in training; writes logs, evaluates, saves checkpoints."""
+    """Callbacks of a training: writes logs, evaluates, saves checkpoints."""
 
     def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None:
         """An episode of training ended at environment step `step`."""
@@ -91,7 +91,7 @@ class Training(Stateful, Protocol):
 
     @property
     def resumed(self) -> str | None:
-        """None for a fresh training; after `load_state_dict` "exact", or "warm" where what follows may differ."""
+        """None for a fresh training; after `load_state_dict` "exact", or "warm" if later steps may differ."""
 
     @property
     def stopwatch(self) -> Stopwatch:
@@ -103,10 +103,10 @@ class Training(Stateful, Protocol):
 
 @runtime_checkable
 class SavesItself(Protocol):
-    """A training of which another process has a part: it writes its checkpoints itself."""
+    """Training with a part in another process: it writes its checkpoints itself."""
 
     def save(self, step: int, parts: dict[str, StateDict]) -> None:
-        """Has a checkpoint of a step written, with these parts in it; raises OSError if the one before was not."""
+        """Requests a checkpoint of a step with these parts; raises OSError if the one before could not be written."""
 
 
 @runtime_checkable
@@ -138,21 +138,21 @@ class Supervisor(Protocol):
         """A new episode begins."""
 
     def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
-        """Returns the action to execute, and who chose it."""
+        """Returns the action to execute, and its source."""
 
 
 class TrainingSupervisor(Supervisor, Stateful, Protocol):
-    """A supervisor of training episodes, saved with the training so that it goes on exactly."""
+    """A supervisor of training episodes, saved with the training for an exact resume."""
 
     @property
     def metrics(self) -> Metrics:
         """Scalars such as the share of steps that it took over."""
 
     def begin(self) -> None:
-        """An episode of the past is told again: `count` follows for each of its steps, and nobody is asked."""
+        """A recorded episode is replayed: `count` follows for each of its steps, and `override` is not called."""
 
     def count(self, source: ActionSource) -> None:
-        """Counts a step by who chose it."""
+        """Counts a step by the source of its action."""
 
 
 class EpisodeRecorder(Protocol):
@@ -186,9 +186,9 @@ class Robot(Protocol):
         """Returns the newest measurement."""
 
     def apply(self, action: Array) -> Executed:
-        """Commands an action that answers the newest `observe`; returns the one that was executed, and why it differs.
+        """Commands an action that answers the newest `observe`; returns the executed one, and the reasons for any difference.
 
-        Raises RobotStopped if nothing may move until a person re-arms, RobotUnavailable where the link is lost.
+        Raises RobotStopped if nothing may move until a person re-arms, RobotUnavailable if the link is lost.
         """
 
     def pause(self) -> None:

@@ -1,4 +1,4 @@
-"""The contract between learners and training loops: features, what each loop supports, what a learner needs.
+"""The contract between learners and training loops: features, support by each loop, needs of a learner.
 
 `robo_rl.training.compatibility` compares a recipe with both.
 """
@@ -12,13 +12,13 @@ from typing import Literal
 
 
 class Feature(Enum):
-    """Feature of a recipe: (column of the table, what it is, the setting that asks for it)."""
+    """Feature of a recipe: (column of the table, its meaning, the setting that requests it)."""
 
     PERSON = "person", "a person who corrects", "human.kind"
     REWARD = "reward", "delayed rewards of a model", "reward.name"
     RELABELLED = "relabelled", "a reward that changes as it is learned", "such a reward.name"
     COLLECTORS = "collectors", "collectors", "--collectors"
-    LEARNER_PROCESS = "process", "a learner process of its own", "learner_process: on"
+    LEARNER_PROCESS = "process", "a separate learner process", "learner_process: on"
     RECORDING = "recording", "recorded training episodes", "record_episodes"
     INITIAL_RUN = "initial", "an initial run", "initial.run"
     DEMONSTRATIONS = "data", "recorded episodes", "demonstrations"
@@ -38,7 +38,7 @@ class Feature(Enum):
 
     @property
     def setting(self) -> str:
-        """Setting that asks for it."""
+        """Setting that requests it."""
         return self.value[2]
 
 
@@ -100,7 +100,7 @@ class Needs:
     spaces: frozenset[Feature] = CONTINUOUS_ONLY
     """CONTINUOUS and DISCRETE actions that it can choose; PICTURES if it can learn from nothing else."""
     excludes: Mapping[Feature, str] = field(default_factory=dict)
-    """Feature that its loops support and its settings rule out -> what to change."""
+    """Feature that its loops support and its settings rule out -> remedy."""
 
     @property
     def trains_itself(self) -> bool:

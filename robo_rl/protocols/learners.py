@@ -55,4 +55,4 @@ class SelfTrainedConfig(Protocol):
     def restored_policy(
         self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
     ) -> Policy:
-        """Returns the policy of a saved training; asks for no demonstrations, because nothing is learnt any more."""
+        """Returns the policy of a saved training; needs no demonstrations, because nothing is learnt."""

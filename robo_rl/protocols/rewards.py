@@ -1,11 +1,11 @@
 """Protocols of rewards of models: for labelling recorded episodes, and for learning while acting.
 
     RewardModel      labels recorded episodes
-    OnlineRewards    the reward of a run: what a policy sees of it, what labels its demonstrations, what runs it
-    DelayedRewards   runs a reward beside N environments: steps in, labels out some time later
-    Relabelling      what `DelayedRewards` has besides if rewards change as they are learned
+    OnlineRewards    the reward of a run: spec of the policy, labels of demonstrations, scoring of environments
+    DelayedRewards   scores N environments under way: steps in, labels out some time later
+    Relabelling      replaces rewards in batches, for a reward that changes as it is learned
 
-Authors of rewards write none of the last three: `robo_rl.rewards.step_reward` and `robo_rl.rewards.pictures`.
+Authors of rewards write none of the last three: see `robo_rl.rewards.step_rewards` and `robo_rl.rewards.images`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class RewardModel(ABC):
         """Return one label per step."""
 
     def label_all(self, episodes: Iterable[Episode]) -> Iterator[RewardLabels]:
-        """Yield the labels of each episode, in their order; for models that label several at once faster than each alone."""
+        """Yield the labels of each episode, in order; to be overridden by models that are faster on several at once."""
         return map(self.label, episodes)
 
     def require_recorded(self, spec: EnvironmentSpec) -> None:  # noqa: B027 - most say so of an episode
         """Raise InvalidSetting if recorded episodes of that spec cannot be labelled."""
 
     def online(self, spec: EnvironmentSpec, *, weight: float, discount: float | None) -> OnlineRewards:
-        """Return what gives its rewards in an environment of that spec, times `weight`.
+        """Return its rewards for an environment of that spec, times `weight`.
 
         discount: the learner's, if it has one. Raises InvalidSetting for an environment that it cannot judge, and if it labels
         whole episodes.
@@ -50,7 +50,7 @@ class RewardModel(ABC):
         raise InvalidSetting(
             f"The reward {self.identity[0]} cannot be given while a policy acts.",
             got=f"{type(self).__name__}, which labels whole episodes",
-            allowed="a reward of single pictures (robo_rl.rewards.pictures.PictureReward) or of steps (StepReward)",
+            allowed="a reward of single pictures (PictureReward) or of steps (StepReward)",
             fix="label a dataset with it (robo-rl label), or choose another (robo-rl reward list)",
         )
 
@@ -60,20 +60,20 @@ class OnlineRewards(Protocol):
 
     @property
     def identity(self) -> Mapping[str, str | float]:
-        """Sources of the rewards: names, hashes of weights and words, factors; a run goes on with no other."""
+        """Sources of the rewards: names, hashes of weights and words, factors; a run resumes with no other."""
 
     def visible(self, spec: EnvironmentSpec) -> EnvironmentSpec:
-        """Return the spec without what is drawn for the reward alone: what a policy sees, and what is kept to learn from."""
+        """Return the spec that a policy sees and the replay stores: without the entries drawn for the reward alone."""
 
     def running(self, environments: int) -> DelayedRewards:
-        """Return what scores so many environments under way."""
+        """Return the scorer of `environments` environments under way."""
 
     def labelled(self, episode: Episode, spec: EnvironmentSpec) -> Iterator[Episode]:
-        """Yield a recorded episode as a policy of `spec` would have seen it, with these rewards, cut where one is missing."""
+        """Yield a recorded episode as a policy of `spec` would have seen it, with these rewards, cut at missing ones."""
 
 
 class DelayedRewards(ABC):
-    """Rewards that a model gives the steps of N environments: many at once, some time after the steps, and for some never."""
+    """Delayed rewards of a model for the steps of N environments: many at once, some of them missing."""
 
     repeats_itself: bool = True
     """False if the same steps may get other rewards the next time, as rewards that follow from when answers come: resuming is
@@ -91,16 +91,16 @@ class DelayedRewards(ABC):
 
     @property
     def relabelling(self) -> Relabelling | None:
-        """Relabelling of batches with the rewards of the moment; None if a reward stays as it is."""
+        """Relabelling of batches with the present rewards; None if rewards are constant."""
         return None
 
     @abstractmethod
     def restart(self) -> None:
-        """Forget what waits: all environments are about to begin an episode."""
+        """Forget waiting steps: all environments are about to begin an episode."""
 
     @abstractmethod
     def begin(self, index: int, observation: Observation, instruction: str | None) -> None:
-        """Environment `index` begins an episode; `observation` holds what the model looks at."""
+        """Environment `index` begins an episode; `observation` includes the model's inputs."""
 
     @abstractmethod
     def add(
@@ -108,8 +108,8 @@ class DelayedRewards(ABC):
     ) -> None:
         """Environment `index` took a step that led to `observation`, the last one of its episode if that ended.
 
-        action: as it was executed. reward: the environment's own, for a reward that adds to it or decomposes what an episode
-        returned, and says so; no other reads it.
+        action: as executed. reward: the environment's own, read only by a reward that declares to add to it or to decompose
+        returns of episodes.
         """
 
     @abstractmethod
@@ -131,22 +131,21 @@ class DelayedRewards(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned, of as many environments."""
+        """Restore the state returned by `state_dict` for as many environments."""
 
 
 class Relabelling(Protocol):
-    """Rewards of one environment that change as they are learned: no reward is stored, each batch gets those of the moment.
+    """Rewards of one environment that change as they are learned: none is stored, each batch gets the present ones.
 
-    What `score` returns, and what the replay memory then holds in place of rewards, are the places of the steps in a memory
-    of its own. Only a loop that relabels what it samples can learn from them; others refuse them
-    (`robo_rl.training.delayed_rewards`).
+    `score` returns, and the replay memory stores, buffer indices of the steps in place of rewards. Only a loop that relabels
+    its batches can learn from them; others reject them (`robo_rl.training.delayed_rewards`).
     """
 
     def reserve(self, steps: int) -> None:
         """Make room for the newest `steps` steps; called once, before everything else."""
 
     def update(self) -> Metrics:
-        """Learn from what whole episodes returned; return metrics, empty if they are not due."""
+        """Learn from the returns of whole episodes; return metrics, empty if they are not due."""
 
     def relabel(self, batch: Batch) -> Batch:
-        """Return a batch of single steps with rewards in place of places."""
+        """Replace the buffer indices in a batch of single steps by rewards."""

@@ -35,8 +35,8 @@ class Sampling:
     keeps_corrections: bool = False
     """Steps that a person chose enter the memory of the recorded episodes too, as if they were demonstrations."""
     extras: tuple[Extra, ...] = ()
-    """Data that `Batch.extras` holds by name (robo_rl.extras), such as NextActions() or Chunks(4). Windows of whole steps are
-    what RecordedReplay.sample_windows gives."""
+    """Data that `Batch.extras` holds by name (robo_rl.extras), such as NextActions() or Chunks(4). For windows of
+    whole steps see RecordedReplay.sample_windows."""
 
     @classmethod
     def of(cls, settings: object) -> Sampling:
@@ -82,7 +82,7 @@ class StepMemory(Protocol):
         """Begin an episode; one that still runs counts as truncated at its last step."""
 
     def add(self, transition: Transition) -> None:
-        """Store the next step of the running episode; raises InvalidEpisode if no episode was begun."""
+        """Store the next step of the running episode; raises InvalidEpisode if none is under way."""
 
     def cut(self) -> None:
         """Ends the running episode at its last stored step."""

@@ -1,9 +1,5 @@
 """Replay: rows, storage, sampling and mixing of recorded steps."""
 
-from robo_rl.replay.buffer import (
-    ReplayBuffer,
-)
+from robo_rl.replay.buffer import ReplayBuffer
 
-__all__ = [
-    "ReplayBuffer",
-]
+__all__ = ["ReplayBuffer"]

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from typing_extensions import override
 
 from robo_rl.errors import InvalidEpisode, InvalidSetting
-from robo_rl.extras import Extra, RowNumbers, recorded, recorded_columns
+from robo_rl.extras import Extra, RowNumbers, recorded_columns, step_columns
+from robo_rl.protocols.components import Stateful
 from robo_rl.replay.rows import RowReader, columns_of, key_of, layout_of, saved_rows, with_views
 from robo_rl.replay.storage import GIGABYTE, InMemory, Storage, size_of
 from robo_rl.spec.environment import EnvironmentSpec, Observation
@@ -17,19 +19,14 @@ from robo_rl.types import ActionSource, Array, Batch, Episode, StateDict, Transi
 IN_MEMORY = InMemory()
 
 
-class ReplayBuffer:
+class ReplayBuffer(Stateful):
     """A ring of transitions of one environment, sampled uniformly with its own random generator.
 
     Memory is taken as it is written, up to `bytes_at_capacity`.
     """
 
     def __init__(
-        self,
-        spec: EnvironmentSpec,
-        capacity: int,
-        seed: int,
-        storage: Storage = IN_MEMORY,
-        extras: Sequence[Extra] = (),
+        self, spec: EnvironmentSpec, capacity: int, seed: int, storage: Storage = IN_MEMORY, extras: Sequence[Extra] = ()
     ) -> None:
         """Reserves `capacity` rows in a storage; raises InvalidSetting, before that, if they cannot fit."""
         if capacity < 2:
@@ -54,7 +51,7 @@ class ReplayBuffer:
 
     @staticmethod
     def statement(spec: EnvironmentSpec, capacity: int, storage: Storage, extras: Sequence[Extra] = ()) -> str:
-        """Returns in words what a memory would take, for people to see before it is made."""
+        """Returns the size of a memory in words, to be shown before it is made."""
         size, row = (ReplayBuffer.bytes_at_capacity(spec, rows, extras) for rows in (capacity, 1))
         return f"replay memory: up to {size / GIGABYTE:.2f} GB in {storage} ({capacity} rows of {row} bytes)"
 
@@ -79,7 +76,7 @@ class ReplayBuffer:
         self._is_running = True
 
     def add(self, transition: Transition) -> None:
-        """Store the next step of the running episode; raises InvalidEpisode if no episode was begun."""
+        """Store the next step of the running episode; raises InvalidEpisode if none is under way."""
         if not self._is_running:
             raise InvalidEpisode(
                 "A step came to the replay memory outside of an episode.",
@@ -93,7 +90,7 @@ class ReplayBuffer:
         self._rows["reward"][row] = transition.reward
         self._rows["terminates"][row] = transition.terminated
         self._rows["is_human"][row] = transition.source == ActionSource.HUMAN
-        for name, value in recorded(self._spec, self._extras, transition).items():
+        for name, value in step_columns(self._spec, self._extras, transition).items():
             self._rows[name][row] = value
         self._mark(row, True)
         self._cursor = following
@@ -112,8 +109,8 @@ class ReplayBuffer:
         """Stores a whole recorded episode; its last step counts as truncated unless it terminated."""
         columns = recorded_columns(self._spec, self._extras, [len(episode)], [episode])
         for step in range(len(episode)):
-            told = {name: values[step] for name, values in columns.items()}
-            transition = replace(episode.transition(step), columns=told)
+            values = {name: values[step] for name, values in columns.items()}
+            transition = replace(episode.transition(step), columns=values)
             if step == 0:
                 self.begin(transition.observation)
             self.add(transition)
@@ -121,8 +118,8 @@ class ReplayBuffer:
     def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
         """Returns `batch_size` transitions drawn uniformly with replacement.
 
-        With n_step > 1 the reward is the discounted sum of up to n rewards. The sum stops where the episode ends or has
-        got to, and `discounts` is discount ** (number of rewards in the sum).
+        With n_step > 1 the reward is the discounted sum of up to n rewards. The sum stops at the end of the
+        episode, or at its newest step, and `discounts` is discount ** (number of rewards in the sum).
         """
         if not self._count:
             raise InvalidSetting(
@@ -131,11 +128,8 @@ class ReplayBuffer:
         first = self._reader.draw(self._generator, self._used, batch_size)
         return self._reader.batch(first, n_step, discount, self._generator)
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns the used rows, the cursor and the random generator.
-
-        The rows are read-only views, because a copy could exceed the machine's memory: write them before the next `add`.
-        """
         return {
             "rows": {name: _read_only(value[: self._used]) for name, value in self._stored.items()},
             "cursor": self._cursor,
@@ -144,8 +138,8 @@ class ReplayBuffer:
             "generator": self._generator.bit_generator.state,
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; the next sample is the one that would have come."""
         if state["capacity"] != self._capacity:
             raise InvalidSetting(
                 "The saved replay memory has another capacity.",

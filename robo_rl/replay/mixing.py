@@ -1,4 +1,4 @@
-"""Two memories drawn from as one: recordings with a person's corrections, and the symmetric mix of online and offline data."""
+"""Two memories sampled as one: recordings with a person's corrections, or an even mix of online and offline data."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.sampling import Memory
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.spec.environment import Observation
 from robo_rl.types import ActionSource, Batch, StateDict, Transition
 
 
-class CorrectedReplay:
+class CorrectedReplay(Stateful):
     """Recorded episodes and the steps that a person chose since, sampled as if they were one memory."""
 
     def __init__(self, recorded: Memory, corrections: ReplayBuffer, seed: int) -> None:
@@ -38,13 +40,13 @@ class CorrectedReplay:
             return corrections
         return _interleave(self.recorded.sample(batch_size - corrected, n_step, discount), corrections, is_corrected)
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns the states of both memories, and the generator."""
         memories = {"recorded": self.recorded.state_dict(), "corrections": self.corrections.state_dict()}
         return memories | {"generator": self._generator.bit_generator.state}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores both memories."""
         self.recorded.load_state_dict(state["recorded"])
         self.corrections.load_state_dict(state["corrections"])
         self._generator.bit_generator.state = state["generator"]
@@ -52,7 +54,7 @@ class CorrectedReplay:
 
 @dataclass(frozen=True)
 class BothMemories:
-    """Takes steps in as a replay memory does; those that a person chose enter a second one too, each exactly once."""
+    """Stores steps in a replay memory, and those that a person chose once more in a second one."""
 
     online: ReplayBuffer
     corrections: ReplayBuffer
@@ -84,7 +86,7 @@ class BothMemories:
 
 
 @dataclass(frozen=True)
-class SymmetricReplay:
+class SymmetricReplay(Stateful):
     """Mixes online and offline transitions in every batch (Ball et al. 2023, arXiv:2302.02948, section 4.1).
 
     The two are interleaved element by element: any contiguous slice of a batch has the same mix to within one
@@ -117,12 +119,12 @@ class SymmetricReplay:
         offline = self.offline.sample(total, n_step, discount)
         return _interleave(online, offline, is_offline)
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns the states of both memories."""
         return {"online": self.online.state_dict(), "offline": self.offline.state_dict()}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores both memories."""
         self.online.load_state_dict(state["online"])
         self.offline.load_state_dict(state["offline"])
 

@@ -61,7 +61,7 @@ class RecordedReplay:
     def sample_windows(self, count: int, length: int, before: int = 0) -> Windows:
         """Returns `count` windows of `length` steps: `before` of them precede a step that is drawn uniformly.
 
-        What lies outside that step's episode repeats the episode's first or last step, and is not `valid`.
+        Steps outside that step's episode repeat the episode's first or last step, and are not `valid`.
         """
         drawn = self._draw(count)
         episode = np.searchsorted(self._ends, drawn)
@@ -69,12 +69,12 @@ class RecordedReplay:
         return self._reader.windows(first, last, drawn - before, length)
 
     def state_dict(self) -> StateDict:
-        """Returns the random generator, and the rows, or what identifies them where they stay on disk."""
+        """Returns the random generator and the rows, or the identity of rows on disk."""
         rows: StateDict = {"rows": dict(self._rows)} if self._content is None else {"content": self._content}
         return {"generator": self._generator.bit_generator.state, **rows}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; raises InvalidSetting if the rows on disk are others than then."""
+        """Restores the state returned by `state_dict`; raises InvalidSetting if the rows on disk have changed."""
         if state.get("content") != self._content:
             raise _changed(str(state.get("content")), str(self._content))
         if self._content is None:
@@ -101,13 +101,13 @@ class RecordedReplay:
 
 
 def _changed(then: str, now: str) -> InvalidSetting:
-    """Returns the error of rows on disk that are others than they were; what follows a dash is of their labels."""
+    """Returns the error for changed rows on disk; the part after a dash is of their labels."""
     episodes, _, _ = then.partition("-")
     if now.partition("-")[0] == episodes:
-        what, fix = "other labels of its episodes", "give the label set back the labels of then, or train anew"
+        what, fix = "other labels of its episodes", "restore the earlier labels of the label set, or start a new training"
     else:
         what = "other recorded episodes"
-        fix = "give the dataset back the episodes that it had (`robo-rl data verify` checks each), or train anew"
+        fix = "restore the dataset's earlier episodes (`robo-rl data verify` checks each), or start a new training"
     return InvalidSetting(
         f"The run learnt from {what} than there are now.", got=f"content {now}", allowed=f"content {then}", fix=fix
     )
@@ -118,4 +118,4 @@ class ReplayableEpisodes(Protocol):
     """Recorded episodes that lie on disk in rows already, so that none of them need be in RAM."""
 
     def replay(self, seed: int, extras: Sequence[Extra] = (), spec: EnvironmentSpec | None = None) -> RecordedReplay:
-        """Return what samples from them, without the pictures that `spec` lacks; with all of them if None."""
+        """Return a replay of them, without the pictures that `spec` lacks; with all of them if None."""

@@ -4,7 +4,7 @@ Every observation is stored once. An episode of T steps takes T + 1 consecutive 
 
     row            0    1    2    3  |  4    5    6
     observation    s0   s1   s2   s3 |  s0   s1   s2       row 3: last observation of an episode of three steps
-    starts         yes  yes  yes  no |  yes  yes  no       row 6: where the running episode has got to
+    starts         yes  yes  yes  no |  yes  yes  no       row 6: newest observation of the running episode
 
 The next observation of row i is row i + 1. An episode's last row starts no step, so that neither a transition nor an n-step sum
 can cross into another episode. Float observations, in the order of the spec, then continuous actions, then the reward lie side
@@ -25,7 +25,7 @@ from robo_rl.types import ActionSource, Array, Batch, Episode, Labels, Layout, W
 
 
 def columns_of(spec: EnvironmentSpec) -> dict[str, slice]:
-    """Returns where each float array lies in the matrix of vectors."""
+    """Returns name -> columns of each float array in the matrix of vectors."""
     columns, start = {}, 0
     for name, array in spec.observation.items():
         if np.dtype(array.dtype).kind == "f":
@@ -67,10 +67,10 @@ def saved_rows(layout: Layout, state: Mapping[str, Array]) -> dict[str, Array]:
     """Return the arrays of a layout from a saved memory; raises InvalidSetting if it lacks one."""
     if missing := sorted(layout.keys() - state.keys()):
         raise InvalidSetting(
-            "The saved replay memory lacks data that the learner asks for.",
+            "The saved replay memory lacks data that the learner needs.",
             got=f"no {', '.join(missing)}",
             allowed=", ".join(sorted(layout)),
-            fix="resume with the learner, and the version of robo-rl, of the run; or train anew",
+            fix="resume with the learner, and the version of robo-rl, of the run; or start a new training",
         )
     return {name: state[name] for name in layout}
 
@@ -115,7 +115,7 @@ def rows_of(spec: EnvironmentSpec, episode: Episode) -> dict[str, Array]:
 
 
 def with_rewards(spec: EnvironmentSpec, rows: Mapping[str, Array], labels: Labels) -> dict[str, Array]:
-    """Returns the rows with other rewards (rows,), in RAM what is float and mapped as it was what is not.
+    """Returns the rows with other rewards (rows,), floats in RAM, other arrays mapped as before.
 
     A row without a label starts no step: neither a transition nor a sum of rewards can then hold one that is missing.
     """
@@ -178,7 +178,7 @@ class RowReader:
         return found
 
     def complete(self, steps: RowNumbers) -> None:
-        """Fill what extras know of an episode that has ended; its steps are in these rows (T,)."""
+        """Fill the columns of extras for an episode that has ended; its steps are in these rows (T,)."""
         for extra in self._extras:
             for name, values in extra.complete(self, steps).items():
                 self._stored[name][steps] = values
@@ -196,8 +196,8 @@ class RowReader:
     def windows(self, first: RowNumbers, last: RowNumbers, start: RowNumbers, length: int) -> Windows:
         """Returns `length` steps from each row of `start` on (B,); beyond `first` and `last` these steps are repeated.
 
-        Needs to know where each episode begins and ends, which whole recordings tell at once and a ring does not: `Chunks`,
-        for a batch of either, walks on row by row, and reads actions only.
+        Needs the first and last row of each episode, known at once for whole recordings but not for a ring: `Chunks`, for
+        batches of both, walks on row by row and reads actions only.
         """
         wanted = start[:, None] + np.arange(length)
         rows = np.minimum(np.maximum(wanted, first[:, None]), last[:, None])

@@ -1,7 +1,7 @@
 """Storage of the rows of a replay memory: RAM, or memory-mapped files.
 
-Both reserve the whole capacity at once and use of it what is written: the system hands out pages when they are first touched.
-Nothing is ever moved to a larger array, so the peak is the size that was stated beforehand.
+Both reserve the whole capacity at once and occupy only written pages: the system allocates them at the first write.
+Nothing is moved to a larger array later, so the peak is the stated size.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Storage(Protocol):
     """Provides the arrays of a replay memory."""
 
     def allocate(self, layout: Layout, capacity: int) -> dict[str, Array]:
-        """Returns name -> zeros (capacity, ...); raises InvalidSetting, before anything is reserved, where they cannot fit."""
+        """Returns name -> zeros (capacity, ...); raises InvalidSetting, before any allocation, if they cannot fit."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class InMemory:
 
 @dataclass(frozen=True)
 class Mapped:
-    """Rows in files without a name: a kill leaves nothing behind, and nobody can open what another process writes.
+    """Rows in unnamed files: a kill leaves nothing behind, and no other process can open them.
 
     The blocks are reserved at once, so that a disk that fills up later cannot break a mapping.
     """
@@ -89,7 +89,7 @@ def size_of(layout: Layout, rows: int) -> int:
 
 
 def available_memory() -> int:
-    """Returns the bytes that this process may still take: free RAM and caches that give way, cut by a container's limit."""
+    """Returns the bytes that this process may still allocate: free RAM and reclaimable caches within a container's limit."""
     return min(_free_ram(), _free_of_container())
 
 
@@ -114,7 +114,7 @@ def _free_ram() -> int:
 
 
 def _free_of_container(group: Path = Path("/sys/fs/cgroup")) -> int:
-    """Returns what a container's limit leaves (cgroup 2): its file cache gives way and does not count as used."""
+    """Returns the memory left by a container's limit (cgroup 2); its file cache is reclaimable and does not count as used."""
     limit = group / "memory.max"
     if not limit.exists() or limit.read_text().strip() == "max":
         return 2**63 - 1

@@ -1,4 +1,4 @@
-"""Write one HTML page about one or several runs: it needs no network, and suits a phone as well as a desk."""
+"""Write one HTML page about one or several runs: it needs no network, and suits phones and desktops."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["template", "write_report"]
 def write_report(runs: Sequence[Path], out: Path) -> Path:
     """Writes the report of run folders to `out` and returns it; raises RunNotFound.
 
-    What a run lacks, or what is damaged in it, is left out and said on the page.
+    Missing or damaged parts of a run are left out, with a note on the page.
     """
     recorded = read_runs(runs)
     groups = _groups(recorded)
@@ -45,7 +45,7 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
         judged=judged,
         measures=_measures(judged),
         ends={label: Counter(each.stop_reasons).most_common() for label, each in judged},
-        conditions=_conditions(judged),
+        conditions=list({(each.success_rule, each.seeds, each.deterministic): each for _, each in judged}.values()),
         convention=SUCCESS_CONVENTION,
         times=_times(recorded),
         losses=_losses(recorded, groups),
@@ -56,8 +56,8 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
     return out
 
 
-def template(name: str) -> jinja2.Template:
-    """Returns a page of this folder, to be filled in; it has the style already."""
+def template(name: str, package: str = __name__) -> jinja2.Template:
+    """Return the page `name`.html.jinja of a package, with the style of all pages."""
     environment = jinja2.Environment(
         autoescape=True,  # every text of a run is foreign: a recipe may say <script>
         undefined=jinja2.StrictUndefined,
@@ -66,7 +66,7 @@ def template(name: str) -> jinja2.Template:
     )
     environment.filters |= {"duration": duration}
     style = Markup(files(__name__).joinpath("style.css").read_text())
-    return environment.from_string(files(__name__).joinpath(f"{name}.html.jinja").read_text(), globals={"style": style})
+    return environment.from_string(files(package).joinpath(f"{name}.html.jinja").read_text(), globals={"style": style})
 
 
 def _groups(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:
@@ -76,13 +76,8 @@ def _groups(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:
     return list(groups.values())
 
 
-def _conditions(judged: Sequence[tuple[str, Evaluation]]) -> list[Evaluation]:
-    """Returns one evaluation for each set of conditions that occurs."""
-    return list({(each.success_rule, each.seeds, each.deterministic): each for _, each in judged}.values())
-
-
 def _measures(judged: Sequence[tuple[str, Evaluation]]) -> list[tuple[Measure, list[tuple[str, Interval]]]]:
-    """Returns each measure that an environment tells, with its figures by evaluation."""
+    """Returns each measure of the environment with its figures by evaluation."""
     known = dict.fromkeys(measure for _, each in judged for measure in each.measures)
     return [
         (measure, [(label, each.measure_intervals[measure.name]) for label, each in judged if measure in each.measures])
@@ -112,7 +107,7 @@ def _times(runs: Sequence[RecordedRun]) -> dict[str, Any]:
     total = sum((Counter(run.time_split) for run in timed), Counter())
     seconds = sum(total.values())
     return {
-        "bars": [(run, share_bar(run.time_split, colors, title="Where time went")) for run in timed],
+        "bars": [(run, share_bar(run.time_split, colors, title="Time by activity")) for run in timed],
         "legend": [(name, total[name], total[name] / seconds, colors[name]) for name in colors if name in total],
     }
 

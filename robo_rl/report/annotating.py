@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 MOST_FAILED = 0.5
-"""Share of answers that were none, from which on it is said."""
+"""Share of missing answers from which it is reported."""
 
 
 def annotation_warnings(newest: Mapping[str, Any]) -> list[str]:
-    """Returns what to say of a run, from the newest value of every tag."""
+    """Returns warnings about a run, from the newest value of every tag."""
     found, labels = [], f"{newest.get('annotation/labels', 0.0):.0f} labels"
     missing = f"{newest.get('reward/missing', 0.0):.0%} of all steps had a caption without a label"
     if newest.get("annotation/stopped"):

@@ -1,4 +1,4 @@
-"""Small line charts and bars as inline SVG; colours come from the page's style, so that they suit light and dark."""
+"""Small line charts and bars as inline SVG; colours come from the page's light or dark style."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 WIDTH, HEIGHT = 400.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 16.0, 10.0, 38.0
-MOST_POINTS = 240  # of one line; more cannot be told apart
+MOST_POINTS = 240  # of one line; more cannot be distinguished
 COLORS = 8
 GREY = 8
 
@@ -26,7 +26,7 @@ class Series:
     band: Sequence[tuple[float, float, float]] = ()
     """(x, low, high) of a confidence interval"""
     faint: bool = False
-    """A thin line without markers, for what is only background."""
+    """A thin line without markers, for background."""
     marked: bool = True
     """Whether each point has a marker; of many points they would hide the line."""
 

@@ -16,7 +16,7 @@ from robo_rl.evaluation.video import Frame, read_frames
 from robo_rl.report.reading import RecordedRun
 
 ROOM = 12_000_000  # [bytes] of all embedded films: pages beyond that are slow to open on a phone
-POSTER = 1.0  # share of the film whose picture stands for it: the end shows what was reached
+POSTER = 1.0  # share of the film at which its poster is taken: the end shows the result
 STRIP = 6  # pictures of a film strip
 STRIP_WIDTH = 240  # [pixels] of one of them
 

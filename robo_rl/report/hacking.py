@@ -26,7 +26,7 @@ class HackingProbe:
     """Trends of both returns over the last half of training."""
 
     truth: str
-    """Tag of what the environment says."""
+    """Tag of the environment's value."""
     correlation: float | None
     """Of both; None if one of them did not change."""
     model_change: float
@@ -42,8 +42,8 @@ class HackingProbe:
 
     def __str__(self) -> str:
         name, form = ("success", "{:+.0%}") if self.truth == TRUTHS[0] else ("the environment's return", "{:+.4g}")
-        told = "no correlation" if self.correlation is None else f"correlation {self.correlation:+.2f}"
-        changes = f"the model's return changed by {self.model_change:+.4g}, {name} by {form.format(self.truth_change)} ({told})"
+        fit = "no correlation" if self.correlation is None else f"correlation {self.correlation:+.2f}"
+        changes = f"the model's return changed by {self.model_change:+.4g}, {name} by {form.format(self.truth_change)} ({fit})"
         if not self.is_suspicious:
             return f"Over the last half of training {changes}."
         return (

@@ -34,7 +34,7 @@ class Headline:
     number: str
     """Success rate, mean return, or a dash."""
     meaning: str
-    """What the number is, with its interval and n."""
+    """Meaning of the number, with its interval and n."""
     verdict: str
     caveat: str
     color: str
@@ -58,7 +58,7 @@ def headline(runs: Sequence[RecordedRun]) -> Headline:
         facts={
             "environment": first.environment,
             "algorithm": str(first.recipe.get("algorithm", "not stated")),
-            **_learnt_from(first),
+            **_reward_source(first),
             "steps": ", ".join(sorted({f"{run.steps:,}" for run in runs})),
             "training time": duration(sum(run.seconds for run in runs) / len(runs)) + (" a seed" if len(runs) > 1 else ""),
             "seed" if len(runs) == 1 else "seeds": ", ".join(str(run.seed) for run in runs),
@@ -101,23 +101,23 @@ def _result(runs: Sequence[RecordedRun], finals: list[Evaluation]) -> tuple[str,
         return f"{np.mean([mean.estimate for mean in means]):.4g}", text, "This task has no notion of success.", ""
     if len(rates) == 1:
         final, rate = finals[0], rates[0]
-        sentence, color = _judged(final, rate)
+        sentence, color = _verdict_of(final, rate)
         count = f"success in {sum(map(bool, final.successes))} of {len(final)} episodes"
         text = f"{count}; 95% interval {rate.low:.0%} to {rate.high:.0%}"
         return f"{rate.estimate:.0%}", text, sentence, color
     rated = [(final, final.success_rate) for final in finals if final.success_rate is not None]
-    sentence, color = _judged(*min(rated, key=lambda each: each[1].estimate))
+    sentence, color = _verdict_of(*min(rated, key=lambda each: each[1].estimate))
     mean = np.mean([rate.estimate for rate in rates])
     text = f"mean success of {len(rates)} training seeds, {episodes} episodes; {_range(rates, '{:.0%}')}"
     return f"{mean:.0%}", text, f"Judged by its weakest seed: {sentence[0].lower()}{sentence[1:]}", color
 
 
-def _judged(final: Evaluation, rate: Interval) -> tuple[str, str]:
+def _verdict_of(final: Evaluation, rate: Interval) -> tuple[str, str]:
     return verdict(rate, sum(map(bool, final.successes)), len(final))
 
 
-def _learnt_from(run: RecordedRun) -> dict[str, str]:
-    """Returns whose rewards were learnt from if they are not the environment's."""
+def _reward_source(run: RecordedRun) -> dict[str, str]:
+    """Returns the source of the training rewards unless it is the environment."""
     reward = run.facts.get("reward")
     if not isinstance(reward, dict) or "model" not in reward:
         return {}

@@ -1,4 +1,4 @@
-"""Read a run folder for its report, as far as it got: what is missing or damaged is a warning, but for the recipe."""
+"""Read a run folder for its report, also an unfinished one: missing or damaged files give warnings, except for the recipe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from robo_rl.system.plain_files import read_yaml
 
 ACTIVITIES = {
     "time/env_s": "simulation and actions",  # of runs before 0.2
-    "time/collect_s": "simulation and actions",  # Stable-Baselines3 does not tell them apart
+    "time/collect_s": "simulation and actions",  # Stable-Baselines3 does not separate them
     "time/simulate_s": "simulation",
     "time/infer_s": "choosing actions",
     "time/update_s": "learner updates",
@@ -94,7 +94,7 @@ class RecordedRun:
 
     @cached_property
     def time_split(self) -> dict[str, float]:
-        """Seconds by activity; their sum is that of the run, and what no part of it timed is OTHER."""
+        """Seconds by activity, untimed seconds under OTHER; their sum is that of the run."""
         split = {text: float(self.newest[tag]) for tag, text in ACTIVITIES.items() if tag in self.newest}
         rest = self.seconds - sum(split.values())
         return split | ({OTHER: split.get(OTHER, 0.0) + rest} if split and rest > 0 else {})

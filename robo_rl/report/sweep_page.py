@@ -1,4 +1,4 @@
-"""Write a sweep as one HTML page: the best trial and how far to believe it, what mattered, every trial."""
+"""Write a sweep as one HTML page: the best trial with its uncertainty, the importance of settings, every trial."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Facts = Mapping[str, Any]
 
 
 def write_sweep(facts: Facts, out: Path) -> Path:
-    """Writes the page of what `robo-rl sweep` keeps in sweep.json to `out` and returns it."""
+    """Writes the page of a sweep.json of `robo-rl sweep` to `out` and returns it."""
     page = template("sweep").render(
         facts=facts,
         states=Counter(each["state"] for each in facts["trials"]),
@@ -46,7 +46,7 @@ def _history(facts: Facts) -> Markup:
 
 def _parallel(facts: Facts) -> Markup:
     """Returns all trials as lines over the settings; those that were not trained to their end have no objective."""
-    axes = [Axis(path, **{key: told for key, told in each.items() if key != "step"}) for path, each in facts["space"].items()]
+    axes = [Axis(path, **{key: value for key, value in each.items() if key != "step"}) for path, each in facts["space"].items()]
     values = [each["value"] for each in facts["trials"] if each["value"] is not None]
     if values:
         low, high = (0.0, 1.0) if facts["measure"] == "success" else (min(values), max(values))

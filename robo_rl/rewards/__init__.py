@@ -1,1 +1,1 @@
-"""Reward models: each labels recorded episodes (`robo_rl.protocols.rewards.RewardModel`) beside the recorded rewards."""
+"""Reward models: each labels recorded episodes (`robo_rl.protocols.rewards.RewardModel`) next to the recorded rewards."""

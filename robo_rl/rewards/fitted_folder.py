@@ -1,4 +1,4 @@
-"""Folders that `robo-rl reward fit` leaves: written durably, read again, and what to do where one is not there."""
+"""Folders of `robo-rl reward fit`: written durably, read again, with clear errors if they are missing."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ NEEDED = {
     "embedded": "--environment ENV",
     "preference": "--dataset DATASET --preferences NAME",
 }
-"""Kind of fit -> the options, beside --out, that `robo-rl reward fit` cannot do without."""
+"""Kind of fit -> required options of `robo-rl reward fit` besides --out."""
 
 
 def fitted(folder: str | Path, part: str, *, kind: str = "") -> dict[str, Any]:
-    """Returns what a fit saved as `part`; `kind` is the word after `robo-rl reward fit`, that of the part unless it is named.
+    """Return the state that a fit saved as `part`; kind: word after `robo-rl reward fit`, by default `part`.
 
-    Raises CheckpointCorrupt if nothing was saved or it is damaged, InvalidSetting where another kind of reward was.
+    Raises CheckpointCorrupt if nothing was saved or it is damaged, InvalidSetting for another kind of reward.
     """
     path, kind = Path(folder), kind or part
     again = f"name the folder of one that was fitted, or make one: robo-rl reward fit {kind} {NEEDED.get(kind, '')} --out NEW"
@@ -42,28 +42,30 @@ def fitted(folder: str | Path, part: str, *, kind: str = "") -> dict[str, Any]:
 
 
 def require_empty(folder: Path) -> None:
-    """Raises InvalidSetting for a folder that holds anything."""
+    """Raise InvalidSetting for a folder that holds anything."""
     if folder.exists() and any(folder.iterdir()):
         raise InvalidSetting(f"{folder} is not empty.", fix="name a new folder")
 
 
 def save_fitted(folder: Path, part: str, state: Mapping[str, Any]) -> None:
-    """Writes what was fitted durably into a new folder; raises InvalidSetting for one that holds anything."""
+    """Write a fitted state durably into a new folder; raise InvalidSetting for one that is not empty."""
     require_empty(folder)
     save_checkpoint(folder, Checkpoint(0, {part: dict(state)}))
 
 
 def require_named(folder: str, kind: str) -> None:
-    """Raises InvalidSetting if no folder is named; `kind` is the word after `robo-rl reward fit`."""
+    """Raise InvalidSetting if no folder is named; `kind` is the word after `robo-rl reward fit`."""
     if not folder:
-        raise InvalidSetting("Which fitted reward?", fix=f"--settings folder=FOLDER, as `robo-rl reward fit {kind}` wrote it")
+        raise InvalidSetting(
+            "Which fitted reward?", fix=f"--reward.settings.folder FOLDER, as `robo-rl reward fit {kind}` wrote it"
+        )
 
 
 def tensors_of(arrays: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Returns copies of saved arrays, by name."""
+    """Return copies of saved arrays, by name."""
     return {name: torch.as_tensor(np.array(array)) for name, array in arrays.items()}
 
 
 def bytes_of(arrays: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yields the contents of arrays in the order of their names, for an identity."""
+    """Yield the contents of arrays in the order of their names, for an identity."""
     return (np.ascontiguousarray(arrays[name]).tobytes() for name in sorted(arrays))

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 
 def settings_hash(model: Any) -> str:
-    """Returns a hash of the settings of a model that is a dataclass of plain values."""
+    """Return a hash of the settings of a model that is a dataclass of plain values."""
     return hash_of(json.dumps(asdict(model), sort_keys=True).encode())
 
 
 def hash_of(*parts: bytes) -> str:
-    """Returns 16 hex digits that tell apart any two sequences of parts."""
+    """Return 16 hex digits that tell apart any two sequences of parts."""
     whole = hashlib.sha256()
     for part in parts:
         whole.update(len(part).to_bytes(8, "big") + part)

@@ -30,20 +30,20 @@ class Bin:
 
 
 def reliability(probabilities: Array, successes: npt.NDArray[np.bool_], bins: int = 10) -> list[Bin]:
-    """Returns the bins of equal width in [0, 1] that hold any of the cases (n,)."""
+    """Return the bins of equal width in [0, 1] that hold any of the cases (n,)."""
     index = np.minimum((probabilities * bins).astype(np.int64), bins - 1)
     return [_bin(probabilities, successes, index == each) for each in np.unique(index)]
 
 
 def by_rank(scores: Array, successes: npt.NDArray[np.bool_], bins: int = 5) -> list[Bin]:
-    """Returns bins that hold about equally many of the cases (n,), for scores of any scale; equal scores stay together."""
+    """Return bins that hold about equally many of the cases (n,), for scores of any scale; equal scores stay together."""
     edges = np.unique(np.quantile(scores, np.linspace(0, 1, bins + 1)[1:-1]))
     index = np.searchsorted(edges, scores, side="left")
     return [_bin(scores, successes, index == each) for each in np.unique(index)]
 
 
 def expected_calibration_error(bins: Sequence[Bin]) -> float:
-    """Returns the mean distance of score and rate of success, weighted by the cases in the bins; NaN without any."""
+    """Return the mean distance of score and rate of success, weighted by the cases in the bins; NaN without any."""
     cases = sum(each.n for each in bins)
     return sum(each.n * abs(each.score - each.rate.estimate) for each in bins) / cases if cases else np.nan
 
@@ -57,7 +57,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def roc_area(scores: Array, successes: npt.NDArray[np.bool_]) -> float:
-    """Returns the probability that a success scores above a failure, ties counted half; NaN if either is lacking."""
+    """Return the probability that a success scores above a failure, ties counted half; NaN if either is lacking."""
     from scipy import stats  # late, as in robo_rl.evaluation.statistics
 
     ranks, count = stats.rankdata(scores), int(successes.sum())
@@ -66,9 +66,9 @@ def roc_area(scores: Array, successes: npt.NDArray[np.bool_]) -> float:
 
 
 def area_under_curve(scores: Array, successes: npt.NDArray[np.bool_]) -> Interval:
-    """Returns the probability that a success scores above a failure, ties counted half; scores and successes are (n,).
+    """Return the probability that a success scores above a failure, ties counted half; scores and successes are (n,).
 
-    The interval is no bootstrap, because that claims certainty where a few of both are separated perfectly. Raises
+    The interval is no bootstrap, because that claims certainty if a few of both are separated perfectly. Raises
     InvalidSetting if there are no successes or no failures.
     """
     won, lost = _both(scores, successes)
@@ -78,7 +78,7 @@ def area_under_curve(scores: Array, successes: npt.NDArray[np.bool_]) -> Interva
 
 
 def roc_curve(scores: Array, successes: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Returns shares of the failures (k,) and of the successes (k,) that score at or above falling thresholds, from 0 to 1."""
+    """Return shares of the failures (k,) and of the successes (k,) that score at or above falling thresholds, from 0 to 1."""
     won, lost = _both(scores, successes)
     thresholds = np.unique(scores)[::-1]
     shares = [(side[:, None] >= thresholds).mean(axis=0) for side in (lost, won)]
@@ -96,7 +96,7 @@ def _both(scores: Array, successes: npt.NDArray[np.bool_]) -> tuple[Array, Array
 
 
 def _highest(area: float, won: int, lost: int, confidence: float = 0.95) -> float:
-    """Returns the largest area from which the found one is no further away than chance takes it."""
+    """Return the largest area from which the found one is no further away than chance takes it."""
     from scipy import optimize, stats
 
     z, mean = float(stats.norm.ppf(0.5 + confidence / 2)), (won + lost) / 2
@@ -109,7 +109,7 @@ def _highest(area: float, won: int, lost: int, confidence: float = 0.95) -> floa
 
 
 def value_order_correlation(values: Array, valid: npt.NDArray[np.bool_]) -> float:
-    """Returns Spearman's correlation of values (T,) with time over the valid steps; NaN if it is undefined.
+    """Return Spearman's correlation of values (T,) with time over the valid steps; NaN if it is undefined.
 
     Ma et al. 2024 (GVL), arXiv:2411.04549. It is 0 by construction for a way there and back, and low for a right reward that
     is the same in most steps.

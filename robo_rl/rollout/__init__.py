@@ -1,19 +1,5 @@
-"""Rollouts: episodes of a policy, and people who intervene."""
+"""Rollouts: episodes of a policy, and human interventions."""
 
-from robo_rl.rollout.episode import (
-    RandomPolicy,
-    RecordedRollout,
-    Rollout,
-    end_of,
-    rollout,
-    stacked_terms,
-)
+from robo_rl.rollout.episode import RandomPolicy, RecordedRollout, Rollout, end_of, rollout, stacked_terms
 
-__all__ = [
-    "RandomPolicy",
-    "RecordedRollout",
-    "Rollout",
-    "end_of",
-    "rollout",
-    "stacked_terms",
-]
+__all__ = ["RandomPolicy", "RecordedRollout", "Rollout", "end_of", "rollout", "stacked_terms"]

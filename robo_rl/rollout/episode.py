@@ -12,15 +12,16 @@ from typing import Any, Self
 
 import gymnasium
 import numpy as np
+from typing_extensions import override
 
 from robo_rl.environments import stepping
 from robo_rl.errors import InvalidAction, InvalidEpisode, InvalidObservation
-from robo_rl.protocols.components import Policy, Supervisor, TrainingSupervisor
+from robo_rl.protocols.components import Policy, Stateful, Supervisor, TrainingSupervisor
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.types import MEASURES, METADATA, ActionSource, Array, Episode, StateDict, Transition
 
 SUCCESS_CONVENTION = "an episode is a success if the environment reported success at any of its steps"
-"""The convention of Meta-World (Yu et al. 2019); what counts within one step is `EnvironmentSpec.success_rule`."""
+"""The convention of Meta-World (Yu et al. 2019); for success within one step see `EnvironmentSpec.success_rule`."""
 
 
 class Rollout:
@@ -52,8 +53,8 @@ class Rollout:
     ) -> Self:
         """Replays the executed actions of a saved rollout in a fresh environment.
 
-        `exact` tells afterwards whether every reward and the last observation equal the saved ones bit for bit. Where they
-        do not, cut the episode. The policy and the supervisor are neither reset nor called: restore their own state.
+        Afterwards `exact` is True if every reward and the last observation equal the saved ones bit for bit; otherwise cut the
+        episode. The policy and the supervisor are neither reset nor called: restore their own state.
         """
         rollout = cls.__new__(cls)
         rollout._begin(environment, policy, int(state["seed"]), supervisor, deterministic)
@@ -117,20 +118,20 @@ class Rollout:
 
     @property
     def stop_reason(self) -> str:
-        """Why the episode ended: the environment's own word, else what the flags tell; "running" before its end."""
+        """Reason for the end: the environment's own, else one derived from the flags; "running" before the end."""
         return end_of(self.terminated, self.truncated, self.success, self._stop_reason) if self.done else "running"
 
     def step(self) -> Transition:
-        """Takes one step and returns what happened; raises InvalidAction, InvalidEpisode."""
+        """Takes one step; raises InvalidAction, InvalidEpisode."""
         if self.done:
             raise InvalidEpisode(
                 "The episode is over.", got=f"step {len(self) + 1} after {self.stop_reason!r}", fix="begin another Rollout"
             )
-        proposed = self._proposed()
+        proposed = self._propose()
         action, source = proposed, ActionSource.POLICY
         if self._supervisor is not None:
             action, source = self._supervisor.override(self.observation, proposed)
-            action = self._checked(action)
+            action = self._validate(action)
         return self._execute(action, proposed, source)
 
     def newest(self, count: int) -> list[Transition]:
@@ -162,8 +163,8 @@ class Rollout:
             )
         return Episode(
             observations={name: np.stack([o[name] for o in self._observations]) for name in self._observations[0]},
-            actions=self._stacked(self._actions),
-            policy_actions=self._stacked(self._policy_actions),
+            actions=self._stack(self._actions),
+            policy_actions=self._stack(self._policy_actions),
             rewards=np.asarray(self._rewards, np.float32),
             reward_terms=stacked_terms([info["reward_terms"] for info in self._infos]),
             costs=np.asarray([info["cost"] for info in self._infos], np.float32)
@@ -184,11 +185,11 @@ class Rollout:
         )
 
     def state_dict(self) -> StateDict:
-        """Returns what `resume` needs, and what it compares with."""
+        """Returns the inputs of `resume`, and the values it compares with."""
         return {
             "seed": self.seed,
-            "actions": self._stacked(self._actions),
-            "policy_actions": self._stacked(self._policy_actions),
+            "actions": self._stack(self._actions),
+            "policy_actions": self._stack(self._policy_actions),
             "sources": np.asarray(self._sources, np.int8),
             "rewards": np.asarray(self._rewards, np.float64),
             "timestamps": np.asarray(self._timestamps, np.float64),
@@ -199,7 +200,7 @@ class Rollout:
         before = self.observation
         observation, reward, terminated, truncated, info = stepping.step(self._environment, self.spec.name, action)
         if "executed_action" in info:  # by a robot, whose guard may have changed it
-            action = self._checked(info["executed_action"])
+            action = self._validate(info["executed_action"])
         if reasons := list(info.get("guard", ())):
             self._guarded[str(len(self))] = reasons
             source = source if source is ActionSource.HUMAN else ActionSource.GUARD
@@ -224,10 +225,10 @@ class Rollout:
             self.success = bool(self.success) or bool(info["success"])
         return Transition(before, action, reward, self.observation, self.terminated, self.truncated, proposed, source, info)
 
-    def _proposed(self) -> Array:
+    def _propose(self) -> Array:
         """Returns the policy's action; raises InvalidObservation, not InvalidAction, if it looked at NaN or infinity."""
         try:
-            return self._checked(self._policy.act(self.observation, deterministic=self._deterministic))
+            return self._validate(self._policy.act(self.observation, deterministic=self._deterministic))
         except InvalidAction:
             for name, value in self.observation.items():
                 if value.dtype.kind == "f" and not np.isfinite(value).all():
@@ -239,11 +240,11 @@ class Rollout:
                     ) from None
             raise
 
-    def _checked(self, action: Array) -> Array:
-        # A copy in the spec's type: what is executed now is exactly what a replay will execute.
+    def _validate(self, action: Array) -> Array:
+        # A copy in the spec's type: a replay executes exactly the same action.
         return np.array(self.spec.action.validate(action), self.spec.action.dtype)
 
-    def _stacked(self, actions: list[Array]) -> Array:
+    def _stack(self, actions: list[Array]) -> Array:
         return np.asarray(actions, self.spec.action.dtype).reshape(len(actions), *self.spec.action.shape)
 
     def _restore_clock(self, timestamps: Array) -> None:
@@ -253,30 +254,30 @@ class Rollout:
 
     def _is_at(self, state: Mapping[str, Any]) -> bool:
         rewards = np.asarray(self._rewards, np.float64)
-        return _identical({"rewards": rewards, **self.observation}, {"rewards": state["rewards"], **state["observation"]})
+        return _are_identical({"rewards": rewards, **self.observation}, {"rewards": state["rewards"], **state["observation"]})
 
 
 class RecordedRollout:
-    """An episode that was recorded, told step by step in the place of one that is played."""
+    """Replay of a recorded episode, step by step, in place of a new rollout."""
 
     def __init__(self, episode: Episode, begin: int = 0, supervisor: TrainingSupervisor | None = None) -> None:
-        """begin: the first step that is told. supervisor: counts what it did, and is asked nothing."""
-        self._episode, self._told, self._supervisor = episode, begin, supervisor
+        """begin: first replayed step. supervisor: only its statistics are updated."""
+        self._episode, self._position, self._supervisor = episode, begin, supervisor
         if supervisor is not None:
             supervisor.begin()
 
     def __len__(self) -> int:
-        return self._told
+        return self._position
 
     @property
     def done(self) -> bool:
-        """True once all of it was told."""
-        return self._told >= len(self._episode)
+        """True once all of it was replayed."""
+        return self._position >= len(self._episode)
 
     @property
     def observation(self) -> Observation:
         """The newest observation."""
-        return {name: value[self._told] for name, value in self._episode.observations.items()}
+        return {name: value[self._position] for name, value in self._episode.observations.items()}
 
     @property
     def instruction(self) -> str | None:
@@ -284,9 +285,9 @@ class RecordedRollout:
         return self._episode.instruction
 
     def step(self) -> Transition:
-        """Tells one step."""
-        transition = self._episode.transition(self._told)
-        self._told += 1
+        """Replays one step."""
+        transition = self._episode.transition(self._position)
+        self._position += 1
         if self._supervisor is not None:
             self._supervisor.count(transition.source)
         return transition
@@ -296,12 +297,12 @@ class RecordedRollout:
         return self._episode
 
     def newest(self, count: int) -> list[Transition]:
-        """Returns the last `count` steps that were told."""
-        return [self._episode.transition(step) for step in range(self._told - count, self._told)]
+        """Returns the last `count` replayed steps."""
+        return [self._episode.transition(step) for step in range(self._position - count, self._position)]
 
     def state_dict(self) -> StateDict:
-        """Returns how far it was told, as that of a Rollout says how far it was played."""
-        return {"seed": self._episode.seed, "actions": self._episode.actions[: self._told]}
+        """Returns seed and replayed actions, a part of a Rollout's state."""
+        return {"seed": self._episode.seed, "actions": self._episode.actions[: self._position]}
 
 
 def rollout(
@@ -319,8 +320,8 @@ def rollout(
     return episode.episode()
 
 
-class RandomPolicy:
-    """Uniformly random actions from a generator of its own."""
+class RandomPolicy(Stateful):
+    """Uniformly random actions from its own generator."""
 
     def __init__(self, spec: EnvironmentSpec, seed: int) -> None:
         self.environment_spec = spec
@@ -331,17 +332,14 @@ class RandomPolicy:
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         """Returns a uniform sample; "deterministic" changes nothing, since a mean action would not be random."""
-        action = self.environment_spec.action
-        if action.is_discrete:
-            return np.asarray(self._generator.integers(action.size), np.int64)
-        return self._generator.uniform(-1.0, 1.0, action.shape).astype(np.float32)
+        return self.environment_spec.action.random(self._generator)
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns the state of the generator."""
         return {"generator": self._generator.bit_generator.state}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the generator."""
         self._generator.bit_generator.state = state["generator"]
 
 
@@ -350,7 +348,7 @@ def _copy(observation: Observation) -> dict[str, Array]:
 
 
 def end_of(terminated: bool, truncated: bool, success: bool | None, reason: str | None) -> str:
-    """Returns why an episode ended: the environment's own reason if it gave one, else what the flags tell."""
+    """Returns the reason for the end of an episode: the environment's own, else one derived from the flags."""
     if reason is not None:
         return reason
     if terminated and success is not None:
@@ -364,6 +362,6 @@ def stacked_terms(steps: Sequence[Mapping[str, float]]) -> dict[str, Array]:
     return {name: np.asarray([terms.get(name, np.nan) for terms in steps], np.float32) for name in names}
 
 
-def _identical(a: Mapping[str, Array], b: Mapping[str, Array]) -> bool:
+def _are_identical(a: Mapping[str, Array], b: Mapping[str, Array]) -> bool:
     pairs = [(np.asarray(a[name]), np.asarray(b[name])) for name in a if name in b]
     return set(a) == set(b) and all(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes() for x, y in pairs)

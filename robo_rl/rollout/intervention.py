@@ -1,6 +1,6 @@
-"""A person in the loop: takes over within an episode and gives back; what was executed, and who chose it, is recorded.
+"""Person in the loop: takes over within an episode and gives back; executed actions and their sources are recorded.
 
-HG-DAgger (Kelly et al. 2019, arXiv:1810.02890) calls it a human-gated policy: nobody but the person decides when to intervene.
+HG-DAgger (Kelly et al. 2019, arXiv:1810.02890) calls it a human-gated policy: the person alone decides when to intervene.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Human(Stateful, Protocol):
 
     @property
     def source(self) -> ActionSource:
-        """Of the newest action that `command` returned: HUMAN, or GUARD if the person was lost and it merely holds still."""
+        """Source of the newest action of `command`: HUMAN, or GUARD if the person was lost and it holds still."""
 
     def reset(self) -> None:
         """A new episode begins, in which the policy acts until the person takes over."""
@@ -33,7 +33,7 @@ class Human(Stateful, Protocol):
 
 
 class PersonInTheLoop:
-    """The supervisor of a training: executes what the person commands, counts interventions and the person's time."""
+    """The supervisor of a training: executes the person's commands, counts interventions and the person's time."""
 
     def __init__(self, human: Human, control_period: float | None) -> None:
         """control_period: [s] that the person is busy with one action; 1 if time has no meaning."""
@@ -70,7 +70,7 @@ class PersonInTheLoop:
         self._recent.append([0, 0])
 
     def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
-        """Returns the action to execute, and who chose it."""
+        """Returns the action to execute, and its source."""
         commanded = self.human.command(observation, proposed)
         source = ActionSource.POLICY if commanded is None else self.human.source
         self.count(source)
@@ -96,7 +96,7 @@ class PersonInTheLoop:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Goes on where `state_dict` was taken."""
+        """Restores the state returned by `state_dict`."""
         self.human.load_state_dict(state["human"])
         self.steps, self.interventions = int(state["steps"]), int(state["interventions"])
         self._is_acting = bool(state["is_acting"])

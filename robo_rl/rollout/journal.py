@@ -1,4 +1,4 @@
-"""The episode under way, step by step on disk, so that a process that dies loses at most the step it was writing.
+"""Journal of the running episode on disk: a process that dies loses at most the step being written.
 
 Each record of the log (robo_rl.system.framed_log) is a line of JSON and the bytes of its arrays.
 """
@@ -23,7 +23,7 @@ from robo_rl.types import Array, Episode, Transition
 
 SUFFIX = ".journal"
 OBSERVATIONS, COLUMNS = "observations/", "columns/"
-"""Prefixes of observations, and of what a learner's extras recorded of a step."""
+"""Prefixes of observations, and of the columns of a learner's extras."""
 CRASH = "crash"
 
 
@@ -39,7 +39,7 @@ class Record(NamedTuple):
         return self.having(OBSERVATIONS)
 
     def having(self, prefix: str) -> dict[str, Array]:
-        """Return the arrays whose names begin with a prefix, by the rest of their names."""
+        """Return the arrays of a prefix, by the rest of their names."""
         return {name.removeprefix(prefix): array for name, array in self.arrays.items() if name.startswith(prefix)}
 
 
@@ -52,7 +52,7 @@ class Journal:
         self._log = FramedLog(self.path)
 
     def begin(self, observation: Observation, *, seed: int | None, instruction: str | None, source: str) -> None:
-        """Writes the first observation; `source` says who acts."""
+        """Writes the first observation; `source` names the actor."""
         facts = {"seed": seed, "instruction": instruction, "source": source, "timestamp": time.monotonic()}
         self._write({"spec": self._spec.to_json(), **facts}, _prefixed(observation))
 
@@ -76,7 +76,7 @@ class Journal:
         self._write(facts, actions | _prefixed(transition.next_observation) | columns)
 
     def close(self) -> None:
-        """Ends writing; the file stays until `remove`, so that what was recorded of an episode that failed is stored later."""
+        """Ends writing; the file stays until `remove`, so that a failed episode can be stored later."""
         self._log.close()
 
     def __enter__(self) -> Self:
@@ -101,12 +101,12 @@ class Journal:
             raise DatasetError(
                 f"The step could not be written to {self.path}; those before it are there.",
                 got=error,
-                fix=f"{fix_of(error)}; robo-rl data repair DATASET stores what was recorded",
+                fix=f"{fix_of(error)}; robo-rl data repair DATASET stores the recorded steps",
             ) from error
 
 
 def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:
-    """Returns what a journal holds as an episode cut by a crash, or None if not even one step is whole.
+    """Returns a journal as an episode cut by a crash, or None if it has no whole step.
 
     An episode that had ended keeps its own end.
     """
@@ -152,7 +152,7 @@ def records(path: Path) -> Iterator[Record]:
 
 
 def read_record(file: BinaryIO) -> Record | None:
-    """Returns the record at a file's position, which moves past it; None, without moving, if no whole one is there (yet)."""
+    """Reads the record at a file's position and moves past it; None, without moving, if it is not complete (yet)."""
     content = framed_log.read_record(file)
     return None if content is None else _parse(content)
 

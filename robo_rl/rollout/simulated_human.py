@@ -1,6 +1,6 @@
-"""People for experiments without people: a scripted expert watches, takes over when the policy goes astray, and gives back.
+"""Simulated supervisor: a scripted expert takes over when the policy goes astray, and gives back.
 
-A step is astray where the policy wants to go elsewhere than the expert would: the cosine between their actions is small.
+A step is astray if the policy's direction differs from the expert's: the cosine between their actions is small.
 On the arm's pick and peg tasks a random policy is astray in seven steps of ten, another expert in none or one of five.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.protocols.components import Policy, Stateful
@@ -28,13 +29,13 @@ class Habits:
     trust: int = 3
     """Proposals in a row that the person agrees with, after which it gives back."""
     noise: float = 0.0
-    """Standard deviation of what is added to each element of a command, in [-1, 1] units."""
+    """Standard deviation of the noise on each element of a command, in [-1, 1] units."""
     delay: int = 0
-    """Steps until the person reacts: it takes over, gives back and commands by what it saw that many steps ago."""
+    """Reaction time in steps: it takes over, gives back and commands by observations of that many steps ago."""
     attention: float = 1.0
     """Share of episodes that the person watches at all."""
     mistakes: float = 0.0
-    """Share of interventions in which the person commands the opposite of what would help."""
+    """Share of interventions in which the person commands the opposite of the helpful action."""
 
     def __post_init__(self) -> None:
         allowed = {name: (getattr(self, name) >= 1, "1 or more") for name in ("patience", "trust")}
@@ -60,8 +61,8 @@ def habits_of(kind: str) -> Habits:
     return KINDS[kind]
 
 
-class SimulatedHuman:
-    """Helps as an expert would; all of it follows from a seed, and a saved state goes on exactly."""
+class SimulatedHuman(Stateful):
+    """Helps as an expert would; all of it follows from a seed, and a saved state continues exactly."""
 
     source = ActionSource.HUMAN
 
@@ -88,7 +89,9 @@ class SimulatedHuman:
     def _begin(self) -> None:
         self._watches, self._acts, self._errs = True, False, False
         self._count = 0  # while the policy acts: steps astray; while the person acts: agreements in a row
-        self._seen: list[tuple[Array, bool]] = []  # the newest, not yet reacted to: what would help, and whether it was wanted
+        self._seen: list[
+            tuple[Array, bool]
+        ] = []  # the newest, without a reaction yet: (helpful action, whether an intervention is due)
 
     def command(self, observation: Observation, proposed: Array) -> Array | None:
         """Returns an action (A,) float32 while the person acts, else None."""
@@ -118,8 +121,8 @@ class SimulatedHuman:
         carried: Array = np.clip((-helpful if self._errs else helpful) + noise, -1.0, 1.0).astype(np.float32)
         return carried
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns expert, generator, and where in its decision the person is."""
         return {
             "expert": self._expert.state_dict(),
             "random": self._random.bit_generator.state,
@@ -128,8 +131,8 @@ class SimulatedHuman:
             "seen": [[helpful.copy(), agrees] for helpful, agrees in self._seen],
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Goes on where `state_dict` was taken."""
         self._expert.load_state_dict(state["expert"])
         self._random.bit_generator.state = state["random"]
         self._watches, self._acts, self._errs = (bool(flag) for flag in state["flags"])

@@ -1,7 +1,7 @@
-"""Every step of a training in the order in which it was taken, on disk: what one process writes, another learns from.
+"""Log of every step of a training, in order, on disk: one process writes, another learns from it.
 
-A folder of journals, one for each episode, named by the step and the episode with which it begins. A step that `step` has
-returned from outlives both processes. One process writes, one reads; each may die and go on.
+A folder of journals, one for each episode, named by the numbers of its first step and of the episode. A step is durable
+once `step` has returned. One process writes, one reads; each may die and resume.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Key(NamedTuple):
 
 
 class StepLog:
-    """The writing end; goes on behind the last whole step that an earlier process wrote."""
+    """Writer of the log; continues after the last whole step of an earlier process."""
 
     def __init__(self, folder: Path, spec: EnvironmentSpec, step: int = 0) -> None:
-        """step: at which to begin at the earliest, where a power cut has taken steps that a checkpoint holds."""
+        """step: earliest number of the first step, for a log that lost steps of a checkpoint in a power cut."""
         self._folder, self._spec = folder, spec
         folder.mkdir(parents=True, exist_ok=True)
         self.steps, self.episodes = step, 0
-        """Whole steps, and begun episodes, so far."""
+        """Whole steps, and started episodes, so far."""
         if keys := _keys(folder):
             last = keys[-1]
             self.steps = max(step, last.step + sum(1 for _ in itertools.islice(records(_path(folder, last)), 1, None)))
@@ -63,8 +63,8 @@ class StepLog:
         self._journal.step(transition)
         self.steps += 1
 
-    def since(self, step: int) -> Iterator[Begun | Transition]:
-        """Yields what was written from a step on, by earlier processes, too."""
+    def since(self, step: int) -> Iterator[EpisodeStart | Transition]:
+        """Yields the records from a step on, those of earlier processes included."""
         reader = StepReader(self._folder, step)
         while (found := reader.following()) is not None:
             yield found
@@ -78,18 +78,18 @@ class StepLog:
 
 
 @dataclass(frozen=True)
-class Begun:
-    """An episode began, and the one before, if it had not ended, was cut."""
+class EpisodeStart:
+    """Start of an episode; the one before, if it had not ended, was cut."""
 
     observation: Observation
     instruction: str | None
 
 
 class StepReader:
-    """The reading end: gives what was written since a step, and, while more may come, None."""
+    """Reader of the log: returns the records since a step, or None until the next one is written."""
 
     def __init__(self, folder: Path, step: int = 0) -> None:
-        """Goes on behind step number `step`, which must not have been forgotten."""
+        """Continues after step number `step`, which must not have been forgotten."""
         self._folder = folder
         self.step = step
         """Steps that were read, those before the reader began included."""
@@ -110,12 +110,12 @@ class StepReader:
         """The newest that was read."""
         return self._observation
 
-    def following(self) -> Begun | Transition | None:
-        """Returns what comes next, None if nothing more is written yet."""
+    def following(self) -> EpisodeStart | Transition | None:
+        """Returns the next record, None if it is not written yet."""
         record = self._read()
         if record is None:
             after = self._after()
-            record = self._read()  # once more: only after the next episode has begun is this one known to be complete
+            record = self._read()  # once more: only the start of the next episode proves that this one is complete
             if record is None:
                 return None if after is None else self._open(after)
         transition = _transition(self._observation, record)
@@ -127,12 +127,12 @@ class StepReader:
         """Returns the last `count` steps that were read of the present episode."""
         if not count or self._key is None:
             return []
-        told = list(itertools.islice(records(_path(self._folder, self._key)), self.step - self._key.step + 1))
-        pairs = list(itertools.pairwise(told))[-count:]
+        read = list(itertools.islice(records(_path(self._folder, self._key)), self.step - self._key.step + 1))
+        pairs = list(itertools.pairwise(read))[-count:]
         return [_transition(before.observation, record) for before, record in pairs]
 
     def forget(self, step: int) -> None:
-        """Removes the episodes that ended before that step, from which nobody will go on any more."""
+        """Removes the episodes that ended before that step; no reader resumes from them."""
         for key, following in itertools.pairwise(_keys(self._folder)):
             if following.step < step:
                 _path(self._folder, key).unlink()
@@ -147,7 +147,7 @@ class StepReader:
         later = [key for key in _keys(self._folder) if self._key is None or key > self._key]
         return later[0] if later else None
 
-    def _open(self, key: Key) -> Begun | Transition | None:
+    def _open(self, key: Key) -> EpisodeStart | Transition | None:
         self.close()
         file = _path(self._folder, key).open("rb")
         record = read_record(file)
@@ -159,7 +159,7 @@ class StepReader:
             return None
         self._key, self._file = key, file
         self._observation, self.instruction = record.observation, record.facts["instruction"]
-        return Begun(self._observation, self.instruction)
+        return EpisodeStart(self._observation, self.instruction)
 
     def _read(self) -> Record | None:
         return None if self._file is None else read_record(self._file)
@@ -175,7 +175,7 @@ def _path(folder: Path, key: Key) -> Path:
 
 def _transition(before: Observation, record: Record) -> Transition:
     facts = record.facts
-    told = {name: facts[name] for name in ("stop_reason", "success") if facts[name] is not None}
+    info = {name: facts[name] for name in ("stop_reason", "success") if facts[name] is not None}
     return Transition(
         observation=before,
         action=record.arrays["action"],
@@ -185,6 +185,6 @@ def _transition(before: Observation, record: Record) -> Transition:
         truncated=facts["truncated"],
         policy_action=record.arrays["policy_action"],
         source=ActionSource(facts["source"]),
-        info=told | {"reward_terms": facts["reward_terms"]},
+        info=info | {"reward_terms": facts["reward_terms"]},
         columns=record.having(COLUMNS),
     )

@@ -38,7 +38,7 @@ _JSON = "$json"
 _STEP = re.compile(r"[0-9]{1,18}")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.(json|safetensors)")
 _DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
-"""Whatever a damaged or hostile folder makes a reader raise."""
+"""Errors of readers of a damaged or hostile folder."""
 
 
 class Checkpoint(NamedTuple):
@@ -68,7 +68,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, kept: int = KEPT) -
         shutil.rmtree(final)
     temporary.rename(final)
     sync_folder(folder)
-    for old in _finished(folder)[:-kept] if kept else ():
+    for old in _complete_folders(folder)[:-kept] if kept else ():
         shutil.rmtree(old)
     return final
 
@@ -80,7 +80,7 @@ def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint:
     changing it, and which outlive it.
     """
     problems = []
-    for path in reversed([path for path in _finished(folder) if step in (None, int(path.name))]):
+    for path in reversed([path for path in _complete_folders(folder) if step in (None, int(path.name))]):
         try:
             return _read(path)
         except _DAMAGE as error:
@@ -95,14 +95,14 @@ def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint:
 
 
 def packed(state: StateDict) -> bytes:
-    """Returns a state as one safetensors file, in which what is no array lies as JSON; `unpacked` reads it back."""
+    """Returns a state as one safetensors file, other values than arrays as JSON; inverse of `unpacked`."""
     arrays: dict[str, npt.NDArray[Any]] = {}
     text = json.dumps(_split(state, "", arrays)).encode()
     return b"".join(_safetensors(arrays | {_JSON: np.frombuffer(text, np.uint8)}))
 
 
 def unpacked(content: bytes) -> StateDict:
-    """Returns the state of which `packed` made these bytes; its arrays may be written to."""
+    """Inverse of `packed`; the arrays may be written to."""
     arrays = _arrays_of(np.frombuffer(bytearray(content), np.uint8))
     state: StateDict = _join(json.loads(arrays[_JSON].tobytes()), arrays)
     return state
@@ -110,12 +110,12 @@ def unpacked(content: bytes) -> StateDict:
 
 def has_checkpoint(folder: Path) -> bool:
     """Returns whether a checkpoint was ever completed under `folder`, sound or not."""
-    return bool(_finished(folder))
+    return bool(_complete_folders(folder))
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
     """Returns the steps of the checkpoints that were completed under `folder`, sound or not."""
-    return [int(path.name) for path in _finished(folder)]
+    return [int(path.name) for path in _complete_folders(folder)]
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -124,7 +124,7 @@ def remove_leftovers(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _finished(folder: Path) -> list[Path]:
+def _complete_folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*") if _STEP.fullmatch(path.name) and path.is_dir())
 
 
@@ -149,7 +149,7 @@ def _files(parts: Mapping[str, StateDict]) -> Iterator[tuple[str, Iterable[bytes
 
 
 def _safetensors(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes | memoryview]:
-    """Yields the pieces of a file: eight bytes of the header's length, the header in JSON, then the arrays end to end."""
+    """Yields the pieces of a file: length of the header (8 bytes), header in JSON, arrays end to end."""
     ordered = sorted(arrays.items(), key=lambda item: -item[1].itemsize)  # the largest elements first: all are aligned
     header, end = {}, 0
     for path, array in ordered:
@@ -164,7 +164,7 @@ def _safetensors(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes | mem
 
 
 def _mapped_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Returns the arrays of a file without reading it: pages come when they are looked at, and writing changes copies only."""
+    """Maps the arrays of a file: pages are read at their first use, and writing changes copies only."""
     return _arrays_of(np.memmap(path, np.uint8, mode="c").view(np.ndarray))
 
 
@@ -228,7 +228,7 @@ def _read(path: Path) -> Checkpoint:
 
 
 def _require_same(file: Path, name: str, entry: Mapping[str, Any]) -> None:
-    """Raises ValueError unless a file lies in the folder itself and is what its entry in the manifest says."""
+    """Raises ValueError unless a file lies in the folder itself and agrees with its entry in the manifest."""
     if not _PART.fullmatch(name) or file.is_symlink() or not file.is_file():
         raise ValueError(f"{name!r} is not a plain file of the checkpoint")
     with file.open("rb") as content:

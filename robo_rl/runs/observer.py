@@ -1,4 +1,4 @@
-"""Keep the record of a training while it runs: metrics, evaluations, checkpoints, and what a person sees of it."""
+"""Keep the record of a training while it runs: metrics, evaluations, checkpoints, progress display."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Display(Protocol):
 
 
 class RunRecord:
-    """Observes a training: logs, evaluates and saves at the cadence asked for.
+    """Observer of a training: logs, evaluates and saves at the requested intervals.
 
-    `step` is where the training begins: 0, or that of the checkpoint from which it goes on. A line of the log holds what is
-    new since the line before, so that no value stands at a step at which it was not measured.
+    `step` is the first step: 0, or that of the resumed checkpoint. A line of the log holds only values that are new since
+    the line before, so that each stands at the step of its measurement.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class RunRecord:
         from torch.utils.tensorboard import SummaryWriter  # seconds, which only a training has to spend
 
         self._run, self._cadence, self._evaluate, self._display = run, cadence, evaluate, display
-        self._board = SummaryWriter(str(run.path), purge_step=step + 1)  # hides what was written after the checkpoint
+        self._board = SummaryWriter(str(run.path), purge_step=step + 1)  # hides events written after the checkpoint
         self._returns: deque[float] = deque(maxlen=RECENT)
         self._lengths: deque[int] = deque(maxlen=RECENT)
         self._successes: deque[bool] = deque(maxlen=RECENT)
@@ -64,11 +64,11 @@ class RunRecord:
         self._stop_requested = False
         self._started = self._shown = self._logged_at = time.monotonic()
         self._logged_step = self._step = step
-        self._saved_step = step or None  # a run goes on from a step that is saved
+        self._saved_step = step or None  # a resumed run starts from a saved step
         self._failed_saves = 0
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Goes on from a saved record."""
+        """Continues a saved record."""
         self._started -= state["elapsed"]
         self._newest = dict(state["newest"])
         self._unlogged = dict(state["unlogged"])
@@ -93,7 +93,7 @@ class RunRecord:
         return time.monotonic() - self._started
 
     def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None:
-        """Takes note of a training episode."""
+        """Records a training episode."""
         self._returns.append(episode_return)
         self._lengths.append(length)
         if success is not None and stop_reason != DISCARDED:
@@ -102,7 +102,7 @@ class RunRecord:
             self._display.say(f"step {step}: the simulation diverged; the episode was cut")
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
-        """Takes note of a learner's metrics."""
+        """Records a learner's metrics."""
         self._newest |= metrics
         self._unlogged |= metrics
 
@@ -112,13 +112,13 @@ class RunRecord:
         self._log(step, training)
 
     def request_stop(self) -> None:
-        """Asks for the training to be saved and interrupted once the present step is complete."""
+        """Requests to save and interrupt the training once the present step is complete."""
         self._stop_requested = True
 
     def on_step(self, step: int, training: Training) -> None:
-        """Logs, evaluates, saves where due; shows progress about ten times a second.
+        """Logs, evaluates and saves if due; shows progress about ten times a second.
 
-        Raises KeyboardInterrupt, with everything saved, where a stop was requested.
+        Raises KeyboardInterrupt, with everything saved, if a stop was requested.
         """
         cadence = self._cadence
         before, self._step = self._step, step
@@ -176,7 +176,7 @@ class RunRecord:
         state = policy.state_dict() if isinstance(policy, Stateful) else None
         evaluation = self._evaluate(policy)
         if state is not None and isinstance(policy, Stateful):
-            policy.load_state_dict(state)  # the training episode that is running goes on as if nobody had looked
+            policy.load_state_dict(state)  # the running training episode is not affected by the evaluation
         folder = self._run.path / "evaluations"
         folder.mkdir(exist_ok=True)
         write_text(folder / f"{step:010d}.json", json.dumps(evaluation.to_json()))

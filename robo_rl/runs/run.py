@@ -1,4 +1,4 @@
-"""A run folder: what was asked, with which versions, what happened, and where to go on from.
+"""Run folder: recipe, versions, results, and checkpoints to resume from.
 
 runs/<time>-<recipe>-<seed>/  recipe.yaml  run.json  spec.json  metrics.jsonl  events.out.tfevents.*
                               checkpoints/  evaluations/  policies/  episodes/  videos/  evaluation.json  report.html
@@ -48,7 +48,7 @@ class Curve(NamedTuple):
 
 
 class Run:
-    """One training, on disk. Write inside a `with` block: it holds a lock, so that two processes never write the same run."""
+    """Folder of one training. Write inside a `with` block, which holds an exclusive lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -63,7 +63,7 @@ class Run:
         """Makes `<time>-<recipe>-<seed>` under `root` with the resolved recipe, the versions and the spec."""
         if not _NAME.fullmatch(recipe_name):
             raise InvalidSetting("The name of the recipe cannot name a folder.", got=recipe_name, allowed=_NAME.pattern)
-        run = cls(_unused(root / f"{datetime.now():%Y%m%d-%H%M%S}-{recipe_name}-{seed}"))
+        run = cls(_new_folder(root / f"{datetime.now():%Y%m%d-%H%M%S}-{recipe_name}-{seed}"))
         write_text(run.path / "recipe.yaml", recipe)
         write_text(run.path / "spec.json", json.dumps(spec.to_json(), indent=1))
         write_text(run.path / "run.json", json.dumps(circumstances() | {"seed": seed, "resumes": []}, indent=1))
@@ -168,15 +168,15 @@ class Run:
         environment: str = "",
         routes: str = "",
         arguments: Mapping[str, Any] | None = None,
-        films: int | None = None,
+        videos: int | None = None,
         stochastic: bool = False,
     ) -> Evaluation:
         """Evaluate the newest policy on the seeds `seed`, `seed` + 1, ...; `robo-rl evaluate` is this.
 
         environment: another one than that of the training; one of the same family is made with the same arguments. routes: of
         a run that drives, a set of routes instead, such as town-test. arguments: of the environment, that differ from those of
-        the training. films: by default 2 elsewhere than in the training's environment, which has filmed it, and 0 there.
-        stochastic: sample actions, as always if the recipe says so. What is evaluated elsewhere is kept in the run.
+        the training. videos: by default 2 in another environment, and 0 in that of the training, which has films already.
+        stochastic: sample actions, as always if the recipe says so. Evaluations in other environments are kept in the run.
         """
         found: Evaluation = operation("evaluate")(
             self,
@@ -185,7 +185,7 @@ class Run:
             environment=environment,
             routes=routes,
             arguments=arguments or {},
-            films=films,
+            videos=videos,
             stochastic=stochastic,
         )
         return found
@@ -197,7 +197,7 @@ class Run:
         return save_checkpoint(self.path / "checkpoints", checkpoint)
 
     def keep_policy(self, step: int, learner: StateDict) -> None:
-        """Keeps the learner of a step for good, without what only going on would need, such as the replay memory."""
+        """Keeps the learner of a step permanently, without the parts needed only to resume, such as the replay memory."""
         save_checkpoint(self.path / "policies", Checkpoint(step, {"learner": learner}), kept=0)
 
     def load(self, step: int | None = None) -> Checkpoint:
@@ -267,7 +267,7 @@ def find_run(name: str, root: Path) -> Run:
 
 
 def _not_a_run(folder: Path) -> RunNotFound:
-    """Returns the error for a folder that is not a run; says what to do with one of several trainings."""
+    """Returns the error for a folder that is not a run, with a remedy for one of several trainings."""
     trainings = _trainings(folder)
     if not trainings:
         return RunNotFound(
@@ -314,12 +314,12 @@ def circumstances() -> dict[str, Any]:
 
 
 def _program(path: str) -> str:
-    """Return the name of what runs: the command line, however it was started, or a script."""
+    """Return the name of the running program: the command line, however it was started, or a script."""
     name = Path(path).name
     return "robo-rl" if name == "main.py" and Path(path).parent.name == "robo_cli" else name or "python"
 
 
-def _unused(path: Path) -> Path:
+def _new_folder(path: Path) -> Path:
     for suffix in ("", *(f".{n}" for n in range(2, 100))):
         candidate = path.with_name(path.name + suffix)
         try:
@@ -327,7 +327,7 @@ def _unused(path: Path) -> Path:
             return candidate
         except FileExistsError:
             time.sleep(0.01)
-    raise RunError(f"Cannot make a new run folder beside {path}.", fix="remove old runs")
+    raise RunError(f"Cannot make a new run folder next to {path}.", fix="remove old runs")
 
 
 def _version(package: str) -> str | None:

@@ -87,6 +87,13 @@ class ActionSpec:
             return gymnasium.spaces.Discrete(self.size)
         return gymnasium.spaces.Box(-1.0, 1.0, (self.size,), np.float32)
 
+    def random(self, generator: np.random.Generator, *leading: int) -> npt.NDArray[Any]:
+        """Returns uniformly random actions: (*leading, A) float32 in [-1, 1], or (*leading,) int64 choices."""
+        shape = (*leading, *self.shape)
+        if self.is_discrete:
+            return generator.integers(self.size, size=shape)
+        return generator.uniform(-1.0, 1.0, shape).astype(np.float32)
+
     def validate(self, action: npt.ArrayLike) -> npt.NDArray[Any]:
         """Returns the action as an array; raises InvalidAction on a wrong shape, NaN, infinity or unknown choice."""
         value = np.asarray(action)

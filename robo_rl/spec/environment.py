@@ -32,7 +32,7 @@ __all__ = [
 ]
 """The whole contract, from wherever its parts are."""
 INTERFACE = ("observation", "observation order", "action")
-"""What a policy depends on."""
+"""Fields on which a policy depends."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class EnvironmentSpec:
     action: ActionSpec
     version: int = 0
     instruction: str | None = None
-    """The task in words; may change from episode to episode where an environment says so in `info`."""
+    """The task in words; an environment may change it from episode to episode in `info`."""
     max_steps: int | None = None
     success_rule: str | None = None
     """When an episode counts as a success, in words; None if the environment has no notion of it."""
@@ -72,7 +72,7 @@ class EnvironmentSpec:
         return _differences("", _contract(self), _contract(other))
 
     def require(self, other: EnvironmentSpec, *, what: str, fix: str | None = None) -> None:
-        """Raises SpecMismatch with a field-by-field difference unless `other` has the same contract; `fix` says what to do."""
+        """Raises SpecMismatch with a field-by-field difference unless `other` has the same contract; `fix` is the remedy."""
         if lines := self.differences(other):
             raise SpecMismatch(what, lines, fix=fix)
 
@@ -85,7 +85,7 @@ class EnvironmentSpec:
         """Raises SpecMismatch unless a policy of this spec can act in `other`.
 
         Actions, and the entries of this spec, must agree in everything, rate included; name, version and time limit may differ,
-        so that a policy can be tried on another task or on a replica. So may what is privileged, which no policy sees, and
+        so that a policy can be tried on another task or on a replica. So may privileged entries, which no policy sees, and
         `other` may have further entries, which the policy does not read, unless `exactly`.
         """
         read = self.observation.visible

@@ -31,15 +31,15 @@ class ArraySpec:
     """Lowest value, in `unit`: one number, or one per element of a vector."""
     high: Limit = np.inf
     unit: str = "1"
-    """SI unit such as "m", "rad/s", "N"; "1" for numbers without one, "mixed" where a source packs several together."""
+    """SI unit such as "m", "rad/s", "N"; "1" for numbers without one, "mixed" if a source packs several together."""
     frame: str | None = None
     """"world", "base", "ego", a body's name, or None if no frame applies or the source states none."""
     role: Role = "proprioception"
     """"proprioception" of the robot, "object" measured outside it, "image", "goal", or "privileged": the last may
     feed a critic or a reward, never a deployed policy."""
     meaning: str = field(default="", compare=False)
-    """What the numbers are, in words, element by element where they differ; "" where the source does not say. No part of the
-    contract: it changes no fingerprint, and specs that differ in it alone are equal."""
+    """Meaning of the numbers in words, by element if they differ; "" if the source does not say. No part of the contract: it
+    changes no fingerprint, and specs that differ in it alone are equal."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

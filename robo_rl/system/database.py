@@ -1,4 +1,4 @@
-"""A SQLite file whose changes are whole and durable, and which can be read where nothing may be written."""
+"""SQLite file with atomic and durable changes, readable also from read-only folders."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from robo_rl.errors import DatabaseCorrupt, DatasetBusy, DatasetError, RoboRLErr
 
 SUFFIX = ".sqlite"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-"""Of a set that is a file of its own in a dataset."""
+"""Of a set with its own file in a dataset."""
 WAIT = 10.0
 """[s] for another process to finish its change."""
 AT_STAKE = 1.0
-"""[s] of changes that a power cut may undo where a file is held open."""
+"""[s] of changes that a power cut may undo if a file is held open."""
 LONGEST = 120.0
 """[s] of a reader: a file that keeps it longer is made to do so."""
 REMEDY = "look at the disk; robo-rl data repair DATASET makes a catalogue again"
@@ -48,13 +48,13 @@ _FOREIGN_SCHEMA = """SELECT name FROM sqlite_master
 
 
 class Database:
-    """One file in write-ahead mode; every error of SQLite becomes one of ours that names the file.
+    """One file in write-ahead mode; errors of SQLite become errors of robo_rl that name the file.
 
     DatabaseCorrupt means that the file itself is at fault: a full disk, a lock or a missing right is another DatasetError.
     """
 
     def __init__(self, path: Path, remedy: str = REMEDY, *, schema: str = "", error: type[RoboRLError] | None = None) -> None:
-        """Name the file. remedy: what helps if it is damaged.
+        """Name the file. remedy: of a damaged file.
 
         schema: statements that make the tables that are missing, run when the file is opened to be written. error: the
         one to raise instead of DatasetError, DatasetBusy and DatabaseCorrupt.
@@ -80,7 +80,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Yields a connection whose changes are kept together at the end of the block: a power cut does not undo them."""
+        """Yields a connection; its changes are committed together and durably at the end of the block."""
         if self._holding is None:
             with self.opened() as connection, connection:
                 yield connection
@@ -100,11 +100,9 @@ class Database:
 
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection each transaction of which is durable when it is committed."""
+        """Yield a connection; each transaction is durable once committed."""
         if self.path.is_symlink():
-            raise self._failed(
-                f"{self.path} is a link; nothing is written through it.", fix="put in its place what it leads to"
-            )
+            raise self._failed(f"{self.path} is a link; nothing is written through it.", fix="replace it by its target")
         with self._connected(WRITE) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
@@ -126,19 +124,19 @@ class Database:
 
     @contextmanager
     def _live(self) -> Iterator[sqlite3.Connection]:
-        # nobody can be writing in a folder that may not be written to
+        # no process can be writing in a folder that may not be written to
         with self._connected("mode=ro") if os.access(self.path.parent, os.W_OK) else self._frozen() as connection:
             yield connection
 
     @contextmanager
     def _frozen(self) -> Iterator[sqlite3.Connection]:
-        """Reads without any file beside the file."""
+        """Reads without creating files next to the file."""
         ahead = self.path.with_name(f"{self.path.name}-wal")
         if not ahead.exists() or not ahead.stat().st_size:
             with self._connected("mode=ro&immutable=1") as connection:
                 yield connection
             return
-        with TemporaryDirectory() as folder:  # what a process that was killed wrote ahead is part of the file
+        with TemporaryDirectory() as folder:  # the write-ahead log of a killed process is part of the file
             try:
                 for path in (self.path, ahead):
                     shutil.copyfile(path, Path(folder) / path.name)
@@ -148,7 +146,7 @@ class Database:
                 yield connection
 
     def rows(self, table: str, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a query, none if there is no file, or no such table in it, as a kill may have left it."""
+        """Return the rows of a query; none without a file, or without such a table, as after a kill."""
         if not self.path.exists():
             return []
         with self.reading() as connection:
@@ -181,7 +179,7 @@ class Database:
         return lambda: sqlite3.connect(f"{self.path.absolute().as_uri()}?{options}", uri=True, timeout=WAIT)
 
     def _with_new_header(self) -> sqlite3.Connection:
-        """Opens a copy in memory the header of which is as SQLite writes it, however damaged the file's is."""
+        """Opens a copy in memory with a sound header in place of the damaged one."""
         content = bytearray(self.path.read_bytes())
         content[:24] = b"SQLite format 3\0" + PAGE.to_bytes(2, "big") + bytes((1, 1, 0, 64, 32, 32))
         content[28:32] = (len(content) // PAGE).to_bytes(4, "big")
@@ -192,7 +190,7 @@ class Database:
 
     @contextmanager
     def _connected(self, options: str, path: Path | None = None) -> Iterator[sqlite3.Connection]:
-        if self.path.exists() and not self.path.is_file():  # opening a pipe would wait for ever
+        if self.path.exists() and not self.path.is_file():  # opening a pipe would block without end
             raise self._corrupt("it is not a plain file")
         try:
             uri = (path or self.path).absolute().as_uri()
@@ -229,7 +227,7 @@ def _code(error: BaseException | None) -> int | None:
 
 
 def _bound(connection: sqlite3.Connection) -> None:
-    """Have what goes on for longer than any query of ours interrupted."""
+    """Interrupt statements that run for longer than any query of ours."""
     until = time.monotonic() + LONGEST
     connection.set_progress_handler(lambda: time.monotonic() > until, 100_000)
 

@@ -13,7 +13,7 @@ from robo_rl.errors import RoboRLError
 def exclusive_lock(path: Path, busy: RoboRLError | None = None) -> IO[bytes]:
     """Return an open file whose lock this process holds until the file is closed, or this process ends.
 
-    busy: raised if another process holds it; None to wait for that. Raises OSError if the file cannot be made.
+    busy: raised if another process holds it; None to wait for the lock. Raises OSError if the file cannot be made.
     """
     file = path.open("ab")
     try:

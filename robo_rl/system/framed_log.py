@@ -22,14 +22,14 @@ class FramedLog:
 
     def __init__(self, path: Path) -> None:
         """Open or create a file; raises OSError."""
-        self._file = path.open("a+b", buffering=0)  # unbuffered: what was written survives a SIGKILL
+        self._file = path.open("a+b", buffering=0)  # unbuffered: written records survive a SIGKILL
         self._file.seek(0)
         while read_record(self._file) is not None:
             pass
         self._file.truncate()
 
     def append(self, content: bytes) -> None:
-        """Write a record; once this has returned, no kill takes it away. Raises OSError if the disk does not take it."""
+        """Write a record; it survives a kill once this has returned. Raises OSError if the disk rejects it."""
         view = memoryview(_FRAME.pack(len(content), zlib.crc32(content)) + content)
         while view:
             view = view[self._file.write(view) :]
@@ -40,7 +40,7 @@ class FramedLog:
 
 
 def read_record(file: BinaryIO) -> bytes | None:
-    """Return the record at a file's position, which moves past it; None, and no move, if there is no whole one (yet)."""
+    """Read the record at a file's position and move past it; None, without moving, if it is not complete (yet)."""
     start = file.tell()
     head = file.read(_FRAME.size)
     if len(head) == _FRAME.size:

@@ -1,4 +1,4 @@
-"""Read JSON and YAML that a kill, a disk or a person may have damaged: one error that names the file."""
+"""Read JSON and YAML files that may be damaged: one error that names the file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def content_of(path: Path) -> bytes:
-    """Returns the content of a file; raises ValueError unless it is a plain one of a sane size: a pipe would never end."""
+    """Returns the content of a file; raises ValueError unless it is a plain file of a sane size."""
     if path.exists() and not path.is_file():
         raise ValueError("it is not a plain file")
     if path.stat().st_size > MOST_BYTES:

@@ -1,4 +1,4 @@
-"""Do the next piece of work in a thread while this one is used: a disk or a picture's preparation need not be waited for."""
+"""Compute the next items in threads while the present one is used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 def prefetched(work: Callable[[Item], Result], items: Iterable[Item], *, at_once: int = 1) -> Generator[Result, None, None]:
-    """Yields the result of each item in their order, so many always ahead; what an item raises is raised when it is its turn.
+    """Yields the result of each item in order, computed ahead; the error of an item is raised at its turn.
 
     at_once: threads, each with one item.
     """

@@ -25,7 +25,7 @@ SHOWN = 2000
 
 
 class SupervisedProcess:
-    """A child in a session of its own: a Ctrl-C on the terminal is for this process, which then stops the child."""
+    """Child process in its own session: Ctrl-C on the terminal reaches this process, which then stops the child."""
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class SupervisedProcess:
         """Start a command; stdin and stdout are as of subprocess.Popen.
 
         on_message: called from a thread with each message of the child, and with None at the end. The child gets the number
-        of its end of the socket as the last argument (see `inherited`). log: takes what it prints; a Path is
-        appended to. descriptors: of files that it inherits. folder: in which it runs.
+        of its end of the socket as the last argument (see `inherited`). log: file for its output; a Path is
+        appended to. descriptors: of files that it inherits. folder: its working directory.
         """
         self._owner = os.getpid()
         self._log = log.open("a+b") if isinstance(log, Path) else log
@@ -101,7 +101,7 @@ class SupervisedProcess:
         return None
 
     def ready_line(self, timeout: float | None = None) -> bytes:
-        """Return the line by which it shows that it is ready; empty if it ended, or was silent for `timeout` [s]."""
+        """Return the line that reports it ready; empty if it ended, or was silent for `timeout` [s]."""
         return self.stdout.readline() if select.select([self.stdout], [], [], timeout)[0] else b""
 
     def write(self, content: bytes) -> None:
@@ -158,7 +158,7 @@ class SupervisedProcess:
 
 
 class _Messages:
-    """Whole messages over a socket, moved by two threads, so that neither side ever waits within one for the other."""
+    """Whole messages over a socket, moved by two threads, so that neither side blocks within a message."""
 
     def __init__(self, ours: socket.socket, on_message: Callable[[bytes | None], None]) -> None:
         self._socket, self._connection, self._on_message = ours, Connection(os.dup(ours.fileno())), on_message

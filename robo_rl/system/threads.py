@@ -1,6 +1,6 @@
 """Threads of PyTorch and of NumPy's linear algebra in this process; both are imported only if something computes.
 
-Kernels of learners multiply matrices with NumPy, whose OpenBLAS has threads of its own. They are set in the process, without
+Kernels of learners multiply matrices with NumPy, whose OpenBLAS has its own threads. They are set in the process, without
 environment variables.
 """
 
@@ -23,7 +23,7 @@ def use_threads(count: int) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep up to 62 MiB of freed memory instead of returning it and asking for it again in every update.
+    """Let glibc keep up to 62 MiB of freed memory instead of returning and requesting it in every update.
 
     Memory that was returned costs a page fault per 4 KiB, in all a quarter of an update of SAC by autograd. glibc raises its
     thresholds with the largest array that was freed (mallopt(3), M_MMAP_THRESHOLD): freeing one, untouched, is enough.

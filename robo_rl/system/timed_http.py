@@ -1,7 +1,7 @@
-"""An HTTP client whose timeout holds for the whole exchange, whatever the other side sends until then.
+"""HTTP client with one timeout for the whole exchange, also against a server that trickles bytes.
 
 The timeout of a socket counts from one read to the next, so a server that sends a byte now and then (of headers, of a chunk's
-extension) holds a client for as long as it likes. Here each read and each write gets what is left of the exchange. Built on
+extension) holds a client indefinitely. Here each read and each write gets the rest of the exchange's time. Built on
 httpcore, the transport of httpx, without httpx's own layer: a robot's control loop waits for these round trips.
 """
 
@@ -19,7 +19,7 @@ import httpcore
 from typing_extensions import override
 
 PIECE = 1 << 14
-"""Bytes of one write: at most one record of TLS, which has a timeout of its own."""
+"""Bytes of one write: at most one record of TLS, which has its own timeout."""
 KEPT = 2
 """Idle connections that a client keeps."""
 FAULTS = (
@@ -30,11 +30,11 @@ FAULTS = (
     httpcore.UnsupportedProtocol,
     OSError,
 )
-"""Of httpcore, whose exceptions have no common parent."""
+"""Errors of httpcore, which have no common parent."""
 
 
 class NoResponse(Exception):
-    """There is no whole response; the text says why."""
+    """No whole response arrived; the text has the reason."""
 
 
 class ResponseTooLarge(Exception):
@@ -63,17 +63,10 @@ class TimedClient:
         }
         self._pool = _proxied(proxy, options) if proxy else httpcore.ConnectionPool(**options)
         self.close = weakref.finalize(self, self._pool.close)
-        """Closes the connections; whoever forgets it has it done when the client is collected."""
+        """Closes the connections; otherwise they are closed when the client is garbage collected."""
 
     def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        content: bytes | None = None,
-        timeout: float,
-        largest: int,
+        self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None, timeout: float, largest: int
     ) -> Response:
         """Return the response.
 
@@ -119,7 +112,7 @@ class _Backend(httpcore.SyncBackend):
 
 
 class _Stream(httpcore.NetworkStream):
-    """A connection each of whose reads and writes ends at a deadline."""
+    """Connection with a deadline for each read and write."""
 
     def __init__(self, stream: httpcore.NetworkStream, deadline: _Deadline) -> None:
         self._stream, self._deadline = stream, deadline

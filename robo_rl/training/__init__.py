@@ -1,17 +1,5 @@
 """Training loops: off-policy, on-policy, offline, in several processes."""
 
-from robo_rl.training.off_policy import (
-    OfflineTraining,
-    OnlineTraining,
-    StepLearner,
-    StepLoop,
-    online_training,
-)
+from robo_rl.training.off_policy import OfflineTraining, OnlineTraining, StepLearner, StepLoop, online_training
 
-__all__ = [
-    "OfflineTraining",
-    "OnlineTraining",
-    "StepLearner",
-    "StepLoop",
-    "online_training",
-]
+__all__ = ["OfflineTraining", "OnlineTraining", "StepLearner", "StepLoop", "online_training"]

@@ -1,4 +1,4 @@
-"""Compare a recipe with what its learner needs and what each loop supports: one function, one error, one table."""
+"""Compare a recipe with the needs of its learner and the support of each loop: one function, one error, one table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Capabilities:
     requires: frozenset[Feature]
     """Features that every recipe must have."""
     excludes: dict[Feature, str]
-    """Feature that its settings rule out -> what to change."""
+    """Feature that its settings rule out -> remedy."""
     has_device: bool
     """True if it has a setting `device`."""
 
@@ -53,7 +53,7 @@ class Capabilities:
         return next((loop for loop in self.loops if self._trains(loop, asked)), None)
 
     def missing(self, asked: Set[Feature]) -> frozenset[Feature]:
-        """Return the fewest features that would have to come with `asked`; empty if none would help."""
+        """Return the fewest features to be added to the requested ones; empty if none would help."""
         found = [self.requires | loop.requires for loop in self.loops]
         helping = [more - asked for loop, more in zip(self.loops, found, strict=True) if self._trains(loop, asked | more)]
         return min(helping, key=len, default=frozenset())
@@ -80,7 +80,7 @@ class Capabilities:
 
 
 def needs_of(config: Any) -> Needs:
-    """Return what a learner's settings declare; for a third party's without `needs`, what follows from their `sampling`."""
+    """Return the declaration of a learner's settings; without `needs` (third parties) it is derived from `sampling`."""
     declared = getattr(config, "needs", None)
     if isinstance(declared, Needs):
         return declared
@@ -90,7 +90,7 @@ def needs_of(config: Any) -> Needs:
 
 
 def asked_by(spec: EnvironmentSpec) -> frozenset[Feature]:
-    """Return the features that an environment asks of a learner."""
+    """Return the features that an environment requires of a learner."""
     actions = Feature.DISCRETE if spec.action.is_discrete else Feature.CONTINUOUS
     return frozenset({actions} if spec.observation.vectors else {actions, Feature.PICTURES})
 
@@ -102,14 +102,14 @@ def require_loop(name: str, config: Any, asked: Set[Feature]) -> Loop:
         return loop
     if unsupported := asked - able.features:
         raise InvalidSetting(
-            f"The learner {name} cannot be trained with {_named(unsupported)}.",
+            f"The learner {name} cannot be trained with {_nouns(unsupported)}.",
             got=_settings(unsupported),
             allowed=f"learners that can: {', '.join(learners_with(unsupported)) or 'none together'}",
             fix=able.excludes.get(min(unsupported, key=str), f"choose one of them, or leave out: {_settings(unsupported)}"),
         )
     if missing := able.missing(asked):
         raise InvalidSetting(
-            f"The learner {name} needs {_named(missing)} with this recipe.",
+            f"The learner {name} needs {_nouns(missing)} with this recipe.",
             got=_settings(asked & able.features - able.spaces) or "nothing of it",
             allowed=f"a recipe with {_settings(missing)}",
             fix=f"set {_settings(missing)}, or choose another learner (robo-rl learners)",
@@ -137,7 +137,7 @@ def learners_with(features: Set[Feature]) -> list[str]:
     return [name for name, able in learners() if {able.cell(feature) for feature in features} <= {"yes", "needs"}]
 
 
-def _named(features: Set[Feature]) -> str:
+def _nouns(features: Set[Feature]) -> str:
     return ", ".join(sorted(feature.noun for feature in features))
 
 

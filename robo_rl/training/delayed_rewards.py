@@ -13,7 +13,7 @@ from robo_rl.types import StateDict, Transition
 
 
 def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelling | None:
-    """Returns the rewards where they have to be relabelled, with room for what such a replay memory holds; else None.
+    """Returns the rewards if they have to be relabelled, with room for the steps of the replay memory; else None.
 
     Raises InvalidSetting if a batch would not be of single steps.
     """
@@ -33,14 +33,14 @@ def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelli
 
 
 def unlike_single_steps(sampling: Sampling) -> list[str]:
-    """Return the settings with which a batch is not of single steps of the environment, whose rewards can be replaced."""
+    """Return the settings that make batches other than single steps, whose rewards cannot be replaced."""
     extras_follow = any(extra.uses_rewards for extra in sampling.extras)
     unlike = {"n_step": sampling.n_step != 1, "offline_fraction": sampling.offline_fraction > 0, "extras": extras_follow}
     return [name for name, is_unlike in unlike.items() if is_unlike]
 
 
 def require_unchanging(rewards: DelayedRewards) -> None:
-    """Raises InvalidSetting for rewards that only a loop that relabels what it samples can learn from."""
+    """Raises InvalidSetting for rewards that need a loop that relabels its batches."""
     if rewards.relabelling is not None:
         raise InvalidSetting(
             "A reward that changes as it is learned cannot be given once and for all.",
@@ -66,11 +66,11 @@ class EpisodeUnderWay(Protocol):
 
 
 class WaitingSteps:
-    """Steps of the running episode that wait until a model has seen enough of them, or the episode is over.
+    """Steps of the running episode that wait for the rewards of a model.
 
-    They enter the replay in their order, with the model's rewards in the place of the environment's; what the model sees as the
-    end of the task is one. Where the model gave no reward the replay is cut, so that neither a transition nor a sum of rewards
-    holds one that is missing.
+    They enter the replay in order, with the model's rewards in place of the environment's, as soon as the model has seen enough
+    of them or the episode is over; the end of the task as seen by the model is one. The replay is cut at a missing reward, so
+    that neither a transition nor a sum of rewards spans it.
     """
 
     def __init__(self, replay: StepMemory, rewards: DelayedRewards) -> None:
@@ -124,7 +124,7 @@ class WaitingSteps:
         return {"steps": len(self._steps), "rewards": self.rewards.state_dict()}
 
     def load_state_dict(self, state: StateDict, rollout: EpisodeUnderWay | None) -> None:
-        """Restores what waited, of a rollout that was replayed exactly; without one what waited is forgotten."""
+        """Restores the waiting steps of a rollout that was replayed exactly; without one they are forgotten."""
         self.rewards.load_state_dict(state["rewards"])
         self._steps = [] if rollout is None else rollout.newest(int(state["steps"]))
         if rollout is None:

@@ -1,6 +1,6 @@
 """The training loops: act and learn step by step, or learn from recorded episodes alone.
 
-Both are `Stateful`: restored in a fresh process they go on bit for bit, because every episode is determined by its seed and
+Both are `Stateful`: restored in a fresh process they continue bit for bit, because every episode is determined by its seed and
 its actions, and every generator is part of the state.
 """
 
@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import gymnasium
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols.components import EpisodeRecorder, Learner, Policy, TrainingObserver, TrainingSupervisor
+from robo_rl.protocols.components import EpisodeRecorder, Learner, Policy, Stateful, TrainingObserver, TrainingSupervisor
 from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.protocols.sampling import Sampling
 from robo_rl.spec.environment import EnvironmentSpec
@@ -43,14 +44,14 @@ class StepLearner(StepSink, Protocol):
 
 
 Source_co = TypeVar("Source_co", bound=StepSource, covariant=True)
-Student_co = TypeVar("Student_co", bound=StepLearner, covariant=True)
+StepLearner_co = TypeVar("StepLearner_co", bound=StepLearner, covariant=True)
 
 
-class StepLoop(ABC, Generic[Source_co, Student_co]):
+class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
     """Takes steps from a source and gives them to a learner, until `steps` are taken."""
 
-    def __init__(self, source: Source_co, student: Student_co, *, steps: int, stopwatch: Stopwatch) -> None:
-        self.source, self.student = source, student
+    def __init__(self, source: Source_co, step_learner: StepLearner_co, *, steps: int, stopwatch: Stopwatch) -> None:
+        self.source, self.step_learner = source, step_learner
         self.steps, self.stopwatch = steps, stopwatch
         self.resumed: str | None = None
         """"exact" or "warm" after `load_state_dict`."""
@@ -58,7 +59,7 @@ class StepLoop(ABC, Generic[Source_co, Student_co]):
     @property
     def policy(self) -> Policy:
         """The policy being trained."""
-        return self.student.policy
+        return self.step_learner.policy
 
     @property
     def step(self) -> int:
@@ -76,21 +77,21 @@ class StepLoop(ABC, Generic[Source_co, Student_co]):
         self.stopwatch.start()
         while self.step < self.steps:
             self.prepare(observer)
-            transition = time("simulate", partial(self.source.step, self.student))
-            self.student.add(transition)
-            metrics = time("update", partial(self.student.update, self.step))
+            transition = time("simulate", partial(self.source.step, self.step_learner))
+            self.step_learner.add(transition)
+            metrics = time("update", partial(self.step_learner.update, self.step))
             if metrics:
                 time("log", partial(observer.on_metrics, self.step, metrics | self.source.metrics))
-            if self.source.report(observer) and (metrics := self.student.metrics):
+            if self.source.report(observer) and (metrics := self.step_learner.metrics):
                 observer.on_metrics(self.step, metrics)
             time("log", partial(observer.on_step, self.step, self))
 
     def prepare(self, observer: TrainingObserver) -> None:
-        """Do what is due before a step: nothing, unless a loop has to wait."""
+        """Hook before a step: does nothing unless a loop has to wait."""
 
     @abstractmethod
     def state_dict(self) -> StateDict:
-        """Return everything that a training goes on from."""
+        """Return everything that a resumed training needs."""
 
     @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
@@ -100,31 +101,31 @@ class StepLoop(ABC, Generic[Source_co, Student_co]):
 class OnlineTraining(StepLoop[Source_co, ReplayLearner]):
     """Off-policy training: one step, some updates from replay."""
 
-    def __init__(self, source: Source_co, student: ReplayLearner, *, steps: int) -> None:
-        super().__init__(source, student, steps=steps, stopwatch=student.stopwatch)
+    def __init__(self, source: Source_co, step_learner: ReplayLearner, *, steps: int) -> None:
+        super().__init__(source, step_learner, steps=steps, stopwatch=step_learner.stopwatch)
 
     @property
     def learner(self) -> Learner:
         """The learner that is given the batches."""
-        return self.student.learner
+        return self.step_learner.learner
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns learner, replay, the running episode, generators and counters."""
         training = {
             "step": self.step,
             **self.source.state_dict(),
-            "waiting": self.student.waiting_state(),
+            "waiting": self.step_learner.waiting_state(),
             "seconds": self.stopwatch.state_dict(),
         }
-        return self.student.state_dict() | {"training": training}
+        return self.step_learner.state_dict() | {"training": training}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores a training; replays the running episode and says in `resumed` whether that was exact."""
         training = state["training"]
-        self.student.load_state_dict(state)
+        self.step_learner.load_state_dict(state)
         self.stopwatch.load_state_dict(training["seconds"])
-        self.resumed = self.source.load_state_dict(training, self.student)
-        if not self.student.load_waiting_state(training["waiting"], self.source.episode):
+        self.resumed = self.source.load_state_dict(training, self.step_learner)
+        if not self.step_learner.load_waiting_state(training["waiting"], self.source.episode):
             self.resumed = "warm"
 
 
@@ -144,10 +145,10 @@ def online_training(  # noqa: PLR0913
 ) -> OnlineTraining[EnvironmentSteps]:
     """Return a training whose steps are taken in an environment of this process.
 
-    acts_at_once: the policy being trained acts from the first step on, in the place of random actions.
+    acts_at_once: the policy being trained acts from the first step on, in place of random actions.
     """
     clock = Stopwatch() if stopwatch is None else stopwatch
-    student = ReplayLearner(
+    step_learner = ReplayLearner(
         learner,
         sampling,
         seed=seed,
@@ -160,10 +161,10 @@ def online_training(  # noqa: PLR0913
         learner.policy, seed=seed, random_steps=0 if acts_at_once else sampling.learning_starts, stopwatch=clock
     )
     source = EnvironmentSteps(environment, explorer, seed=seed, supervisor=supervisor, recorder=recorder)
-    return OnlineTraining(source, student, steps=steps)
+    return OnlineTraining(source, step_learner, steps=steps)
 
 
-class OfflineTraining:
+class OfflineTraining(Stateful):
     """Training from recorded episodes alone: `steps` updates, no environment; raises InvalidSetting without episodes."""
 
     def __init__(
@@ -208,13 +209,13 @@ class OfflineTraining:
         batch = self.replay.sample(sampling.batch_size, sampling.n_step, sampling.discount)
         return self.learner.update(batch)
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns learner, data and counters."""
         training = {"step": self.step, "seconds": self.stopwatch.state_dict()}
         return {"learner": self.learner.state_dict(), "replay": self.replay.state_dict(), "training": training}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores a training exactly."""
         self.learner.load_state_dict(state["learner"])
         self.replay.load_state_dict(state["replay"])
         self.step = state["training"]["step"]

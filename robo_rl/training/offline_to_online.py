@@ -1,4 +1,4 @@
-"""Learn from recorded episodes first and go on in the environment, with recorded and own steps mixed in every batch.
+"""Learn from recorded episodes first, then in the environment, with recorded and own steps mixed in every batch.
 
 One training with one count of steps: updates without an environment, then environment steps. Protocol: Luo et al. 2024, "D5RL"
 (arXiv:2408.08441), offline gradient steps followed by online ones with both phases logged alike.
@@ -16,7 +16,7 @@ from robo_rl.types import Metrics, StateDict
 class OfflineThenOnline:
     """Both phases in turn, of one learner.
 
-    The state of a run that had no second phase is accepted too: it goes on where that one ended.
+    The state of a run without a second phase is accepted too: the second phase follows it.
     """
 
     def __init__(self, offline: OfflineTraining, online: OnlineTraining[StepSource]) -> None:
@@ -54,7 +54,7 @@ class OfflineThenOnline:
         self.online.run(_Whole(observer, self, self.offline.steps))
 
     def state_dict(self) -> StateDict:
-        """Returns the learner and the data once, and where each phase is."""
+        """Returns the learner and the data once, and the progress of each phase."""
         state = self.offline.state_dict()
         if self.online.step == 0:
             return state
@@ -69,7 +69,7 @@ class OfflineThenOnline:
 
 
 class _Whole:
-    """Tells an observer of one phase's progress as that of the whole training."""
+    """Reports one phase's progress to an observer as that of the whole training."""
 
     def __init__(self, observer: TrainingObserver, training: OfflineThenOnline, before: int) -> None:
         self._observer, self._training, self._before = observer, training, before
@@ -83,5 +83,5 @@ class _Whole:
         self._observer.on_metrics(self._before + step, metrics)
 
     def on_step(self, step: int, training: Training) -> None:
-        del training  # of one phase: what is saved is the whole
+        del training  # of one phase; the whole is saved
         self._observer.on_step(self._before + step, self._training)

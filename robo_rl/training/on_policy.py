@@ -1,7 +1,7 @@
-"""The on-policy training loop: act in several environments at once, learn from what was just seen, forget it.
+"""The on-policy training loop: act in several environments at once, learn from the rollout, discard it.
 
-Resuming is exact where the environments can save their state, and warm elsewhere: then every environment begins a new
-episode, and a rollout under way is left out. With rewards that do not repeat themselves it is warm, too, though nothing is cut.
+Resuming is exact if the environments can save their state, else warm: then every environment begins a new episode, and a
+rollout under way is dropped. With rewards that do not repeat themselves it is warm, too, though nothing is cut.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
+from typing_extensions import override
 
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidSetting, SimulationFailed
@@ -33,7 +34,7 @@ FEWEST = 2  # steps of a training: a rollout of one row has no deviation to norm
 
 @dataclass(frozen=True)
 class VectorStep:
-    """One step of N environments; where an episode ended, `observations` already begins the next one."""
+    """One step of N environments; after the end of an episode `observations` already has the first of the next one."""
 
     observations: Mapping[str, Array]
     """name -> (N, ...)"""
@@ -46,7 +47,7 @@ class VectorStep:
 
 
 class OnPolicyLearner(Stateful, Protocol):
-    """Chooses actions for all environments, remembers what came of them, and learns from that alone."""
+    """Acts in all environments, stores the rollout, and learns from that alone."""
 
     @property
     def policy(self) -> Policy:
@@ -56,10 +57,6 @@ class OnPolicyLearner(Stateful, Protocol):
     def is_ready(self) -> bool:
         """True once the rollout is full."""
 
-    @property
-    def is_collecting(self) -> bool:
-        """True while a rollout is unfinished."""
-
     def begin(self, observations: Mapping[str, Array]) -> None:
         """All environments begin an episode; an unfinished rollout is forgotten."""
 
@@ -67,7 +64,7 @@ class OnPolicyLearner(Stateful, Protocol):
         """Returns actions (N, ...) for the newest observations."""
 
     def observe(self, step: VectorStep) -> None:
-        """Takes in what the actions led to."""
+        """Stores the outcome of the actions."""
 
     def reward(self, rewards: StepRewards) -> None:
         """Take in the rewards of the T N steps of a rollout that came without, step after step."""
@@ -77,7 +74,7 @@ class OnPolicyLearner(Stateful, Protocol):
 
 
 class OnPolicyConfig(ABC):
-    """Settings of a learner that learns from rollouts of its own policy; brings its training loop (SelfTrainedConfig)."""
+    """Settings of an on-policy learner; brings its training loop (SelfTrainedConfig)."""
 
     num_envs: int
     """Environments that step together."""
@@ -151,14 +148,14 @@ def make_vector(factory: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -
         sequential = SequentialEnvironments(factory, num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
         return sequential, sequential.environment_spec
     environments = factory.make_vector(num_envs)
-    spec = environments.environment_spec  # type: ignore[attr-defined]  # of our own, beside Gymnasium's attributes
+    spec = environments.environment_spec  # type: ignore[attr-defined]  # not one of Gymnasium's attributes
     return environments, spec
 
 
-class OnPolicyTraining:
-    """A learner, its environments and how far it got; never takes more than `steps`, counted over all environments.
+class OnPolicyTraining(Stateful):
+    """On-policy training in this process; never takes more than `steps`, counted over all environments.
 
-    The last rollout is as long as what is left of them; fewer steps than there are environments are left over.
+    The last rollout has the remaining steps; fewer steps than there are environments are left over.
     With `rewards` of a model the learner never sees those of the environments, which are only reported.
     """
 
@@ -191,7 +188,7 @@ class OnPolicyTraining:
         return self.learner.policy
 
     def run(self, observer: TrainingObserver) -> None:
-        """Trains from the present step to the last one in which all environments can take part."""
+        """Trains from the present step to the last full step of all environments."""
         time = self.stopwatch.time
         self.stopwatch.start()
         if not self._is_under_way and self._has_steps_left:
@@ -238,15 +235,15 @@ class OnPolicyTraining:
         for index in np.flatnonzero(terminated | truncated):
             self._episodes.finish(int(index), bool(terminated[index]), infos["final_info"], self.step, observer)
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns learner, unfinished rollout, counters, and the environments where they can be saved."""
         environments = self.environments.state_dict() if isinstance(self.environments, Stateful) else None
         training = {"step": self.step, "episodes": self._episodes.state_dict(), "seconds": self.stopwatch.state_dict()}
         state = {"learner": self.learner.state_dict(), "training": training, "environments": {"state": environments}}
         return state if self._rollout is None else state | {"rewards": self._rollout.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores a training and says in `resumed` whether its environments go on where they were."""
+        """Restores a training; `resumed` is "exact" if its environments continue as they were."""
         training, environments = state["training"], state["environments"]["state"]
         self.learner.load_state_dict(state["learner"])
         self._episodes.load_state_dict(training["episodes"])
@@ -261,8 +258,8 @@ class OnPolicyTraining:
             self._rollout.load_state_dict(state["rewards"])
 
 
-class UnrewardedRollout:
-    """Steps of a rollout whose rewards a model gives as the rollout goes on, as soon as enough of them wait."""
+class UnrewardedRollout(Stateful):
+    """Steps of a rollout whose rewards come from a model, as soon as enough of them wait."""
 
     def __init__(self, rewards: DelayedRewards, instruction: str | None) -> None:
         self._rewards, self._instruction = rewards, instruction
@@ -286,7 +283,7 @@ class UnrewardedRollout:
             self._begin(index, observations, infos)
 
     def add(self, actions: Array, outcome: tuple[Any, ...]) -> None:
-        """Shows the model a step of all environments and what it led to, as the environments returned it."""
+        """Shows the model a step of all environments and its outcome, as the environments returned it."""
         observations, rewards, terminated, truncated, infos = outcome
         ended = np.flatnonzero(terminated | truncated).tolist()
         seen = observations if not ended else {name: values.copy() for name, values in observations.items()}
@@ -302,35 +299,32 @@ class UnrewardedRollout:
     def rewards(self) -> StepRewards:
         """Return the rewards of the T N steps of the rollout, step after step; the next one begins."""
         parts, self._scored = [*self._scored, self._rewards.score()], []
-        return _joined(parts)
+        return _join(parts)
 
     def _begin(self, index: int, observations: Mapping[str, Array], infos: Mapping[str, Any]) -> None:
-        told = infos["instruction"][index] if "instruction" in infos else None
-        self._rewards.begin(index, _at(observations, index), told or self._instruction)
+        instruction = infos["instruction"][index] if "instruction" in infos else None
+        observation = {name: values[index] for name, values in observations.items()}
+        self._rewards.begin(index, observation, instruction or self._instruction)
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns the rewards so far, and what waits for one."""
-        scored = _joined(self._scored)
+        scored = _join(self._scored)
         arrays = {"values": scored.labels.values, "valid": scored.labels.valid, "ends": scored.ends}
         return {"scored": arrays, "waiting": self._rewards.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; `restart` forgets the rollout where the environments begin anew."""
+        """Restores the state returned by `state_dict`; `restart` forgets the rollout if the environments begin new episodes."""
         scored = state["scored"]
         self._scored = [StepRewards(Labels(scored["values"], scored["valid"]), scored["ends"])]
         self._rewards.load_state_dict(state["waiting"])
 
 
-def _joined(parts: Sequence[StepRewards]) -> StepRewards:
+def _join(parts: Sequence[StepRewards]) -> StepRewards:
     ends = [np.zeros(0, np.bool_), *(part.ends for part in parts)]
     return StepRewards(Labels.joined([Labels.missing(0), *(part.labels for part in parts)]), np.concatenate(ends))
 
 
-def _at(observations: Mapping[str, Array], index: int) -> dict[str, Array]:
-    return {name: values[index] for name, values in observations.items()}
-
-
-class RunningEpisodes:
+class RunningEpisodes(Stateful):
     """Return, length and success of the episode that runs in each of N environments."""
 
     def __init__(self, environments: int) -> None:
@@ -376,18 +370,18 @@ class RunningEpisodes:
                 fix="look at the model's time step and actuator limits, and at the actions of the policy",
             )
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns copies of all counts."""
         return {name: np.array(value) for name, value in vars(self).items()}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned."""
         for name, value in vars(self).items():
             setattr(self, name, int(state[name]) if isinstance(value, int) else np.array(state[name]))
 
 
 def _reason(index: int, terminated: bool, success: bool | None, infos: Mapping[str, Any]) -> str:
-    """Returns the environment's own word, else what the flags tell, as `Rollout.stop_reason` does."""
+    """Returns the reason for the end as `Rollout.stop_reason` does: the environment's own, else derived from the flags."""
     if infos.get("_stop_reason", np.zeros(index + 1))[index]:
         return str(infos["stop_reason"][index])
     if not terminated:

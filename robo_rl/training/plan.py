@@ -23,7 +23,7 @@ from robo_rl.types import Episode, StateDict
 
 Environment = gymnasium.Env[Any, Any]
 Accompany = Callable[[Environment], tuple[Environment, TrainingSupervisor]]
-"""Returns the environment with a person beside it, and that person."""
+"""Returns the supervised environment, and the person."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class OnlinePhase:
     """Rows of the memory of its own steps."""
 
     def sampling(self, sampling: Sampling) -> Sampling:
-        """Return what a learner from recorded episodes asks of this phase."""
+        """Return the sampling of this phase."""
         return replace(
             sampling,
             learning_starts=1,
@@ -69,14 +69,14 @@ class Acting(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A training that has not begun. Environments are made when they are stepped in, and only then."""
+    """Training that has not started. Environments are made at their first use."""
 
     config: Any
     """Settings of the learner (robo_rl.protocols.learners)."""
     loop: Loop
     """Chosen by `robo_rl.training.compatibility.require_loop`."""
     spec: EnvironmentSpec
-    """Of the environments, with what is drawn for the reward alone."""
+    """Spec of the environments, including the entries drawn for the reward alone."""
     environments: VectorFactory
     steps: int
     """Environment steps; updates if there is no environment."""
@@ -91,7 +91,7 @@ class TrainingPlan:
     recorder: EpisodeRecorder | None = None
     """Records training episodes; None for none."""
     acts_at_once: bool = False
-    """The learner's policy acts from the first step on, in the place of random actions."""
+    """The learner's policy acts from the first step on, in place of random actions."""
 
     @property
     def visible(self) -> EnvironmentSpec:
@@ -112,7 +112,7 @@ class TrainingPlan:
             learner.load_state_dict(initial.state)
         except (KeyError, ValueError, RuntimeError, TypeError) as error:
             raise InvalidSetting(
-                f"The learner of {initial.name} is another than that of the recipe.",
+                f"The learner of {initial.name} differs from that of the recipe.",
                 got=f"{type(error).__name__}: {error}",
                 allowed="the algorithm and networks of that run",
                 fix="robo-rl refine makes a recipe that fits",
@@ -120,15 +120,15 @@ class TrainingPlan:
         return learner
 
     def acting(self) -> Acting:
-        """Return an environment, a learner whose policy acts in it, and the person who corrects it, if any."""
+        """Return an environment, a learner whose policy acts in it, and the supervisor, if any."""
         learner, environment = self.learner(), self.environments()
-        return Acting(environment, learner, None) if self.person is None else _accompanied(self.person, environment, learner)
+        return Acting(environment, learner, None) if self.person is None else _accompany(self.person, environment, learner)
 
     def training(self) -> Training:
         """Return the training at step 0, ready to run or to be restored, of a loop in this process."""
         if self.loop.is_learners:
             model: dict[str, Any] = {} if self.reward is None else {"reward": self.reward}
-            episodes = list(self.demonstrations)  # such a learner keeps them in a memory of its own
+            episodes = list(self.demonstrations)  # such a learner keeps them in its own memory
             brought: SelfTrainedConfig = self.config
             return brought.training(self.environments, steps=self.steps, seed=self.seed, demonstrations=episodes, **model)
         if self.loop is OFFLINE:
@@ -166,6 +166,6 @@ class TrainingPlan:
         )
 
 
-def _accompanied(person: Accompany, environment: Environment, learner: Learner) -> Acting:
+def _accompany(person: Accompany, environment: Environment, learner: Learner) -> Acting:
     accompanied, supervisor = person(environment)
     return Acting(accompanied, learner, supervisor)

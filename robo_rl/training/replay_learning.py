@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from typing_extensions import override
+
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols.components import Learner, Policy
+from robo_rl.protocols.components import Learner, Policy, Stateful
 from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.protocols.sampling import Sampler, Sampling, StepMemory
 from robo_rl.replay.buffer import ReplayBuffer
@@ -19,16 +21,16 @@ from robo_rl.training.delayed_rewards import EpisodeUnderWay, WaitingSteps, rela
 from robo_rl.types import DIVERGED, Episode, Metrics, StateDict, Transition
 
 
-class ReplayLearner:
-    """A learner and the memories that its batches come from.
+class ReplayLearner(Stateful):
+    """A learner and the memories of its batches.
 
     Demonstrations go into a second memory that fills `sampling.offline_fraction` of each batch, or into the same replay if
-    that fraction is 0; if it is 1 the own steps are not learnt from, which only `sampling.keeps_corrections` makes sense of.
+    that fraction is 0; with 1, own steps are not learnt from, which makes sense only with `sampling.keeps_corrections`.
     Those of a dataset stay on disk (ReplayableEpisodes); checkpoints then do not repeat them.
 
-    With `rewards` of a model the learner never sees those of the environment, which are only reported. What the environment
-    draws for them beyond the spec of the policy is not kept in the replay. Rewards that are learned meanwhile are given to each
-    batch anew (`robo_rl.protocols.rewards.Relabelling`).
+    With `rewards` of a model the learner never sees those of the environment, which are only reported. Entries that the
+    environment draws for them beyond the policy's spec are not kept in the replay. Learned rewards are recomputed for each
+    batch (`robo_rl.protocols.rewards.Relabelling`).
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class ReplayLearner:
         self.waiting.begin(episode)
 
     def break_off(self) -> None:
-        """The episode under way does not go on after a resume."""
+        """The episode under way is not continued after a resume."""
         self.memory.cut()
 
     def add(self, transition: Transition) -> None:
@@ -109,27 +111,27 @@ class ReplayLearner:
         found = time("score", self.relabelling.update)
         return found | self.learner.update(time("score", partial(self.relabelling.relabel, batch)))
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return learner and memories."""
         return {
             "learner": self.learner.state_dict(),
             "replay": self.replay.state_dict(),
             "offline": {} if self.offline is None else self.offline.state_dict(),
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore learner and memories."""
         self.learner.load_state_dict(state["learner"])
         self.replay.load_state_dict(state["replay"])
         if self.offline is not None:
             self.offline.load_state_dict(state["offline"])
 
     def waiting_state(self) -> StateDict:
-        """Return what waits for its reward, of the episode under way."""
+        """Return the steps of the running episode that wait for a reward."""
         return {} if self.waiting is None else self.waiting.state_dict()
 
     def load_waiting_state(self, state: StateDict, episode: EpisodeUnderWay | None) -> bool:
-        """Restore what waited; return False if its rewards may be others this time."""
+        """Restore the waiting steps; return False if their rewards may differ this time."""
         if self.waiting is None:
             return True
         self.waiting.load_state_dict(state, episode)
@@ -137,7 +139,7 @@ class ReplayLearner:
 
 
 def recorded_replay(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling: Sampling, seed: int) -> RecordedReplay:
-    """Return what samples from recorded episodes: on disk if they lie there, else in RAM."""
+    """Return a replay of recorded episodes: on disk if they lie there, else in RAM."""
     if isinstance(episodes, ReplayableEpisodes):
         return episodes.replay(seed, sampling.extras, spec)
     require_room(episodes, sampling.replay_capacity)

@@ -1,4 +1,4 @@
-"""Memory of an on-policy learner: a rollout of T steps of N environments, learnt from once and overwritten by the next.
+"""Memory of an on-policy learner: one rollout of T steps of N environments, overwritten by the next.
 
 D numbers of an observation's vectors. Observations and rewards are scaled by running moments as they are stored.
 """
@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.moments import Normalizer
+from robo_rl.protocols.components import Stateful
 from robo_rl.requirements import require_finite_data
 from robo_rl.spec.environment import ActionSpec, ArraySpec, ObservationSpec
 from robo_rl.training.collectors.rollouts import CollectedRollout
@@ -23,8 +25,8 @@ Value = Callable[[Floats, Mapping[str, Array]], Floats]
 """Returns V (K,) of scaled vectors (K, D) and the observations that they are of."""
 
 
-class RolloutBuffer:
-    """Arrays (T, N, ...) allocated once; observations have one more step, what the newest step led to."""
+class RolloutBuffer(Stateful):
+    """Arrays (T, N, ...) allocated once; observations have one more step, for the newest one."""
 
     def __init__(
         self, config: OnPolicyConfig, vectors: ObservationSpec, pictures: Sequence[ArraySpec], action: ActionSpec
@@ -55,7 +57,7 @@ class RolloutBuffer:
 
     @property
     def is_full(self) -> bool:
-        """True once T steps are there."""
+        """True once T steps are stored."""
         return self.length == len(self.rewards)
 
     def begin(self, observations: Mapping[str, Array]) -> None:
@@ -65,16 +67,16 @@ class RolloutBuffer:
         self._begin(vectors, observations, are_new=True)
 
     def add(self, step: VectorStep, value: Value) -> None:
-        """Store what the actions at `length` led to; raises NonFiniteUpdate, changing nothing, if that is not finite."""
+        """Store the outcome of the actions at `length`; raises NonFiniteUpdate, changing nothing, if that is not finite."""
         vectors = self._finite_step(step)
         self.observations.merge(vectors)
         self._add(step, vectors, value)
 
-    def take_in(self, rollout: CollectedRollout, value: Value) -> None:
-        """Store a whole rollout of others, who acted with the policy as it is now; raises NonFiniteUpdate as `add` does.
+    def add_rollout(self, rollout: CollectedRollout, value: Value) -> None:
+        """Store a whole rollout collected elsewhere with the present policy; raises NonFiniteUpdate as `add` does.
 
-        All of it is scaled by the moments from before, with which the others acted, and is merged into them afterwards, because
-        the others do not know each other's observations.
+        All of it is scaled by the moments from before, with which the collectors acted, and is merged into them afterwards,
+        because collectors do not know each other's observations.
         """
         steps = [*rollout.steps()]
         first = {name: values[0] for name, values in rollout.observations.items()}
@@ -108,7 +110,7 @@ class RolloutBuffer:
         """Return A (T, N), generalised advantage estimates, given the values (T+1, N) of all observations.
 
         Schulman et al. 2016, arXiv:1506.02438, eq. 16, which is eq. 11 and 12 of the paper on PPO. Differs from them: if a time
-        limit cut an episode, the value of its last observation stands for what would have followed, as in Stable-Baselines3,
+        limit cut an episode, the value of its last observation replaces the missing rest, as in Stable-Baselines3,
         because the limit is no property of the task. Before a step without a reward the sum ends with the value of its state.
         """
         gamma, taken = np.float32(self._discount), slice(len(values) - 1)
@@ -162,14 +164,14 @@ class RolloutBuffer:
             self._finite("final observations", step.final_observations)
         return self._finite("observations", step.observations)
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return copies of what is stored, moments and counters."""
         arrays = {name: np.array(value) for name, value in self._arrays().items()}
         moments = {"observation_moments": self.observations.state_dict(), "reward_moments": self._scale.state_dict()}
         return arrays | moments | {"length": self.length, "rollouts": self.rollouts}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned."""
         for name, value in self._arrays().items():
             value[...] = state[name]
         self.observations.load_state_dict(state["observation_moments"])
@@ -204,22 +206,17 @@ class RolloutLearner(ABC):
         """True once the rollout is full."""
         return self.buffer.is_full
 
-    @property
-    def is_collecting(self) -> bool:
-        """True while a rollout is unfinished."""
-        return self.buffer.length > 0
-
     def begin(self, observations: Mapping[str, Array]) -> None:
         """Begin an episode in each environment and forget an unfinished rollout; raises NonFiniteUpdate."""
         self.buffer.begin(observations)
 
     def observe(self, step: VectorStep) -> None:
-        """Store what the actions led to; raises NonFiniteUpdate, changing nothing, if that is not finite."""
+        """Store the outcome of the actions; raises NonFiniteUpdate, changing nothing, if that is not finite."""
         self.buffer.add(step, self.values)
 
-    def take_in(self, rollout: CollectedRollout) -> None:
+    def add_rollout(self, rollout: CollectedRollout) -> None:
         """Store a whole rollout of others, who acted with the policy as it is now; raises NonFiniteUpdate."""
-        self.buffer.take_in(rollout, self.values)
+        self.buffer.add_rollout(rollout, self.values)
 
     def reward(self, rewards: StepRewards) -> None:
         """Store the rewards of the T N steps of a rollout that came without them, step after step."""

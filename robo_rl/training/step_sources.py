@@ -34,7 +34,7 @@ class StepSink(Protocol):
         """An episode begins; one under way ends at its last step."""
 
     def break_off(self) -> None:
-        """The episode under way does not go on after a resume."""
+        """The episode under way is not continued after a resume."""
 
 
 class StepSource(Protocol):
@@ -57,13 +57,13 @@ class StepSource(Protocol):
         """Scalars that are reported with each update."""
 
     def step(self, sink: StepSink) -> Transition:
-        """Return the next step, after telling `sink` if an episode begins with it."""
+        """Return the next step; calls `sink.begin` first if an episode begins with it."""
 
     def report(self, observer: TrainingObserver) -> bool:
         """Report the episode that ended with the newest step; return False if none did."""
 
     def state_dict(self) -> StateDict:
-        """Return what later steps depend on."""
+        """Return everything that later steps depend on."""
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
         """Go on from a saved state, after `taken` steps of it; return "exact" or "warm"."""
@@ -89,8 +89,8 @@ class Explorer:
 class EnvironmentSteps:
     """Steps of an environment, acted by an explorer and corrected by a supervisor.
 
-    A supervisor, such as a person in the loop, acts in training episodes alone: evaluation knows nothing of it. An episode that
-    a recorder has from before a crash is told again in the place of a new one, if the environment does not repeat itself.
+    A supervisor, such as a person in the loop, acts in training episodes alone, never in evaluations. An episode that a
+    recorder has from before a crash is replayed in place of a new one, if the environment does not repeat itself.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class EnvironmentSteps:
         self.episodes, self.diverged = episodes, 0
         self._explorer, self._seed, self._recorder = explorer, seed, recorder
         self._rollout: Rollout | RecordedRollout | None = None
-        self._told = 0  # steps of the running episode that were learnt from before a crash
+        self._learnt = 0  # steps of the running episode that were learnt from before a crash
         self._hold: Callable[[], None] | None = None
         if environment.has_wrapper_attr("hold"):
             self._hold = environment.get_wrapper_attr("hold")
@@ -130,19 +130,19 @@ class EnvironmentSteps:
 
     @property
     def metrics(self) -> Metrics:
-        """Nothing: what there is to say is said at the end of each episode."""
+        """Empty: all is reported at the end of each episode."""
         return {}
 
     @property
     def is_in_real_time(self) -> bool:
-        """True if the environment's time goes on between two steps: it has a method `hold`."""
+        """True if the environment runs in real time: it has a method `hold`."""
         return self._hold is not None
 
     def step(self, sink: StepSink) -> Transition:
         """Take a step; raises InvalidAction, InvalidEpisode."""
         if self._rollout is None:
-            recorded = self._recorded()
-            self._rollout = self._begun() if recorded is None else recorded
+            recorded = self._recorded_rollout()
+            self._rollout = self._start_rollout() if recorded is None else recorded
             sink.begin(self._rollout)
         transition = self._rollout.step()
         if self._recorder is not None and isinstance(self._rollout, Rollout):
@@ -151,12 +151,12 @@ class EnvironmentSteps:
         return transition
 
     def hold(self) -> None:
-        """Hold still, if time goes on between two steps."""
+        """Hold still, if the environment runs in real time."""
         if self._hold is not None:
             self._hold()
 
     def cut(self, reason: str, observer: TrainingObserver) -> None:
-        """End the episode under way, if time goes on between two steps, and hold still."""
+        """End the episode under way, if the environment runs in real time, and hold still."""
         if self._hold is not None and isinstance(self._rollout, Rollout):
             self._rollout.cut(reason)
             self.report(observer)
@@ -212,7 +212,7 @@ class EnvironmentSteps:
         if saved is None:
             return "exact" if self.replays else "warm"
         if not self.replays:
-            self._told = len(saved["actions"])
+            self._learnt = len(saved["actions"])
         else:
             rollout = Rollout.resume(self.environment, self._explorer, saved, supervisor=self.supervisor)
             if rollout.exact:
@@ -222,18 +222,18 @@ class EnvironmentSteps:
         sink.break_off()
         return "warm"
 
-    def _begun(self) -> Rollout:
+    def _start_rollout(self) -> Rollout:
         seed = episode_seed(self._seed, self.episodes)
         rollout = Rollout(self.environment, self._explorer, seed=seed, supervisor=self.supervisor)
         if self._recorder is not None:
             self._recorder.begin(self.episodes, rollout.observation, seed=seed, instruction=rollout.instruction)
         return rollout
 
-    def _recorded(self) -> RecordedRollout | None:
-        """Return the rest of the next episode if it was recorded before a crash, None if nothing is left to tell."""
+    def _recorded_rollout(self) -> RecordedRollout | None:
+        """Return the rest of the next episode if it was recorded before a crash, None if no step is left."""
         if self._recorder is None:
             return None
-        while (episode := self._recorder.recorded(self.episodes)) is not None and self._told >= len(episode):
-            self.episodes, self._told = self.episodes + 1, 0
-        told, self._told = self._told, 0
-        return None if episode is None else RecordedRollout(episode, told, self.supervisor)
+        while (episode := self._recorder.recorded(self.episodes)) is not None and self._learnt >= len(episode):
+            self.episodes, self._learnt = self.episodes + 1, 0
+        learnt, self._learnt = self._learnt, 0
+        return None if episode is None else RecordedRollout(episode, learnt, self.supervisor)

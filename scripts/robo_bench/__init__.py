@@ -1,1 +1,1 @@
-"""Benchmarks beside their peers: in a checkout, not in the wheel."""
+"""Benchmarks against peers: in a checkout, not in the wheel."""

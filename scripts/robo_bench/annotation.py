@@ -1,8 +1,8 @@
 """Cost of a model that annotates while a policy learns: steps per second with the annotator on and off.
 
 The model is the double that answers by rule, at once or after two seconds a call. "annotator off" makes the same captions and
-rewards, and asks nothing; a bound goes without captions and rewards, too. Every trial begins with no labels, so that all
-that are ever asked for arrive within it. Whole rollouts with their updates, or the simulator alone with random actions.
+rewards without questions; a bound goes without captions and rewards, too. Every trial begins with no labels, so that all
+requested ones arrive within it. Whole rollouts with their updates, or the simulator alone with random actions.
 """
 
 from __future__ import annotations
@@ -22,21 +22,15 @@ from robo_policies.learners.ppo import PPOConfig
 from robo_rl.rewards.annotation.annotator import Annotator
 from robo_rl.rewards.annotation.captioning import RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONI, ONIClassification, ONIRanking, ONIRetrieval
-from robo_rl.rewards.annotation.questions import Rule
-from robo_rl.rewards.online import OnlineReward
+from robo_rl.rewards.annotation.questions import AnnotationRule
+from robo_rl.rewards.step_rewards.online_scoring import OnlineReward
 from robo_rl.spec.environment import specification
 from robo_rl.training.on_policy import OnPolicyTraining, UnrewardedRollout
 
 TASK = "MiniGrid-DoorKey-8x8-v0"
 DOORS = Environments(f"minigrid/{TASK}", encoding="one-hot")
 CONFIG = PPOConfig(
-    lr=5e-4,
-    num_envs=64,
-    steps_per_env=64,
-    batch_size=512,
-    epochs=4,
-    entropy_coefficient=0.01,
-    normalize_observations=False,
+    lr=5e-4, num_envs=64, steps_per_env=64, batch_size=512, epochs=4, entropy_coefficient=0.01, normalize_observations=False
 )
 """As in the recipe minigrid-doorkey-oni."""
 KINDS: tuple[Callable[..., ONI], ...] = (ONIRetrieval, ONIClassification, ONIRanking)
@@ -62,7 +56,7 @@ class Off(ONIRetrieval):
 
 def _contestants(reward: ONI, work: Callable[[ONI | None, float], float], effort: Effort, _: ExitStack) -> Contestants:
     torch.set_num_threads(effort.cores)
-    slow, quick = (replace(reward, rule=Rule(latency_s=seconds)) for seconds in (SLOW_S, 0.0))
+    slow, quick = (replace(reward, rule=AnnotationRule(latency_s=seconds)) for seconds in (SLOW_S, 0.0))
     return {
         "ours": partial(work, slow),
         "a model of 0 s": partial(work, quick),
@@ -108,6 +102,6 @@ def _acting(reward: ONI | None, seconds: float) -> float:
 
 
 def _speed(work: Work, seconds: float) -> float:
-    """Return steps per second; the first call, which makes what is made once, is not counted."""
+    """Return steps per second; the first call, which includes the setup, is not counted."""
     work()
     return timed(work, seconds).rate

@@ -1,4 +1,4 @@
-"""Measure saving and restoring a checkpoint with its replay memory, beside Stable-Baselines3's.
+"""Measure saving and restoring a checkpoint with its replay memory, against Stable-Baselines3's.
 
 Ours is complete (networks, optimisers, generators, replay, the running episode), hashed, flushed to the disk and renamed
 into place; Stable-Baselines3's is a zip and a pickle, neither flushed nor checked, and the running episode is lost.
@@ -73,8 +73,8 @@ def _our_training() -> OnlineTraining[EnvironmentSteps]:
     action = np.zeros(spec.action.shape, np.float32)
     for step in range(ROWS):
         if step % 1000 == 0:
-            training.student.replay.begin(observation)
-        training.student.replay.add(Transition(observation, action, 0.0, observation, False, step % 1000 == 999, action))
+            training.step_learner.replay.begin(observation)
+        training.step_learner.replay.add(Transition(observation, action, 0.0, observation, False, step % 1000 == 999, action))
     return training
 
 

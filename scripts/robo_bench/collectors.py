@@ -1,4 +1,4 @@
-"""Measure acting of collectors, a hop from a collector to its learner, and learning from what has arrived.
+"""Measure acting of collectors, a hop from a collector to its learner, and learning from arrived steps.
 
 "ours" are processes of this machine; "ray" is the same over a Ray cluster of this machine, if Ray is installed.
 """
@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 
 from robo_bench.measurement import Bound, Case, Contestants, Effort, Figures, Timed, Trial, each, microseconds, timed
 from robo_cli.collector import collector_of
@@ -31,7 +32,7 @@ from robo_rl.protocols.components import TransferablePolicy
 from robo_rl.runs.checkpoints import packed, unpacked
 from robo_rl.spec.environment import specification
 from robo_rl.system.supervised_process import inherited
-from robo_rl.training.collectors.crew import Collector, Crew
+from robo_rl.training.collectors.collector_pool import Collector, CollectorPool
 from robo_rl.training.collectors.rollouts import CollectedRollout
 from robo_rl.types import StateDict
 
@@ -67,14 +68,14 @@ def _acting(count: int, _: Effort, stack: ExitStack) -> Contestants:
     policy = recipe.learner.build(specification(make_environment(TASK)), 0).policy
     request = {"do": "rollout", "step": 0, "steps": STEPS}
 
-    def trial(crew: Crew, seconds: float) -> float:
-        crew.publish(crew.version + 1, policy.parameters())
-        return timed(each(lambda: _all(crew, request), recipe.learner.num_envs * STEPS), seconds).rate
+    def trial(pool: CollectorPool, seconds: float) -> float:
+        pool.publish(pool.version + 1, policy.parameters())
+        return timed(each(lambda: _all(pool, request), recipe.learner.num_envs * STEPS), seconds).rate
 
     local = [sys.executable, "-m", "robo_cli.collector"]
     engines = _engines(local, "robo_cli.collector:collector_of", count)
-    trials: dict[str, Trial] = {name: partial(trial, _crew(stack, engine, job, count)) for name, engine in engines.items()}
-    return trials | {"one process": Bound(partial(trial, _crew(stack, InProcessEngine(collector_of), job, 1)))}
+    trials: dict[str, Trial] = {name: partial(trial, _pool(stack, engine, job, count)) for name, engine in engines.items()}
+    return trials | {"one process": Bound(partial(trial, _pool(stack, InProcessEngine(collector_of), job, 1)))}
 
 
 def _hop(kind: str, figure: Callable[[Timed], float], _: Effort, stack: ExitStack) -> Contestants:
@@ -83,20 +84,20 @@ def _hop(kind: str, figure: Callable[[Timed], float], _: Effort, stack: ExitStac
     figure: time from a request to its answer by the clock [s], or processor time of the learner for it.
     """
 
-    def trial(crew: Crew, seconds: float) -> float:
-        crew.publish(0, {})
-        crew.ask(0, {"kind": kind})
+    def trial(pool: CollectorPool, seconds: float) -> float:
+        pool.publish(0, {})
+        pool.ask(0, {"kind": kind})
 
         def exchange() -> None:
-            crew.ask(0, {"kind": kind})
-            _answer(crew)
+            pool.ask(0, {"kind": kind})
+            _answer(pool)
 
         found = timed(each(exchange, STEPS), seconds)
-        _answer(crew)
+        _answer(pool)
         return 1e6 * figure(found)
 
     engines = _engines([sys.executable, "-m", __name__], f"{__name__}:Echo", 1)
-    return {name: partial(trial, _crew(stack, engine, {}, 1)) for name, engine in engines.items()}
+    return {name: partial(trial, _pool(stack, engine, {}, 1)) for name, engine in engines.items()}
 
 
 def _packing(kind: str, *_: object) -> Contestants:
@@ -127,7 +128,7 @@ def _learning(*_: object) -> Contestants:
     rollout = CollectedRollout(seen, drawn, random.normal(size=shape), none, none, {}, begins=True)
 
     def learn() -> None:
-        learner.take_in(rollout)
+        learner.add_rollout(rollout)
         learner.update()
 
     return {"ours": microseconds(each(learn, config.rollout_size))}
@@ -148,11 +149,12 @@ class Echo(Collector):
     def __init__(self, job: bytes) -> None:
         self._segments = {kind: segment_of(kind) for kind in KINDS}
 
+    @override
     def load_parameters(self, parameters: StateDict) -> None:
-        """Ignore them."""
+        pass
 
+    @override
     def handle(self, request: StateDict) -> StateDict:
-        """Return a segment, which is packed each time."""
         return self._segments[request["kind"]]
 
 
@@ -164,21 +166,21 @@ def _engines(command: list[str], kind: str, count: int) -> dict[str, Engine]:
     return found
 
 
-def _crew(stack: ExitStack, engine: Engine, job: StateDict, count: int) -> Crew:
-    crew = Crew(engine, job, count)
-    stack.callback(crew.close)
-    return crew
+def _pool(stack: ExitStack, engine: Engine, job: StateDict, count: int) -> CollectorPool:
+    pool = CollectorPool(engine, job, count)
+    stack.callback(pool.close)
+    return pool
 
 
-def _all(crew: Crew, request: StateDict) -> None:
-    for place in range(crew.count):
-        crew.ask(place, request)
-    for _ in range(crew.count):
-        _answer(crew)
+def _all(pool: CollectorPool, request: StateDict) -> None:
+    for place in range(pool.count):
+        pool.ask(place, request)
+    for _ in range(pool.count):
+        _answer(pool)
 
 
-def _answer(crew: Crew) -> None:
-    while (reply := crew.next(1.0)) is None or reply.content is None:
+def _answer(pool: CollectorPool) -> None:
+    while (reply := pool.next(1.0)) is None or reply.content is None:
         pass
 
 

@@ -1,4 +1,4 @@
-"""robo-rl bench: speed on this machine beside peers, measured in turns in one run."""
+"""robo-rl bench: speed on this machine against peers, measured in turns in one run."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from robo_cli.main import described
 from robo_cli.options import read_options
 from robo_rl.errors import InvalidSetting, UnknownName
 
-TEXT = "Measure speed. Peers count where they are installed; figures are medians, ratios above 1 mean faster than the best."
+TEXT = "Measure speed. Peers are included if installed; figures are medians, ratios above 1 mean faster than the best."
 EXAMPLES = """robo-rl bench env
 robo-rl bench all --json > bench.jsonl
 robo-rl bench learner --seconds 10 --repeats 7     (steadier figures)
-robo-rl bench learner --threads 1 --processor-time     (where other programs run beside it)
+robo-rl bench learner --threads 1 --processor-time     (on a loaded machine)
 robo-rl bench updates --beside ../before/.venv/bin/python     (another version in turns with this one)
 robo-rl bench robot --seconds 500 --repeats 1     (10,000 cycles)
 robo-rl bench env --only Ant     (the cases whose names contain a text)
-scripts/setup --bench && .venv-bench/bin/robo-rl bench all     (with EnvPool and SBX beside the others)"""
+scripts/setup --bench && .venv-bench/bin/robo-rl bench all     (with EnvPool and SBX too)"""
 BENCHES = {
     "env": ("simulation",),
     "learner": ("off_policy", "ppo"),
@@ -54,7 +54,7 @@ class Bench(Effort):
     """Options of `robo-rl bench`."""
 
     what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="|".join([*BENCHES, "all"]))]
-    """Which bench, or all of them, each in a process of its own."""
+    """Which bench, or all of them, each in its own process."""
     only: str = ""
     """Measure the cases whose names contain this text."""
     json: bool = False
@@ -76,7 +76,7 @@ def main(arguments: list[str]) -> int:
     if order.what == "all":
         names = [name for name in BENCHES if any(order.only in case.name for case in cases_of(name, order))]
         return max((_in_its_own_process(name, order) for name in names), default=0)
-    with loud_exit("look at what the environment calls: nothing after it was done"), confined(order.threads):
+    with loud_exit("look for calls of the environment after its end"), confined(order.threads):
         (_print_lines if order.json else _print_table)(order.what, _rows(order))
     return 0
 
@@ -97,7 +97,7 @@ def _rows(order: Bench) -> Iterator[tuple[Case, Figures]]:
 
 
 def _in_its_own_process(name: str, order: Bench) -> int:
-    """Run one bench so that neither its memory nor its threads are felt by the next; return its exit status."""
+    """Run one bench isolated in memory and threads; return its exit status."""
     given = {name: getattr(order, name) for name in ("seconds", "repeats", "threads", "only")}
     options = [f"--{name}={value}" for name, value in given.items() if value is not None]
     command = [sys.executable, "-m", "robo_cli.main", "bench", name, *options, *(["--json"] if order.json else [])]

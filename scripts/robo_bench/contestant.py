@@ -1,8 +1,8 @@
-"""A contestant of a benchmark in a process of its own, with the environment variables and defaults that its users have.
+"""Contestant of a benchmark in its own process, with the environment variables and defaults of its users.
 
 Contestants that share a process share its threads, its allocator and the settings of its OpenMP library; none of them then
-runs as its users run it. Protocol over standard input and a private pipe, one line of JSON each way: the parent sends the
-seconds of a trial, the child answers one figure.
+runs under its usual conditions. Protocol over standard input and a private pipe, one line of JSON each way: the parent sends
+the seconds of a trial, the child answers one figure.
 """
 
 from __future__ import annotations
@@ -27,16 +27,13 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 @contextlib.contextmanager
 def contestant(
-    function: str,
-    arguments: Mapping[str, Any] | None = None,
-    effort: Effort = WITH_DEFAULTS,
-    python: str = sys.executable,
+    function: str, arguments: Mapping[str, Any] | None = None, effort: Effort = WITH_DEFAULTS, python: str = sys.executable
 ) -> Iterator[Trial]:
     """Give a trial in a child process that ends with the block. Raises RoboRLError if the child ends before a trial does.
 
     function: `module:function`; called once in the child with `arguments` as keywords, returns a Trial.
     effort: its threads are set by the variables that libraries read at start; None leaves the environment of the user as it is.
-    Rates are those of processor time if it says so, which leaves out what processes of the contestant's own use.
+    Rates are those of processor time if it says so, without child processes of the contestant.
     python: interpreter; another one has its own packages, also its own version of the project, and these benchmarks.
     """
     variables = {} if effort.threads is None else dict.fromkeys(THREAD_VARIABLES, str(effort.threads))
@@ -49,7 +46,7 @@ def contestant(
     questions, answers = process.stdin, process.stdout
 
     def trial(seconds: float) -> float:
-        with contextlib.suppress(BrokenPipeError):  # the missing answer below tells more
+        with contextlib.suppress(BrokenPipeError):  # the missing answer below says more
             questions.write(json.dumps(seconds).encode() + b"\n")
             questions.flush()
         if answer := answers.readline():
@@ -69,7 +66,7 @@ def contestant(
 
 
 def main(function: str, arguments: str, clock: str) -> None:
-    """Answer trials until standard input ends. What libraries print goes to standard error."""
+    """Answer trials until standard input ends. Output of libraries goes to standard error."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     module, _, name = function.partition(":")

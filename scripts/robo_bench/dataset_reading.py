@@ -3,7 +3,7 @@
 All contestants read the same episodes in turns: our cache; numpy arrays in RAM, gathered in the fastest way that numpy has
 (`take`) and in the usual one (an index); h5py from one file, uncompressed and contiguous, which is its best case; if they are
 installed, Minari's loader, which reads whole episodes, and LeRobot's dataset under PyTorch's loader without worker processes.
-Files are in the system's memory; processor time counts. What a batch holds is what a learner takes: robo_rl.types.Batch.
+Files are in the system's memory; processor time counts. Batches are those of learners: robo_rl.types.Batch.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def cases(effort: Effort) -> list[Case]:
 
 
 def _contestants(observed: ArraySpec, episodes: int, steps: int, in_windows: bool, _: Effort, stack: ExitStack) -> Contestants:
-    """Return readers in processor time: all have one thread and wait for no disk, and other programs do not count."""
+    """Return readers, measured in processor time: one thread each, no disk, no effect of other programs."""
     spec = spec_of("reading", observed, ACTIONS, control_period=PERIOD)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     recorded = [_episode(spec, number, steps) for number in range(episodes)]
@@ -101,7 +101,7 @@ def _ours(dataset: Dataset, in_windows: bool) -> Read:
 
 
 def _arrays(fields: Fields, starts: Array, in_windows: bool, gather: Callable[[Array, Array], Array]) -> Read:
-    """Return a reader of arrays in RAM; the sixth, `human`, and what is computed are part of every batch."""
+    """Return a reader of arrays in RAM; the sixth, `human`, and computed columns are part of every batch."""
     observation, following, action, reward, terminated = fields.values()
     generator, human = np.random.default_rng(0), np.zeros(len(reward), np.bool_)
 

@@ -1,11 +1,10 @@
 """Measure the stand-in for CARLA through the real client, and the driving environment, for `robo-rl bench drive`.
 
 A tick is: send controls, tick, wait for the picture if there is a camera, read pose and velocity. The server runs in its own
-process beside this one, so ticks per second want two cores that nothing else uses; the processor time of a tick does not.
-A step of the environment is a tick and all that is observed; its actions are a scripted driver's, chosen before, whose own
-time does not count.
+process, so ticks per second need two quiet cores; the processor time of a tick does not. A step of the environment is a
+tick and the whole observation; its actions are a scripted driver's, chosen before, so that the driver's time does not count.
 
-highway-env, a light simulator of motorways that many papers use, stands beside it: no client and server, simpler roads and
+highway-env, a light simulator of motorways that many papers use, is the peer: no client and server, simpler roads and
 cars. A tick of it is one frame of one driven car and 20 others, with a list of the nearest cars or a picture.
 """
 
@@ -38,7 +37,7 @@ TICKS = {True: 10, False: 100}
 TIMEOUT = 10.0
 """[s] of a call or a picture."""
 ROUTE_LENGTH = 400.0
-"""[m] of the route that is driven again and again."""
+"""[m] of the route that is driven repeatedly."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ def _ticks(drive: Drive, trial: Callable[..., Trial], both: bool, _: Effort, sta
 
 
 def _driving(stack: ExitStack, drive: Drive, **settings: Any) -> Driving:
-    """Return a client with a server of its own, which lives as long as the stack."""
+    """Return a client with its own server, which lives as long as the stack."""
     try:
         import carla
 
@@ -218,7 +217,7 @@ def _steps(arguments: Mapping[str, Any], trial: Callable[..., Trial], _: Effort,
             environment.step(action)
         return len(actions)
 
-    used = lambda: time.process_time() + environment.link.processor_seconds()  # noqa: E731
+    used = lambda: time.process_time() + environment.session.processor_seconds()  # noqa: E731
     return {"ours": trial(drive, before=partial(environment.reset, seed=0), processor=used)}
 
 

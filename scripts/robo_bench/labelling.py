@@ -1,7 +1,7 @@
-"""Measure labelling of a dataset, beside the bare model, and labelling again from the cache.
+"""Measure labelling of a dataset against the bare model, and labelling again from the cache.
 
 Labelling reads episodes, embeds their pictures in batches and stores labels and cache on disk; the bare model is given pictures
-that lie ready as it wants them, in batches of whatever size is best for it.
+prepared beforehand, in batches of the best size for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from robo_bench.measurement import Bound, Case, Contestants, Effort, Trial, each
 from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label
-from robo_rl.rewards.pictures import PictureReward, Pictures
+from robo_rl.rewards.images.picture_reward import PictureReward, Pictures
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode
 

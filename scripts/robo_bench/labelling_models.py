@@ -21,10 +21,10 @@ from typing_extensions import override
 
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedProgress
-from robo_rl.rewards.image_text import ImageTextModel
-from robo_rl.rewards.local_models import embedded, on_device
-from robo_rl.rewards.pictures import PictureReward, Pictures
-from robo_rl.rewards.vlm_rm import VLMRM
+from robo_rl.rewards.images.image_text import ImageTextModel
+from robo_rl.rewards.images.local_models import embedded, on_device
+from robo_rl.rewards.images.picture_reward import PictureReward, Pictures
+from robo_rl.rewards.images.vlm_rm import VLMRM
 
 Forward = Callable[[Pictures], Callable[[], object]]
 """Prepares a batch of pictures and returns one pass through the bare model."""
@@ -38,9 +38,9 @@ class LabellingModel:
     size: int
     """[pixel] of a picture."""
     episodes: int
-    """Number that is labelled: enough for what surrounds the model to count as in a large dataset."""
+    """Number of labelled steps: enough for a realistic share of the work around the model."""
     batches: tuple[int, ...]
-    """Sizes of batches, of which the best is the bare model's."""
+    """Sizes of batches; the bare model gets the best."""
     build: Callable[[Path, Pictures, int], tuple[PictureReward, Forward]]
     """Builds it from an empty folder, pictures of the scene and the size of a batch."""
 
@@ -105,7 +105,7 @@ def _small(_: Path, __: Pictures, batch: int) -> tuple[PictureReward, Forward]:
 
 
 def _embedded(folder: Path, scene: Pictures, _: int) -> tuple[PictureReward, Forward]:
-    """Return the progress of an embedded model that was not fitted, for six things; what follows its encoder is small."""
+    """Return the progress of an embedded model that was not fitted, for six things; its layers after the encoder are small."""
     size, told = scene.shape[1], "go there"
     slots = tuple(f"thing {number}" for number in range(6))
     model = EmbeddedModel(Origin("labelling", "front", size, slots, tuple(told.split()), (told,)))

@@ -1,4 +1,4 @@
-"""Measure contestants side by side, in turns on the same machine, so that its other load hits all of them alike."""
+"""Measure contestants in turns on the same machine, so that other load affects all of them alike."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Effort:
     """Length and number of the measurements of each contestant: the options of every benchmark."""
 
     seconds: float = 2.0
-    """[s] of one trial; a trial that cannot be cut, such as writing a checkpoint, takes what it takes."""
+    """[s] of one trial; a trial that cannot be cut, such as writing a checkpoint, takes its full time."""
     repeats: int = 5
     """Trials of each contestant; the median counts."""
     threads: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """Threads, and cores, of each contestant; without it each runs with its own default, as its users start it."""
+    """Threads, and cores, of each contestant; without it each runs with its own default, as users start it."""
     processor_time: bool = False
     """Count processor time instead of the clock, for a machine that others load; for the bench `learner`."""
     beside: tuple[str, ...] = ()
-    """Interpreters with other versions of the project, measured beside this one; for the bench `updates`."""
+    """Interpreters with other versions of the project to compare with; for the bench `updates`."""
 
     def __post_init__(self) -> None:
         allowed = {
@@ -55,7 +55,7 @@ class Effort:
 
     @property
     def cores(self) -> int:
-        """Threads asked for, or the cores that this process may use."""
+        """Requested threads, or the cores that this process may use."""
         affinity = getattr(os, "sched_getaffinity", None)
         return self.threads or (len(affinity(0)) if affinity else os.cpu_count() or 1)
 
@@ -70,7 +70,7 @@ class Figures:
     limit: float | None = None
     """Figure that nothing can beat here, such as that of the physics alone; None if none was measured."""
     ratio: float | None = None
-    """How many times better than the best peer: above 1 is better, whatever the unit. None without peers."""
+    """Factor by which ours is better than the best peer: above 1 is better in every unit. None without peers."""
     spread: tuple[float, float] | None = None
     """Smallest and largest of our trials."""
     ratios: Mapping[str, float] = field(default_factory=dict)
@@ -78,12 +78,12 @@ class Figures:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, to four significant digits."""
-        return {name: _rounded(value) for name, value in asdict(self).items()}
+        return {name: _round(value) for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A contestant that does less than ours and is no peer; the first one of a case is its limit."""
+    """Contestant that does less than ours and is no peer; the first one of a case is its limit."""
 
     trial: Trial
 
@@ -103,7 +103,7 @@ class Case:
     name: str
     unit: str
     prepare: Callable[[Effort, ExitStack], Contestants | Figures]
-    """Returns contestants to be measured in turns, or figures; what must be closed afterwards goes onto the stack."""
+    """Returns contestants to be measured in turns, or figures; resources to be closed go onto the stack."""
 
     def measure(self, effort: Effort) -> Figures:
         """Measure the contestants."""
@@ -151,7 +151,7 @@ def timed(work: Work, seconds: float, before: Before = lambda: None, processor: 
 
 
 def each(action: Callable[[], object], units: int = 1) -> Work:
-    """Return work that calls `action`, which counts as so many units."""
+    """Return work that calls `action`, which counts as `units` units."""
 
     def work() -> int:
         action()
@@ -172,7 +172,7 @@ def microseconds(work: Work, before: Before = lambda: None, processor: Clock = t
 
 @contextlib.contextmanager
 def confined(cores: int | None) -> Iterator[None]:
-    """Keep threads and processes that start inside on `cores` cores, as some libraries start more threads than asked for.
+    """Keep threads and processes that start inside on `cores` cores, as some libraries start more threads than requested.
 
     Without effect if `cores` is None, if the system does not offer it (macOS) or if there are no more cores.
     """
@@ -201,7 +201,7 @@ def take_turns(contestants: Mapping[str, Trial], effort: Effort) -> dict[str, li
 
 
 def compare_in_turns(contestants: Mapping[str, Trial], unit: str, effort: Effort) -> Figures:
-    """Measure the contestant "ours" beside the others."""
+    """Measure the contestant "ours" against the others."""
     figures = take_turns(contestants, effort)
     ours = figures.pop("ours")
     medians = {name: statistics.median(values) for name, values in figures.items()}
@@ -233,10 +233,10 @@ def peak_memory() -> float:
 PEAK_MEMORY = Case("peak memory of the largest process, peers included", "MB", lambda *_: Figures(peak_memory()))
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     """Return figures to four significant digits; more would be noise."""
     if isinstance(value, Mapping):
-        return {name: _rounded(each) for name, each in value.items()}
+        return {name: _round(each) for name, each in value.items()}
     if isinstance(value, tuple):
-        return [_rounded(each) for each in value]
+        return [_round(each) for each in value]
     return float(f"{value:.4g}") if value and math.isfinite(value) else value

@@ -1,7 +1,7 @@
 """Measure SAC and RLPD against Stable-Baselines3's SAC, SBX's if it is installed, and a loop over critics.
 
 Whole training loops on HalfCheetah: simulation, acting, replay and one update a step, batch 256, two layers of 256, two
-critics. Every contestant runs in a process of its own, as its users start it, and is past its random steps and its compiler
+critics. Every contestant runs in its own process, as users start it, and is past its random steps and its compiler
 before it is measured.
 """
 
@@ -66,7 +66,7 @@ MANY_CRITICS = RLPDConfig(critics=CRITICS, updates_per_step=UPDATES_PER_STEP)
 
 
 def whole_loops(learner: str, effort: Effort, _: ExitStack) -> Contestants:
-    """Return ours and the peers' SAC, each in a process of its own as its users start it."""
+    """Return ours and the peers' SAC, each in its own process as users start it."""
     own = {"learner": learner, "threads": effort.threads or 1}  # one is the default of `robo-rl train`
     peers = {
         f"{name} sac, {_threads(effort.cores)}": contestant(f"{__name__}:peer", {"module": module}, effort)

@@ -1,17 +1,18 @@
-"""Measure PPO on HalfCheetah against Stable-Baselines3's, and what a picture costs it.
+"""Measure PPO on HalfCheetah against Stable-Baselines3's, and the cost of a picture.
 
 HalfCheetah: rollouts of 2048 steps, minibatches of 64, ten passes, two layers of 64, normalised observations and rewards;
 simulation, acting and learning are all counted. Stable-Baselines3 has the same hyper-parameters and runs in several vector
-settings, every contestant in a process of its own.
+settings, every contestant in its own process.
 
-Pictures: 96 x 96 x 6, the size of the bird's-eye view of `carla/`, and 60 numbers, of an environment that costs next to
-nothing: the processor time of acting and learning, with the picture and without.
+Pictures: 96 x 96 x 6, the size of the bird's-eye view of `carla/`, and 60 numbers, of an environment of negligible
+cost: the processor time of acting and learning, with the picture and without.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -47,12 +48,12 @@ def cases(effort: Effort) -> list[Case]:
 
 
 def whole_loops(effort: Effort, _: ExitStack, peers: dict[str, tuple[int, ...]] = PEERS) -> Contestants:
-    """Return ours and the peers given, each in a process of its own with its own default of threads."""
+    """Return ours and the peers given, each in its own process with its own default of threads."""
     own = {"torch_threads": effort.threads or 1, "simulation_threads": effort.cores}
     trials = {"ours": contestant(f"{__name__}:ours", own, effort)}
     for kind, counts in peers.items():
         if effort.processor_time and kind == "SubprocVecEnv":
-            continue  # what its processes use is not counted
+            continue  # its child processes are not counted
         for count in counts:
             setting = {"kind": kind, "count": count}
             trials[f"sb3 {kind} {count}"] = contestant(f"{__name__}:stable_baselines", setting, effort)
@@ -68,17 +69,13 @@ def ours(torch_threads: int, simulation_threads: int) -> Trial:
 
 def stable_baselines(kind: str, count: int) -> Trial:
     """Return a trial of Stable-Baselines3's PPO at the same hyper-parameters in one of its vector settings."""
-    environments = vec_env.VecNormalize(getattr(vec_env, kind)([_plain_cheetah] * count))
+    environments = vec_env.VecNormalize(getattr(vec_env, kind)([partial(gymnasium.make, TASK)] * count))
     steps, size, network = CONFIG.rollout_size // count, CONFIG.batch_size, {"net_arch": [*CONFIG.hidden]}
     model = SB3PPO(
         "MlpPolicy", environments, n_steps=steps, batch_size=size, n_epochs=CONFIG.epochs, policy_kwargs=network, device="cpu"
     )
     model.set_logger(Logger(folder=None, output_formats=[]))
     return rate(each(lambda: model.learn(CONFIG.rollout_size, reset_num_timesteps=False), CONFIG.rollout_size))
-
-
-def _plain_cheetah() -> gymnasium.Env[object, object]:
-    return gymnasium.make(TASK)
 
 
 def with_pictures(effort: Effort, stack: ExitStack, config: PPOConfig = PICTURES) -> Contestants:

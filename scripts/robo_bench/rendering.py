@@ -68,7 +68,7 @@ def _batch(_: Effort, stack: ExitStack) -> Contestants:
 
 
 def _arm(_: Effort, stack: ExitStack) -> Contestants:
-    """Control steps of the arm that observes a picture, beside those of one that does not."""
+    """Control steps of the arm with and without an observed picture."""
 
     def stepping(cameras: tuple[str, ...]) -> Trial:
         environment = stack.enter_context(closing(make_environment("robo/ArmPick-v0", cameras=cameras)))
@@ -86,7 +86,7 @@ def _arm(_: Effort, stack: ExitStack) -> Contestants:
 
 
 def _arms(_: Effort, stack: ExitStack) -> Contestants:
-    """Pictures that a batch of arms observes, beside single environments with cameras, and the steps of a batch without."""
+    """Pictures observed by a batch of arms and by single environments with cameras, and the steps of a batch without."""
     task, front = "robo/ArmPick-v0", ("front",)
 
     def stepping(vector: gymnasium.vector.VectorEnv[Any, Any, Any]) -> Trial:

@@ -1,8 +1,8 @@
 """Measure the memory that a replay of pictures takes, for `robo-rl bench memory`.
 
-Each memory is filled, and ours are saved, in a process of its own with transitions of one 84x84 camera; the growth of that
-process's peak resident memory counts. Of a mapped memory only what belongs to no file counts: the system takes mapped pages
-back when it needs them.
+Each memory is filled, and ours are saved, in its own process with transitions of one 84x84 camera; the growth of that
+process's peak resident memory counts. Of a mapped memory only pages of no file count: the system reclaims mapped pages
+when it needs them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from robo_rl.types import Transition
 SIZE = 84
 """[pixel] height and width of a picture."""
 ROWS_PER_SECOND, MOST_ROWS = 5_000, 10_000
-"""Of the memory, for the effort asked for; its size does not change between repeats, so there is one of each."""
+"""Of the memory, for the requested effort; its size does not change between repeats, so there is one of each."""
 PIXELS = spec_of("pixels", camera(SIZE))
 MEGABYTE = 1e6  # bytes
 EPISODE = 100
@@ -34,12 +34,12 @@ EPISODE = 100
 
 
 def cases(effort: Effort) -> list[Case]:
-    """Return the peaks of a memory in RAM, beside its stated size and Stable-Baselines3's, not saved, and of a mapped one."""
+    """Return the peaks of a memory in RAM, with its stated size and Stable-Baselines3's, not saved, and of a mapped one."""
     rows = int(min(MOST_ROWS, ROWS_PER_SECOND * effort.seconds))
     name = f"replay of {rows} pictures {SIZE}x{SIZE}"
     return [
         Case(f"{name} in RAM", "MB", lambda *_: _in_ram(rows)),
-        Case(f"{name} mapped: RAM of its own", "MB", lambda *_: _mapped(rows)),
+        Case(f"{name} mapped: its own RAM", "MB", lambda *_: _mapped(rows)),
     ]
 
 
@@ -50,7 +50,7 @@ def _in_ram(rows: int) -> Figures:
 
 
 def _mapped(rows: int) -> Figures:
-    page = 4096 / MEGABYTE  # a mapped memory may take less than one of its own
+    page = 4096 / MEGABYTE  # a mapped memory may take less than one own page
     return Figures(max(page, growth("fill_mapped", rows, "RssAnon")))
 
 

@@ -1,4 +1,4 @@
-"""Measure the sandbox of reward programs beside the same program in this process, bare and with its outputs checked."""
+"""Measure the sandbox of reward programs against the same program in this process, bare and with checked outputs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 
 from robo_bench.measurement import Case, Contestants, Effort, each, rate
-from robo_rl.rewards.programs.gates import Gates, Limits
 from robo_rl.rewards.programs.geometry import quat_angle
+from robo_rl.rewards.programs.output_checks import Limits, OutputChecks
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
 from robo_rl.types import Array
@@ -21,7 +21,7 @@ SIZES |= {"action": 7, "joint_velocities": 7}
 
 
 def reward(batch: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
-    """Six terms over 31 numbers a row: the size of what language models write for an arm that picks."""
+    """Six terms over 31 numbers a row: the size of a language model's programs for an arm that picks."""
     tool, cube, goal = batch["tool_position"], batch["cube_position"], batch["goal_position"]
     apart = np.linalg.norm(tool - cube, axis=1)
     reaching = 1.0 - np.tanh(5.0 * apart)
@@ -55,11 +55,11 @@ def _contestants(rows: int, _: Effort, stack: ExitStack) -> Contestants:
     columns: dict[str, Array] = {name: generator.normal(size=(rows, size)) for name, size in SIZES.items()}
     columns["gripper"] = generator.random(rows)
     program = RewardProgram.parse(inspect.getsource(reward))
-    gates, sandbox = Gates(program.terms, Limits()), stack.enter_context(Sandbox(program))
+    checks, sandbox = OutputChecks(program.terms, Limits()), stack.enter_context(Sandbox(program))
 
     def checked() -> None:
         total, terms = reward(columns)
-        gates.accept(np.stack([total, *terms.values()]))
+        checks.accept(np.stack([total, *terms.values()]))
 
     return {
         "ours": rate(each(lambda: sandbox.run(columns), rows)),

@@ -1,6 +1,6 @@
 """Measure deadlines, guard, link, watchdog and pictures of a control loop, for `robo-rl bench robot`.
 
-The robot is a twin in a process of its own, the learner another process at a lower priority, the loop this one, or that of
+The robot is a twin in its own process, the learner another process at a lower priority, the loop this one, or that of
 `robo-rl train`: the three share the cores that the bench may use. Twin and loop ask for real-time priority, as they should
 if a robot is steered.
 """
@@ -29,7 +29,7 @@ from robo_real.control_loop import ControlLoop
 from robo_real.drivers.fake import FakeArm
 from robo_real.guard import Guard
 from robo_real.limits import TWIN
-from robo_real.priority import running_first
+from robo_real.priority import realtime_priority
 from robo_real.remote import RemoteRobot
 from robo_rl.errors import ServerUnavailable
 
@@ -56,7 +56,7 @@ learner_process: "on"
 steps: {steps}
 log_every: {log_every}
 checkpoint_every: 0
-evaluation: {{episodes: 1, films: 0}}
+evaluation: {{episodes: 1, videos: 0}}
 """
 
 
@@ -64,11 +64,11 @@ def cases(effort: Effort) -> list[Case]:
     """Return the cases; the first four share one run of the loop of `seconds` times `repeats`, the next four a training."""
     cycles = max(round(effort.seconds * effort.repeats / PERIOD), 40)
     loop, training = cache(partial(_loop, cycles)), cache(partial(_training, cycles))
-    units = {"begun within a period": "cycles", "late, 99 %": "ms", "late, worst": "ms"}
+    units = {"started within a period": "cycles", "late, 99 %": "ms", "late, worst": "ms"}
     found = [
         Case(f"20 Hz {place}: {row}", unit, partial(_of_run, run, row))
         for place, run, more in (
-            ("beside a learner", loop, {"observe and apply, 99 %": "ms"}),
+            ("with a learner", loop, {"observe and apply, 99 %": "ms"}),
             ("in a training", training, {"time not held for the learner": "%"}),
         )
         for row, unit in (units | more).items()
@@ -85,14 +85,14 @@ def _of_run(run: Callable[[], dict[str, Figures]], row: str, *_: object) -> Figu
 
 
 def _loop(cycles: int) -> dict[str, Figures]:
-    """Run the loop beside a learner in another process."""
+    """Run the loop with a learner in another process."""
     took = []
     with _twin() as url, _process(["robo_bench.robot_clients", "learner"], "learning"):
         robot = RemoteRobot(url)
         robot.connect()
         robot.arm()
         loop = ControlLoop(robot.clock, PERIOD)
-        with running_first():
+        with realtime_priority():
             for cycle in range(cycles):
                 start = time.monotonic()
                 robot.observe()
@@ -124,7 +124,7 @@ def _training(cycles: int) -> dict[str, Figures]:
 def _lateness(cycles: float, overruns: float, usual: float, worst: float) -> dict[str, Figures]:
     """usual, worst: 99th percentile and largest lateness of a cycle [ms]."""
     in_time = Figures(cycles - overruns, limit=cycles)
-    return {"begun within a period": in_time, "late, 99 %": Figures(usual), "late, worst": Figures(worst)}
+    return {"started within a period": in_time, "late, 99 %": Figures(usual), "late, worst": Figures(worst)}
 
 
 def _guard(percent: float, *_: object) -> Figures:
@@ -137,7 +137,7 @@ def _guard(percent: float, *_: object) -> Figures:
     for _number in range(JUDGED):
         state = replace(arm.read(), jacobian=jacobian)  # that of the fake is zero, which would spare the guard some work
         target = ArmTarget(state.position + np.array([0.001, 0.0, 0.0]) * (len(took) % 2), state.quaternion, 0.04)
-        with running_first():
+        with realtime_priority():
             start = time.perf_counter()
             guard.judge(target, state, observed=state.stamp, now=arm.clock.now())
             took.append(time.perf_counter() - start)
@@ -145,7 +145,7 @@ def _guard(percent: float, *_: object) -> Figures:
 
 
 def _audit(hangs: bool, _: Effort, stack: ExitStack) -> Figures:
-    """Measure lines of the audit log. hangs: its writer stands still meanwhile, as in a write that does not return."""
+    """Measure lines of the audit log. hangs: its writer is stopped meanwhile, as in a blocked write."""
     log, took = AuditLog(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "audit.jsonl"), []
     writer = log.writer_pid
     assert writer is not None
@@ -162,7 +162,7 @@ def _audit(hangs: bool, _: Effort, stack: ExitStack) -> Figures:
 
 
 def _killed(*_: object) -> Figures:
-    """Measure the time from the last command of a client that is killed until the arm was told to hold."""
+    """Measure the time from the last command of a killed client to the hold of the arm."""
     silent = []
     for _number in range(KILLS):
         with tempfile.TemporaryDirectory() as folder, _twin(Path(folder)) as url:
@@ -173,10 +173,10 @@ def _killed(*_: object) -> Figures:
 
 
 def _shown(effort: Effort, _: ExitStack) -> Figures:
-    """Count the pictures of a twin's camera that a page of the console is sent in a second, which draws them at once."""
-    from robo_real.console.assembly import RobotConsole
+    """Count the camera pictures per second that the console sends to a page that draws them at once."""
+    from robo_real.console.robot_console import RobotConsole
 
-    with _twin(None, "--options", "cameras=[front]") as url:
+    with _twin(None, "--driver.settings.cameras", "[front]") as url:
         console = RobotConsole(url)
         thread = console.start()
         try:
@@ -217,7 +217,7 @@ def _silence(log: Path) -> float:
 
 @contextmanager
 def _twin(folder: Path | None = None, *arguments: str) -> Iterator[str]:
-    """Serve a twin in a process of its own; give its address."""
+    """Serve a twin in its own process; give its address."""
     log = [] if folder is None else ["--log", str(folder / "audit.jsonl")]
     command = ["robo_cli.main", "robot", "serve", "--port", "0", *log, *arguments]
     with tempfile.TemporaryDirectory() as elsewhere, _process(command, "http", Path(elsewhere)) as line:
@@ -226,7 +226,7 @@ def _twin(folder: Path | None = None, *arguments: str) -> Iterator[str]:
 
 @contextmanager
 def _process(module: list[str], ready: str, folder: Path | None = None) -> Iterator[str]:
-    """Run a module in a process until the end of the block, which begins with its first line that contains `ready`."""
+    """Run a module in a process for the block, which begins after its first line that contains `ready`."""
     with subprocess.Popen([sys.executable, "-m", *module], stdout=subprocess.PIPE, text=True, cwd=folder) as process:
         assert process.stdout is not None
         try:

@@ -1,4 +1,4 @@
-"""Processes beside a robot while a benchmark measures it: `python -m robo_bench.robot_clients learner` or `stream URL`."""
+"""Companion processes of a robot benchmark: `python -m robo_bench.robot_clients learner` or `stream URL`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import sys
 from dataclasses import replace
 from typing import Any
+
+from typing_extensions import override
 
 from robo_bench.trainings import Silent
 from robo_real.control_loop import ControlLoop
@@ -21,8 +23,8 @@ NICE = 10
 class Announcing(Silent):
     """Prints when the learner has learned for a while."""
 
+    @override
     def on_step(self, step: int, training: Training) -> None:
-        """Print at step 600."""
         if step == 600:
             print("learning", flush=True)
 

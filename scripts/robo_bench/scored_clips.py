@@ -4,7 +4,7 @@ After RoboReward: the same clip with another sentence (counterfactual), the same
 (clipped). Both come from the simulator's state, so that no label is a guess: a sentence that is called wrong is false by its
 predicate.
 
-    1 no progress, 2 a little, 3 half, 4 nearly, 5 done; (score - 1) / 4 is what a model in [0, 1] should answer
+    1 no progress, 2 a little, 3 half, 4 nearly, 5 done; (score - 1) / 4 is the correct answer of a model in [0, 1]
 
 N pictures, I instructions.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,12 +24,12 @@ import tyro
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
 from robo_cli.reward_file import read_reward
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import RewardModelSettings
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.rewards import RewardModel
 from robo_rl.rewards.audit.figures import Figure, by_episode, mean_of, rank_correlations, unknown
 from robo_rl.rewards.embedded.pictures import CaptionedPictures, captioned_pictures
-from robo_rl.rewards.pictures import PICTURES_ALONE
+from robo_rl.rewards.images.picture_reward import PICTURES_ALONE
 from robo_rl.runs.run import write_text
 from robo_rl.types import Episode
 
@@ -46,13 +46,13 @@ class Clip:
     words: str
     score: int
     is_counterfactual: bool
-    """Something else is done in it, and what the sentence says is not."""
+    """Another task is done in it, not that of the sentence."""
 
 
 FIGURES = {
     "error": "mean absolute error of the score, 1 to 5",
     "correlation": "rank correlation with the score",
-    "wrong": "mean score where something else was done",
+    "wrong": "mean score if another task was done",
     "text_alone": "mean absolute error from the words alone",
     "missing": "share without an answer",
 }
@@ -60,9 +60,9 @@ FIGURES = {
 
 
 def scores_of(data: CaptionedPictures) -> npt.NDArray[np.int64]:
-    """Return (N, I) scores, by how much of what was left at the start is done; 5 only where the instruction is complete.
+    """Return (N, I) scores by the share done of the distance left at the start; 5 only if the instruction is complete.
 
-    0 if the clip has no score: if the scene lacks a thing that is named, or all was done at the start.
+    0 if the clip has no score: if the scene lacks a named object, or all was done at the start.
     """
     began = data.progress[data.firsts]
     left = 1 - began
@@ -103,7 +103,7 @@ def _are_there(data: CaptionedPictures) -> npt.NDArray[np.bool_]:
 
 
 def episode_of(data: CaptionedPictures, clip: Clip) -> Episode:
-    """Return a clip as an episode of one step; its reward is what should be answered."""
+    """Return a clip as an episode of one step; its reward is the correct answer."""
     pictures = data.pictures[[data.firsts[clip.picture], clip.picture]]
     action = np.zeros((1, 1), np.float32)
     return Episode(
@@ -173,7 +173,7 @@ def _from_text(clips: Sequence[Clip], truth: Floats, scenes: npt.NDArray[np.int6
 
 
 def facts_of(clips: Sequence[Clip]) -> dict[str, Any]:
-    """Return how many clips there are, of which scores, and the first one as an example."""
+    """Return the number of clips, their scores, and the first one as an example."""
     by_score = {str(score): sum(clip.score == score for clip in clips) for score in SCORES}
     return {"clips": len(clips), "by_score": by_score, "counterfactual": sum(c.is_counterfactual for c in clips)} | {
         "example": asdict(clips[0])
@@ -182,14 +182,14 @@ def facts_of(clips: Sequence[Clip]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class BenchReward:
-    """Score clips of drawn scenes, right and wrong sentences, done and half done: error, and what wrong sentences get."""
+    """Score clips of drawn scenes, right and wrong sentences, done and half done: error, and the scores of wrong sentences."""
 
     reward: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="REWARD")]
     """A reward model of pictures, or a YAML file with `reward` and `settings`."""
     environment: str
     """Environment of the pictures: robo/ArmReach-v0, robo/ArmPick-v0 or robo/ArmPush-v0."""
-    settings: tuple[str, ...] = ()
-    """Settings of the reward model."""
+    settings: RewardModelSettings = field(default_factory=dict)
+    """Setting of the reward model."""
     camera: str = "front"
     """Camera that draws them."""
     image_size: int = 192
@@ -209,18 +209,14 @@ class BenchReward:
 
 def bench_reward(arguments: BenchReward) -> int:
     """Draw clips, score them and print the figures."""
-    model = read_reward(arguments.reward, settings_of(arguments.settings))
+    model = read_reward(arguments.reward, arguments.settings)
     data = captioned_pictures(
-        arguments.environment,
-        camera=arguments.camera,
-        size=arguments.image_size,
-        count=arguments.pictures,
-        seed=arguments.seed,
+        arguments.environment, camera=arguments.camera, size=arguments.image_size, count=arguments.pictures, seed=arguments.seed
     )
     clips = clips_of(data, arguments.each, arguments.seed)
     found = scored(model, data, clips, counted(f"score with {arguments.reward}", "clips", clips))
     facts = facts_of(clips)
-    print(f"{facts['clips']} clips, {facts['counterfactual']} of them with something else done than is said")
+    print(f"{facts['clips']} clips, {facts['counterfactual']} of them in which another task was done")
     for name, figure in found.items():
         print(f"{FIGURES[name]:44} {figure.interval if figure.is_measured else 'not measured'} (n = {figure.n})")
     if arguments.out is not None:

@@ -1,4 +1,4 @@
-"""Measure batched simulation beside its peers, for `robo-rl bench env`.
+"""Measure batched simulation against its peers, for `robo-rl bench env`.
 
 Every contestant steps the same number of environments with random actions, episodes following each other.
 """

@@ -27,7 +27,7 @@ class Silent:
 
 
 class Environments:
-    """Makes an environment of a name alone, or many in one object that begin anew in the step that ends an episode."""
+    """Factory of an environment from its name, or of many in one object with autoreset in the same step."""
 
     def __init__(self, name: str, *, threads: int | None = None, **arguments: Any) -> None:
         self._name, self._threads, self._arguments = name, threads, arguments
@@ -43,7 +43,7 @@ class Environments:
 
 
 class Extendable(Protocol):
-    """A training whose last step can be moved."""
+    """A training with a movable last step."""
 
     steps: int
 

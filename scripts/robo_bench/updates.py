@@ -1,6 +1,6 @@
-"""Measure updates alone of learners with gradients, by engine, and beside other versions of the project.
+"""Measure updates alone of learners with gradients, by engine, and against other versions of the project.
 
-Every contestant has a process of its own with one thread; processor time counts.
+Every contestant has its own process with one thread; processor time counts.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
 WARM_UP = 15
 ONE_THREAD = Effort(threads=1)
 SPEC = EnvironmentSpec(
-    "speed",
-    ObservationSpec((ArraySpec("state", (17,)),)),
-    ActionSpec(tuple("abcdef"), (-1.0,) * 6, (1.0,) * 6, ("1",) * 6),
+    "speed", ObservationSpec((ArraySpec("state", (17,)),)), ActionSpec(tuple("abcdef"), (-1.0,) * 6, (1.0,) * 6, ("1",) * 6)
 )
 """The sizes of HalfCheetah."""
 

@@ -11,6 +11,7 @@ import tyro
 
 from robo_cli.main import described
 from robo_cli.options import read_options
+from robo_cli.purposes import documented
 from robo_rl.errors import RoboRLError, UnknownName
 
 BENCH = "robo_bench"
@@ -33,10 +34,8 @@ def command_module(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Later:
-    """An action whose module takes seconds to import, which only the action itself has to spend."""
+    """Action whose module is imported only when it runs."""
 
-    text: str
-    """What the action does."""
     module: str
     options: str
     """Name of the class of the options."""
@@ -50,7 +49,7 @@ class Later:
 
 
 Actions = Mapping[str, tuple[Any, Callable[[Any], int]] | Later]
-"""Name -> class of the options, whose docstring says what the action does, and the function that takes them."""
+"""Name -> options class, with the description of the action as docstring, and function of the options."""
 
 
 def run_action(command: str, actions: Actions, examples: str, arguments: list[str]) -> int:
@@ -71,5 +70,7 @@ def run_action(command: str, actions: Actions, examples: str, arguments: list[st
 
 
 def _text(action: tuple[Any, Callable[[Any], int]] | Later) -> str:
-    """Returns what an action does, for the list."""
-    return action.text if isinstance(action, Later) else (action[0].__doc__ or "").strip()
+    """Return the description of an action for the list."""
+    if isinstance(action, Later):
+        return (documented(action.module, action.options) or "Needs a checkout of the repository.").partition("\n")[0]
+    return (action[0].__doc__ or "").strip()

@@ -45,7 +45,7 @@ class ActorSettings(Protocol):
 
 
 def actor(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettings) -> Callable[[int], Actor]:
-    """Returns a function from an episode's seed to its actor; RUN@STEP is the run's policy as it was at that step.
+    """Return a function from an episode's seed to its actor; RUN@STEP is the run's policy at that step.
 
     Raises InvalidSetting, RunNotFound, SpecMismatch.
     """
@@ -68,7 +68,7 @@ def actor(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettin
 
 
 def _run_or_policy(text: str, runs: Path) -> tuple[Run, int | None]:
-    """Returns what `run_at` does; raises UnknownName with the policies that are no runs among the known ones."""
+    """Return run and step as `run_at`; raises UnknownName, which also lists the policies that are no runs."""
     try:
         return run_at(text, runs)
     except UnknownName as error:
@@ -79,13 +79,13 @@ def _run_or_policy(text: str, runs: Path) -> tuple[Run, int | None]:
 
 
 def run_at(text: str, runs: Path) -> tuple[Run, int | None]:
-    """Returns the run that RUN or RUN@STEP names, and the step."""
+    """Return run and step of RUN or RUN@STEP."""
     name, _, step = text.rpartition(AT)
     return (find_run(name, runs), int(step)) if name and step.isdigit() else (find_run(text, runs), None)
 
 
 def _mixed(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettings) -> Callable[[int], Actor]:
-    """Returns a function that draws one of several actors, by a generator that the episode's seed determines."""
+    """Return a function that draws one of several actors, determined by the episode's seed."""
     names, shares = [], []
     for part in text.split(","):
         name, _, share = part.rpartition("=")

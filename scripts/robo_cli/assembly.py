@@ -16,7 +16,7 @@ from robo_cli.keeping import RunEpisodes
 from robo_cli.loops import asked_of
 from robo_cli.online_reward import labelled
 from robo_cli.person import beside, person_of
-from robo_cli.recipe import DemonstrationSettings, Recipe, RewardSettings, parse_recipe
+from robo_cli.recipe import DemonstrationSettings, Recipe, RewardSettings, parse_recipe, recorded_recipe
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
@@ -42,10 +42,10 @@ MOST_TRIES = 5  # per demonstration, before the expert is called unfit
 
 
 def judged_environment_of(recipe: Recipe[Any], operator: Operator | None = None, **more: Any) -> gymnasium.Env[Any, Any]:
-    """Returns a fresh environment in which the recipe's policy is evaluated, by its operator if there is one."""
+    """Return a new evaluation environment of the recipe, under the operator's control if there is one."""
     arguments = {**recipe.environment.arguments, **recipe.evaluation.arguments}
     environment = make_environment(recipe.environment.name, **arguments, **more)
-    return beside(recipe, environment) if operator is None else operator.judging(environment)
+    return beside(recipe, environment) if operator is None else operator.evaluation_env(environment)
 
 
 def plan_of(
@@ -56,10 +56,10 @@ def plan_of(
     *,
     collectors: bool = False,
 ) -> TrainingPlan:
-    """Return the training of a recipe, without the episodes that it starts from (`demonstrations_of`, `initial_of`).
+    """Return the training of a recipe, without its initial episodes (`demonstrations_of`, `initial_of`).
 
-    reward: the recipe's (`reward_of`). operator: whoever sits at its console (`operator_of`). Raises InvalidSetting if no
-    loop trains the learner in this environment with what the recipe asks for.
+    reward: of the recipe (`reward_of`). operator: of its console (`operator_of`). Raises InvalidSetting if no
+    loop supports the learner, the environment and the features of the recipe.
     """
     asked = asked_of(recipe, collectors=collectors) | asked_by(environments.seen)
     return TrainingPlan(
@@ -78,9 +78,9 @@ def plan_of(
 
 
 def _accompaniment(recipe: Recipe[Any], operator: Operator | None) -> Accompany | None:
-    """Return what puts the recipe's person beside its environment, None without one."""
+    """Return the function that adds the recipe's person to its environment, None without one."""
     if operator is not None:
-        return operator.training
+        return operator.training_env
 
     def accompany(environment: gymnasium.Env[Any, Any]) -> tuple[gymnasium.Env[Any, Any], TrainingSupervisor]:
         person = person_of(recipe, specification(environment), scripted_expert(environment, recipe.environment.name))
@@ -90,7 +90,7 @@ def _accompaniment(recipe: Recipe[Any], operator: Operator | None) -> Accompany 
 
 
 def initial_of(recipe: Recipe[Any]) -> Initial | None:
-    """Return what the recipe's initial run has learnt, None if it names none."""
+    """Return the learner state of the recipe's initial run, None without one."""
     if not recipe.initial.run:
         return None
     run = find_run(recipe.initial.run, Path("."))
@@ -98,9 +98,9 @@ def initial_of(recipe: Recipe[Any]) -> Initial | None:
 
 
 def demonstrations_of(recipe: Recipe[Any], reward: OnlineRewards | None, specs: Specs) -> tuple[Sequence[Episode], str]:
-    """Returns the episodes that a recipe's learning starts from, and one line that says where they come from.
+    """Return the initial episodes of a recipe's learning, and one line about their origin.
 
-    Those of a dataset stay on disk until they are asked for, unless the recipe's reward (`reward_of`) labels them here. Raises
+    Those of a dataset are loaded lazily, unless the recipe's reward (`reward_of`) labels them here. Raises
     SpecMismatch for a dataset of another environment.
     """
     episodes, origin = _demonstrations(recipe, specs)
@@ -147,7 +147,7 @@ def read_by_learner(recipe: Recipe[Any], spec: EnvironmentSpec) -> EnvironmentSp
 
 
 def labels_of(dataset: Dataset, name: str, entries: Sequence[Entry]) -> tuple[LabelSet, str]:
-    """Returns a label set, and how many steps of the episodes have a label; raises InvalidSetting if none has."""
+    """Return a label set and the number of labelled steps; raises InvalidSetting if there is none."""
     labels = LabelSet.existing(dataset, name)
     steps, count = sum(entry.steps for entry in entries), labels.count(entries)
     if not count:
@@ -159,7 +159,7 @@ def labels_of(dataset: Dataset, name: str, entries: Sequence[Entry]) -> tuple[La
 
 
 def record_demonstrations(recipe: Recipe[Any], settings: DemonstrationSettings) -> tuple[list[Episode], int]:
-    """Returns successful episodes of the environment's scripted expert, and how many tries they took."""
+    """Return successful episodes of the environment's scripted expert, and the number of attempts."""
     environment = drawn_environment(recipe)
     expert_for = scripted_expert(environment, recipe.environment.name)
     episodes: list[Episode] = []
@@ -179,20 +179,20 @@ def record_demonstrations(recipe: Recipe[Any], settings: DemonstrationSettings) 
 
 
 def recipe_of(run: Run) -> Recipe[Any]:
-    """Returns the recipe that a run was made with."""
-    return parse_recipe(run.recipe, source=f"recipe.yaml of {run.path.name}")
+    """Return the recipe of a run."""
+    return parse_recipe(recorded_recipe(run.recipe), source=f"recipe.yaml of {run.path.name}")
 
 
 def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
-    """Returns the policy of the newest sound checkpoint, or that of a step.
+    """Return the policy of the newest valid checkpoint, or of a step.
 
-    Raises SpecMismatch if the environment has changed since, InvalidSetting for a step of which nothing was kept.
+    Raises SpecMismatch if the environment has changed since, InvalidSetting for a step without a checkpoint.
     """
     config, state, now = recipe.learner, run.load(step).parts, spec_of(recipe)
     what = f"The environment has changed since the run {run.path.name}"
     if needs_of(config).trains_itself:
         run.spec.require(now, what=what)
-        unrewarded = replace(recipe, reward=RewardSettings())  # a policy acts without what is drawn for its reward
+        unrewarded = replace(recipe, reward=RewardSettings())  # a policy does not observe the pictures of its reward
         brought: SelfTrainedConfig = config
         return brought.restored_policy(RecipeEnvironments(unrewarded), seed=recipe.seed, state=state)
     learner: Learner = config.build(run.spec, recipe.seed)
@@ -203,14 +203,14 @@ def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
 
 
 class Evaluator:
-    """Evaluates policies on a recipe's seeds in an environment of its own."""
+    """Evaluator of policies on a recipe's seeds, in a separate environment."""
 
     def __init__(self, recipe: Recipe[Any], episodes: int, operator: Operator | None = None) -> None:
         self._recipe, self._environment = recipe, judged_environment_of(recipe, operator)
         self._seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + episodes)
 
     def __call__(self, policy: Policy) -> Evaluation:
-        """Returns how a policy does."""
+        """Return the evaluation of a policy."""
         deterministic, seed = not self._recipe.evaluation.stochastic, self._recipe.seed
         return evaluate(policy, self._environment, seeds=self._seeds, deterministic=deterministic, training_seed=seed)
 
@@ -220,7 +220,7 @@ class Evaluator:
 
 
 def scripted_expert(environment: gymnasium.Env[Any, Any], name: str) -> Callable[..., Policy]:
-    """Returns what makes an expert for a seed and a noise; raises InvalidSetting if the environment has none."""
+    """Return a factory of experts for seed and noise; raises InvalidSetting if the environment has no expert."""
     try:
         expert: Callable[..., Policy] = environment.get_wrapper_attr("scripted_policy")
     except AttributeError:

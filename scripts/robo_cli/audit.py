@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,13 +13,12 @@ import tyro
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
 from robo_cli.reward_file import read_labeller
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import RewardModelSettings, WrongSettings, as_words
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash, figures_of
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidSetting
-from robo_rl.report.audit_page import write_audit
 from robo_rl.rewards.audit.evidence import (
     Evidence,
     Progress,
@@ -32,13 +31,14 @@ from robo_rl.rewards.audit.evidence import (
     progress_of,
     reads_pictures,
     written,
-    wrongly_told,
+    wrong_instruction,
 )
+from robo_rl.rewards.audit.page import write_audit
 from robo_rl.rewards.audit.result import Audit, concluded
 from robo_rl.runs.run import write_text
 
 EXAMPLES = """robo-rl audit oracle --dataset data/pick --out audits/oracle
-robo-rl audit preference --settings folder=rewards/pick --dataset data/pick --out audits/learned
+robo-rl audit preference --reward.settings.folder rewards/pick --dataset data/pick --out audits/learned
 robo-rl audit my-reward.yaml --dataset data/pick --wrong-text "push the red cube" --out audits/mine
 robo-rl audit --labels mine --dataset data/pick --out audits/labels     (labels that are there already)
 robo-rl audit oracle --dataset data/reach --progress near:goal_from_gripper --shape gain --out audits/dense"""
@@ -47,7 +47,7 @@ SHAPES: dict[str, Shape] = {"level": level, "gain": gain}
 
 @dataclass(frozen=True)
 class AuditOrder:
-    """Compare a reward with what was recorded, try it on spoilt clips, and say whether to train on it."""
+    """Compare a reward with recorded progress, try it on spoilt clips, and recommend for or against training on it."""
 
     dataset: Path
     """Episodes it is tried on; best some of all qualities, none of which it was fitted to."""
@@ -55,25 +55,25 @@ class AuditOrder:
     """Folder of audit.html and audit.json."""
     reward: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="REWARD")] = ""
     """A reward model (`robo-rl reward list`), or a YAML file with `reward` and `settings`."""
-    settings: tuple[str, ...] = ()
-    """Settings of the reward model, such as folder=rewards/pick."""
+    settings: RewardModelSettings = field(default_factory=dict)
+    """Setting of the reward model, such as --reward.settings.folder rewards/pick"""
     labels: str = ""
-    """Instead of a model: a label set of the dataset; nothing is asked, so that there are no spoilt clips."""
+    """Instead of a model: a label set of the dataset; without a model there are no spoilt clips."""
     progress: str = "time-to-success"
-    """What is recorded of how far things got: time-to-success, reward[:TERM], sum[:TERM] (the sum so far), or
+    """Recorded measure of progress: time-to-success, reward[:TERM], sum[:TERM] (the sum so far), or
     near:OBSERVATION[,OBSERVATION] (the smaller, the better)."""
     shape: Literal["level", "gain"] = "level"
-    """Whether a reward says how far things got, or by how much the step brought them on. Rewards with a `mode` know it."""
+    """Whether a reward measures progress so far, or the progress of the step. Rewards with a `mode` declare it."""
     wrong_text: str = ""
     """An instruction that none of the episodes carries out."""
-    wrong_settings: tuple[str, ...] = ()
-    """Settings under which the words are wrong, for rewards that are told them there, such as goal="[a green cube]"."""
+    wrong_settings: WrongSettings = field(default_factory=dict)
+    """Setting that makes the words wrong, for rewards that take words as a setting, such as --wrong.settings.goal cube"""
     clips: int = 10
-    """How many episodes are spoilt, of those that did not fail."""
+    """Number of episodes to spoil, among those that did not fail."""
     episodes: int = 0
-    """How many of the dataset, the first ones; 0 for all."""
+    """Number of episodes from the start of the dataset; 0 for all."""
     seed: int = 0
-    """Seed of everything drawn at random."""
+    """Seed of all random choices."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"clips": 0, "episodes": 0, "seed": 0})
@@ -101,8 +101,8 @@ def run(arguments: AuditOrder) -> int:
         "success": figures["success"],
         "progress": str(progress),
         "shape": arguments.shape,
-        "settings": list(arguments.settings),
-        "wrong text": arguments.wrong_text or ", ".join(arguments.wrong_settings),
+        "settings": as_words(arguments.settings),
+        "wrong text": arguments.wrong_text or ", ".join(as_words(arguments.wrong_settings)),
         "seed": arguments.seed,
     }
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -125,17 +125,17 @@ def _audit_labels(arguments: AuditOrder, dataset: Dataset, entries: list[Entry],
 
 
 def _audit_model(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], progress: Progress) -> tuple[str, Audit]:
-    shape, settings = SHAPES[arguments.shape], settings_of(arguments.settings)
+    shape, settings = SHAPES[arguments.shape], arguments.settings
     model = read_labeller(arguments.reward, settings)
     if arguments.wrong_text and not getattr(model, "hears_instruction", True):
-        fix = "--wrong-settings NAME=VALUE, with words that none of the episodes carries out"
+        fix = "--wrong.settings.NAME VALUE, with words that none of the episodes carries out"
         raise InvalidSetting("This reward does not hear the instruction.", got=f"--wrong-text {arguments.wrong_text}", fix=fix)
     subject = asked(model, shape)
     sees = reads_pictures(model, dataset.read(entries[0]))
     controls = controls_of(subject, sees=sees)
     if arguments.wrong_text or arguments.wrong_settings:
-        wrong = read_labeller(arguments.reward, settings | settings_of(arguments.wrong_settings))
-        controls.append(wrongly_told(wrong, arguments.wrong_text, shape))
+        wrong = read_labeller(arguments.reward, settings | arguments.wrong_settings)
+        controls.append(wrong_instruction(wrong, arguments.wrong_text, shape))
     shown = partial(counted, f"audit {arguments.reward}", "episodes")
     episodes = (dataset.read(entry) for entry in shown(entries))
     evidence = gather(episodes, subject, progress, controls, clips=arguments.clips, seed=arguments.seed)

@@ -1,4 +1,4 @@
-"""Begin and end of a training: initial policy of another run, evaluations before and after, the robot left still."""
+"""Start and end of a training: initial policy of another run, evaluations before and after, and the hold of the robot."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PATIENCE = 2 * LASTS
 
 
 def require_same_reading(run: Run, learner: Learner) -> None:
-    """Raise SpecMismatch unless a learner reads and commands what that of a run does."""
+    """Raise SpecMismatch unless a learner has the observations and actions of a run's learner."""
     before, now = read_by_learner(recipe_of(run), run.spec), learner.policy.environment_spec
     before.require_interface(now, what=f"The policy of {run.path.name} was trained for another robot", exactly=True)
 
 
 def begin(run: Run, recipe: Recipe[Any], training: Training, record: RunRecord) -> None:
-    """Keeps what a training begins with, and evaluates it where the recipe says so; does nothing from the first step on."""
+    """Store the initial learner of a training, and evaluate it if the recipe says so; does nothing after the first step."""
     if training.step:
         return
     if recipe.initial.run and not run.has_checkpoint:
@@ -44,7 +44,7 @@ def begin(run: Run, recipe: Recipe[Any], training: Training, record: RunRecord) 
 
 
 def wait_for_robot(training: Training) -> None:
-    """Takes the robot of a training that goes on after a crash, whose lease may still be that of the process that died."""
+    """Take the robot of a training that resumes after a crash; the dead process may still hold the lease for a moment."""
     environment = _environment(training)
     if environment is not None and isinstance(robot := environment.unwrapped, RobotEnv):
         robot.take(PATIENCE)
@@ -61,14 +61,14 @@ def left_still(training: Training) -> Iterator[None]:
 
 
 def _environment(training: Training) -> gymnasium.Env[Any, Any] | None:
-    """Returns the environment that a training steps in, if it does that one by one in this process."""
+    """Return the environment of a training that steps a single one in this process, else None."""
     loop = training.online if isinstance(training, OfflineThenOnline) else training
     source = loop.source if isinstance(loop, StepLoop) else None
     return source.environment if isinstance(source, EnvironmentSteps) else None
 
 
 def before_and_after(run: Run, after: Evaluation) -> str:
-    """Returns a table of the policy before and after the training, on the seeds that both evaluations share."""
+    """Return a table of the policy before and after the training, on the common seeds of both evaluations."""
     if not _before(run).exists():
         raise RunError(f"{run.path.name} was not evaluated before its first step.", fix="train anew")
     before = Evaluation.read(_before(run))

@@ -1,4 +1,4 @@
-"""Display of jobs that run side by side: a table of what each printed last, or in a pipe a line for each that has ended."""
+"""Display of concurrent jobs: a table of the last line of each, or in a pipe one line per finished job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 
 from robo_rl.errors import printable, printable_lines
 
-PERIOD = 60.0  # [s] between two looks at what runs, in a pipe
+PERIOD = 60.0  # [s] between two updates in a pipe
 TAIL = 4096
 """[byte] of a log, at its end, in which its last line is looked for."""
 
@@ -41,7 +41,7 @@ class Board:
         self._live.stop()
 
     def begin(self, job: str) -> None:
-        """Show a job that begins."""
+        """Show a started job."""
         self._running[job] = None
 
     def end(self, job: str, status: int) -> None:
@@ -51,7 +51,7 @@ class Board:
         self.say(f"{self._title} {self._ended}/{self.total}: {job} {'failed' if status else 'done'}")
 
     def drop(self, job: str) -> None:
-        """Show a job, which was stopped on purpose, no more."""
+        """Remove a job that was stopped on purpose."""
         self._running.pop(job, None)
 
     def look(self) -> None:
@@ -83,7 +83,7 @@ class Board:
 
 
 def last_line(log: Path) -> str:
-    """Returns the last line with text of a log; empty without one."""
+    """Return the last non-empty line of a log, "" without one."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))

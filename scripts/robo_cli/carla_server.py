@@ -35,7 +35,7 @@ class CarlaServer:
     linger: float = LINGER
     """[s] of looking for the next call of a busy client before it sleeps; 0: it sleeps at once, and leaves more of the core."""
     navigation: bool = True
-    """Whether clients get a navigation mesh for AI walkers, which each keeps in ~/carlaCache."""
+    """Send clients a navigation mesh for AI walkers, which each caches in ~/carlaCache."""
 
 
 def run(arguments: CarlaServer) -> int:

@@ -14,7 +14,7 @@ from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.labelling import Answers
 from robo_rl.cluster.connection import connected
-from robo_rl.cluster.pool import Pool
+from robo_rl.cluster.task_pool import TaskPool
 from robo_rl.protocols.rewards import RewardModel
 from robo_rl.runs.checkpoints import packed, unpacked
 from robo_rl.system.threads import threads_in_use
@@ -24,10 +24,10 @@ from robo_rl.types import RewardLabels
 def labelled_at(
     where: str, dataset: Dataset, model: RewardModel, named: tuple[str, Mapping[str, Any]], workers: int = 0
 ) -> Answers:
-    """Returns what labels episodes on a cluster; it is joined when the first one is asked for.
+    """Return a labeller of episodes on a cluster, which is joined at the first episode.
 
-    named: the reward as a node is to make it. workers: 0 for as many as the cluster has cores for; each has as many threads as
-    this process, because sums depend on that. Raises InvalidSetting for a reward that one process alone can ask.
+    named: reward to build on each node. workers: 0 for one per free core of the cluster; each has as many threads as
+    this process, because sums depend on it. Raises InvalidSetting for a reward that only one process can use.
     """
     require_shareable(model)
     threads = threads_in_use()
@@ -51,7 +51,7 @@ def labelled_at(
             kept = begin_ledger(cluster) if asks_judges(model) else None
             with (
                 nullcontext(kept),
-                closing(Pool(cluster, "robo_cli.node_label:NodeLabeller", [setup] * count, cores=cores, say=_say)) as pool,
+                closing(TaskPool(cluster, "robo_cli.node_label:NodeLabeller", [setup] * count, cores=cores, say=_say)) as pool,
             ):
                 for number, result in pool.results(_task(dataset, entry) for entry in missing):
                     yield missing[number], RewardLabels(**unpacked(result))
@@ -65,4 +65,4 @@ def _task(dataset: Dataset, entry: Entry) -> bytes:
 
 
 def _say(line: str) -> None:
-    os.write(2, f"{line}\n".encode())  # beside the bar of progress, which owns the standard output
+    os.write(2, f"{line}\n".encode())  # stderr, since the progress bar owns the standard output

@@ -10,7 +10,7 @@ from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import DatasetWriter
 from robo_rl.cluster.connection import Cluster, connected
 from robo_rl.cluster.environment import LOOPBACK
-from robo_rl.cluster.pool import Pool
+from robo_rl.cluster.task_pool import TaskPool
 from robo_rl.cluster.workers import Timeouts
 from robo_rl.errors import InvalidSetting
 from robo_rl.runs.checkpoints import packed, unpacked
@@ -27,10 +27,10 @@ AHEAD = 2
 def recorded_at(
     where: str, writer: DatasetWriter, seeds: Sequence[int], settings: Mapping[str, Any], workers: int = 0
 ) -> Generator[Entry, None, None]:
-    """Yields the entry of each seed's episode once it is stored, in the order of the seeds, as if they were played here.
+    """Yield the entry of each seed's episode once it is stored, in the order of the seeds, as in a local recording.
 
-    settings: of a NodeRecorder. workers: environments at once, 0 for as many as the cluster has cores for; where servers are
-    named, as many as there are at most.
+    settings: of a NodeRecorder. workers: concurrent environments, 0 for one per core of the cluster; if servers are
+    named, at most their number.
     """
     threads = threads_in_use()
     with connected(where, again=AGAIN) as cluster:
@@ -38,16 +38,16 @@ def recorded_at(
         count = min(len(seeds), workers or max(1, int(cluster.cores // cores)))
         facts = {**settings, "spec": writer.dataset.spec.to_json(), "threads": threads}
         setups = [packed({**facts, "arguments": each}) for each in arguments_of_workers(settings["arguments"], count, cluster)]
-        with closing(Pool(cluster, "robo_cli.node_record:NodeRecorder", setups, cores=cores, timeouts=TIMEOUTS)) as pool:
+        with closing(TaskPool(cluster, "robo_cli.node_record:NodeRecorder", setups, cores=cores, timeouts=TIMEOUTS)) as pool:
             for _, result in pool.results((str(seed).encode() for seed in seeds), ahead=AHEAD * len(setups)):
                 told = unpacked(result)
                 yield writer.store(Entry(**told["entry"]), told["content"].tobytes())
 
 
 def arguments_of_workers(arguments: Mapping[str, Any], count: int, cluster: Cluster) -> list[dict[str, Any]]:
-    """Returns those of the environment of each worker: a server that is named is one worker's alone.
+    """Return the environment arguments of each worker: a named server belongs to one worker.
 
-    Raises InvalidSetting if each machine would look for the server on itself.
+    Raises InvalidSetting if the server's address is local to each machine.
     """
     host, ports = arguments.get("host"), arguments.get("port")
     if host is None:

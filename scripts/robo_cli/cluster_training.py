@@ -31,7 +31,7 @@ PERIOD = 0.1
 
 @contextmanager
 def trainings_at(where: str, threads: int, at_once: int) -> Iterator[tuple[Begin | None, int]]:
-    """Yields what begins a training on the cluster that is named, and how many have room; None for processes here."""
+    """Yield the launcher of trainings on a cluster and its number of slots; None for local processes."""
     if not where:
         yield None, at_once or fitting(threads)
         return
@@ -45,7 +45,7 @@ def trainings_at(where: str, threads: int, at_once: int) -> Iterator[tuple[Begin
 
 
 class TrainingElsewhere:
-    """A training under way on some node; one whose node is lost goes on elsewhere from the last checkpoint that came back."""
+    """Training on some node; if the node is lost, it resumes elsewhere from the last checkpoint received."""
 
     def __init__(self, cluster: Cluster, job: TrainingJob, logs: Path, threads: int, say: Callable[[str], None]) -> None:
         self.job = job
@@ -61,7 +61,7 @@ class TrainingElsewhere:
         self._worker.ask(0)
 
     def status(self) -> int | None:
-        """Returns None while it runs, then 0, or the status of the command; raises ClusterUnavailable."""
+        """Return None while it runs, then the exit status of the command; raises ClusterUnavailable."""
         if self._status is None:
             interruptions: list[bool] = []
             with gentle_interruption(lambda: interruptions.append(True)):  # a reply that is taken is stored first
@@ -91,18 +91,18 @@ class TrainingElsewhere:
             self._end(status_of(error))
 
     def stop(self) -> None:
-        """Asks it to end; a training saves what it has learnt first. Asked again, or not begun yet, it ends at once."""
+        """Request an end: the training saves first. A second request, or one before the start, ends it at once."""
         self._stops += 1
         if self._status is None and (self._stops > 1 or not self._has_begun):
             self._end(STOPPED)
 
     def wait(self) -> None:
-        """Returns once it has ended and what it wrote is here."""
+        """Wait until it has ended and its files have been received."""
         while self.status() is None:
             time.sleep(PERIOD)
 
     def _beginning(self) -> bytes:
-        """Returns what a node needs to begin, or to go on with what is here."""
+        """Return the job of a node: a new training, or a resumed one with the local files."""
         training = self.job.training
         run = training.run
         files, _ = ChangingFolder(run).changes() if run else ({}, [])
@@ -128,7 +128,7 @@ class TrainingElsewhere:
             self._stops += self._stops == 1
 
     def _go_on(self) -> None:
-        """Go on elsewhere, if that makes sense."""
+        """Resume on another node if that can help."""
         self._losses += 1
         if self._ended is not None or self._stops:
             self._end(STOPPED if self._ended is None else self._ended)

@@ -1,6 +1,6 @@
-"""robo-rl train --collectors: which recipes can have collectors, and the training that they collect for.
+"""robo-rl train --collectors: support of recipes for collectors, and the training that uses them.
 
-RUN/collectors.txt  what they printed      RUN/collected/  segments of off-policy learners that came since the last checkpoints
+RUN/collectors.txt  their output      RUN/collected/  segments of off-policy learners since the last checkpoints
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from robo_rl.protocols.contract import COLLECTED_ROLLOUTS
 from robo_rl.runs.run import Run
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.collectors.asynchronous import AsynchronousTraining, Pace
-from robo_rl.training.collectors.crew import TIMEOUTS, Crew
+from robo_rl.training.collectors.collector_pool import TIMEOUTS, CollectorPool
 from robo_rl.training.collectors.segment_log import SegmentLog
 from robo_rl.training.collectors.synchronous import SynchronousTraining
 from robo_rl.training.plan import TrainingPlan
@@ -51,7 +51,7 @@ class CollectingSettings:
     """Off-policy learners only: steps by which parameters may be old (robo_rl.training.collectors.asynchronous.Pace)."""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what run.json holds of it."""
+        """Return its entry in run.json."""
         return dict(vars(self))
 
 
@@ -74,14 +74,14 @@ def require_collectable(recipe: Recipe[Any], settings: CollectingSettings) -> No
 def collected_training(
     run: Run, recipe: Recipe[Any], settings: CollectingSettings, plan: TrainingPlan
 ) -> SynchronousTraining | AsynchronousTraining:
-    """Returns a training whose collectors are started with its first step; `dismissed` ends them."""
+    """Return a training that starts collectors at its first step; `dismissed` ends them."""
     timeouts = replace(TIMEOUTS, answer=settings.patience)
-    crew = Crew(engine_of(run, settings), {"recipe": to_yaml(recipe)}, settings.count, timeouts=timeouts)
+    pool = CollectorPool(engine_of(run, settings), {"recipe": to_yaml(recipe)}, settings.count, timeouts=timeouts)
     if plan.loop is COLLECTED_ROLLOUTS:
         learner = recipe.learner.build(run.spec, recipe.seed, steps=recipe.steps)
-        return SynchronousTraining(learner, crew, recipe.learner, steps=recipe.steps)
+        return SynchronousTraining(learner, pool, recipe.learner, steps=recipe.steps)
     checkpoint = run.load().step if run.has_checkpoint else 0
-    student = ReplayLearner(
+    step_learner = ReplayLearner(
         plan.learner(),
         plan.config.sampling,
         seed=plan.seed,
@@ -89,8 +89,8 @@ def collected_training(
         demonstrations=plan.demonstrations,
     )
     return AsynchronousTraining(
-        student,
-        crew,
+        step_learner,
+        pool,
         SegmentLog(run.path / COLLECTED, checkpoint),
         run.path / "checkpoints",
         steps=plan.steps,
@@ -99,7 +99,7 @@ def collected_training(
 
 
 def engine_of(run: Run, settings: CollectingSettings) -> Engine:
-    """Returns what starts collectors, here or on a cluster."""
+    """Return the launcher of collectors, local or on a cluster."""
     if settings.ray:
         return RayEngine(partial(_cluster, settings), "robo_cli.collector:collector_of")
     return LocalEngine([sys.executable, "-m", "robo_cli.collector"], run.path / LOG)
@@ -125,17 +125,17 @@ def dismissed(training: Training, tell: Callable[[str], None]) -> Iterator[None]
     if not isinstance(training, SynchronousTraining | AsynchronousTraining):
         yield
         return
-    training.crew.tell = tell
+    training.pool.tell = tell
     try:
         yield
     finally:
-        training.crew.close()
+        training.pool.close()
 
 
 def settings_of(run: Run, ray: str = "") -> CollectingSettings | None:
-    """Returns who collects for a run; None if it acts by itself.
+    """Return the collectors of a run, None without any.
 
-    ray: where they are from now on, "here" for processes of this machine; empty for where they were.
+    ray: new location, "here" for processes of this machine; empty to keep the old one.
     """
     found = run.description.get("collectors")
     if ray:

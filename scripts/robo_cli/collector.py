@@ -1,4 +1,4 @@
-"""A collector of a recipe: what runs in each process that acts for a learner, here or on another machine."""
+"""Collector of a recipe: the process that acts for a learner, on this or another machine."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from robo_rl.spec.environment import specification
 from robo_rl.system.supervised_process import inherited
 from robo_rl.system.threads import use_threads
 from robo_rl.training.actor_learner.acting import transferable
-from robo_rl.training.collectors.crew import Collector
+from robo_rl.training.collectors.collector_pool import Collector
 from robo_rl.training.collectors.rollouts import CollectedLearner, RolloutCollector
 from robo_rl.training.collectors.segments import SegmentCollector
 from robo_rl.training.step_sources import episode_seed
 
 
 def collector_of(packed_job: bytes) -> Collector:
-    """Returns the collector that a job describes: the text of a recipe, and which of how many collectors it is."""
+    """Return the collector of a job: text of a recipe, index and number of collectors."""
     job = unpacked(packed_job)
     recipe = parse_recipe(yaml.safe_load(job["recipe"]), source="the recipe of a collector")
     use_threads(recipe.threads)
@@ -38,7 +38,7 @@ def _of_rollouts(recipe: Recipe[Any], index: int, count: int) -> RolloutCollecto
     each = recipe.learner.num_envs // count
     factory: VectorFactory = RecipeEnvironments(recipe)
     environments = factory.make_vector(each)
-    spec = environments.environment_spec  # type: ignore[attr-defined]  # of our own, beside Gymnasium's attributes
+    spec = environments.environment_spec  # type: ignore[attr-defined]  # an attribute that Gymnasium does not have
     learner: CollectedLearner = recipe.learner.build(spec, recipe.seed)
     return RolloutCollector(environments, learner.policy, seed=recipe.seed, first=index * each)
 

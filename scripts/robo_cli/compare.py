@@ -27,8 +27,8 @@ robo-rl compare RUN_A RUN_B --json
 robo-rl compare 'fresh/a-*.json' 'fresh/b-*.json'     (what robo-rl evaluate --json told, a file for each training)"""
 SUFFIX = ".json"
 ABREAST = 3
-"""Metrics that have a column each; more of them, where an environment has measures of its own, have a line each."""
-RATE = ".1%"  # the median of outcomes that are 0 or 1 tells nothing
+"""Metrics with a column each; further measures of an environment have a line each."""
+RATE = ".1%"  # the median of binary outcomes is uninformative
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Judged:
-    """A training's evaluation, and what it was trained for if that is known to the letter."""
+    """Evaluation of a training, and its exact recipe if known."""
 
     name: str
     evaluation: Evaluation
@@ -77,7 +77,7 @@ def run(arguments: Compare) -> int:
 
 
 def judged(name: str, runs: Path) -> list[Judged]:
-    """Returns the final evaluations of the runs of a name or pattern, or those in the files .json that it stands for."""
+    """Return the final evaluations of the runs, or in the .json files, of a name or pattern."""
     if not name.endswith(SUFFIX) or Path(name).is_dir():
         return [_of_run(each) for each in find_runs(name, runs)]
     found = [_from_file(path) for path in find_files(name)]
@@ -93,7 +93,7 @@ def judged(name: str, runs: Path) -> list[Judged]:
 
 
 def compare_judged(first: Sequence[Judged], second: Sequence[Judged]) -> tuple[dict[str, Comparison], list[int]]:
-    """Returns a comparison per metric, and the evaluation seeds that all share; raises SpecMismatch."""
+    """Return a comparison per metric, and the common evaluation seeds; raises SpecMismatch."""
     a = first[0]
     for b in [*first[1:], *second]:
         what = f"{a.name} and {b.name} cannot be compared"

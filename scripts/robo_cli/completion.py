@@ -1,4 +1,4 @@
-"""Fill in what a recipe leaves to its dataset, so that a run's own recipe says everything."""
+"""Fill in the settings that a recipe takes from its dataset, so that a run's recipe is complete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from robo_rl.runs.run import Run
 
 
 def learnt_from(recipe: Recipe[Any]) -> dict[str, Any]:
-    """Returns which episodes a recipe learns from, for run.json: a hash over them all tells later what a result rests on."""
+    """Return the identity of a recipe's episodes for run.json: a hash over all of them."""
     settings = recipe.demonstrations
     dataset = Dataset(Path(settings.dataset))
     entries = dataset.entries()[: settings.episodes or None]
@@ -28,16 +28,16 @@ def learnt_from(recipe: Recipe[Any]) -> dict[str, Any]:
 
 
 def with_dataset(recipe: Recipe[Any], dataset: str, labels: str = "") -> Recipe[Any]:
-    """Returns the recipe with another dataset to learn from, and other labels; an empty name changes nothing."""
+    """Return the recipe with another dataset and other labels; an empty name changes nothing."""
     before = recipe.demonstrations
     named = replace(before, dataset=dataset or before.dataset, labels=labels or before.labels)
     return replace(recipe, demonstrations=named)
 
 
 def at_its_place(run: Run, recipe: Recipe[Any], dataset: str) -> Recipe[Any]:
-    """Returns the recipe of a run with the place where its dataset lies now; an empty name leaves it where it was.
+    """Return the recipe of a run with a new path of its dataset; an empty path changes nothing.
 
-    Raises DatasetNotFound if there is none, InvalidSetting if it does not hold the episodes and labels that the run
+    Raises DatasetNotFound if there is none, InvalidSetting if it lacks episodes or labels that the run
     learnt from.
     """
     if dataset and not recipe.demonstrations.dataset:
@@ -68,14 +68,14 @@ def at_its_place(run: Run, recipe: Recipe[Any], dataset: str) -> Recipe[Any]:
 
 
 def with_online_phase(recipe: Recipe[Any], steps: int = 0) -> Recipe[Any]:
-    """Return the recipe with environment steps after its updates: so many, or those it names, or as many as updates."""
+    """Return the recipe with environment steps after its updates: a given number, its own, or that of the updates."""
     return replace(recipe, online=replace(recipe.online, steps=steps or recipe.online.steps or recipe.steps))
 
 
 def completed(recipe: Recipe[Any]) -> Recipe[Any]:
-    """Returns the recipe with the environment of its dataset if it has none, and the number of episodes.
+    """Return the recipe with environment and number of episodes of its dataset if it names none.
 
-    The number, so that a run can be resumed after its dataset has grown. Raises InvalidSetting if neither names one.
+    With the number, a run can be resumed after its dataset has grown. Raises InvalidSetting if neither names one.
     """
     settings = recipe.demonstrations
     if settings.dataset and not settings.episodes:

@@ -1,4 +1,4 @@
-"""End a training: judge the policy on the recipe's seeds, film it, write the report, say what was reached."""
+"""End of a training: evaluate the policy on the recipe's seeds, film it, write the report, print the results."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def judge(
     name: str = "evaluation",
     operator: Operator | None = None,
 ) -> Evaluation:
-    """Returns the evaluation of a policy, with films where the machine can draw, whose names begin with that of it."""
+    """Return the evaluation of a policy, with films, named after it, if the machine can render."""
     first = recipe.evaluation.seed if first_seed is None else first_seed
-    with closing(judged_environment_of(recipe, operator)) as environment:  # a robot is left still, come what may
-        mode, films = render_mode_for_films(environment), recipe.evaluation.films
+    with closing(judged_environment_of(recipe, operator)) as environment:  # the robot must hold, whatever is raised
+        mode, videos = render_mode_for_films(environment), recipe.evaluation.videos
         stage = partial(judged_environment_of, recipe, render_mode=mode)
         return evaluate(
             policy,
@@ -72,7 +72,7 @@ def judge(
             seeds=range(first, first + episodes),
             deterministic=not recipe.evaluation.stochastic,
             training_seed=recipe.seed,
-            video=VideoRequest(run.path / "videos", name, films, stage=stage) if films else None,
+            video=VideoRequest(run.path / "videos", name, videos, stage=stage) if videos else None,
         )
 
 

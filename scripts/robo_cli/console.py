@@ -6,7 +6,7 @@ import signal
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,7 @@ import tyro
 
 from robo_cli.actors import actor
 from robo_cli.data_view import has_display
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import EnvironmentArguments, TwinSettings
 from robo_datasets.dataset import Dataset
 from robo_datasets.recorder import EpisodeRecorder
 from robo_datasets.repair import repair
@@ -23,11 +23,11 @@ from robo_rl.protocols.components import Policy
 from robo_rl.spec.environment import EnvironmentSpec
 
 if TYPE_CHECKING:
-    from robo_real.console.assembly import RobotConsole
+    from robo_real.console.robot_console import RobotConsole
 
 EXAMPLES = """robo-rl console --twin                                             (a simulated arm, nobody acts but you)
-robo-rl console --twin --options task=robo/ArmPick-v0 cameras=[front,wrist] --policy scripted
-robo-rl console --robot http://127.0.0.1:5000 --policy RUN --arguments action_repeat=3 --out data/corrections"""
+robo-rl console --twin --twin.settings.task robo/ArmPick-v0 --twin.settings.cameras [front,wrist] --policy scripted
+robo-rl console --robot http://127.0.0.1:5000 --policy RUN --environment.arguments.action_repeat 3 --out data/corrections"""
 ADDRESS = "127.0.0.1"
 NOBODY = "nobody"
 PICTURE = 240
@@ -42,14 +42,14 @@ class Console:
     """Address of `robo-rl robot serve`."""
     twin: bool = False
     """Serve a twin here instead."""
-    options: tuple[str, ...] = ()
-    """Settings of the twin, NAME=VALUE: task, speed, cameras and image_size."""
+    options: TwinSettings = field(default_factory=dict)
+    """Setting of the twin: task, speed, cameras, image_size."""
     policy: str = ""
-    """Who acts while you do not: "scripted", RUN or RUN@STEP; nobody by default."""
+    """Policy that acts while you do not: "scripted", RUN or RUN@STEP; by default none."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Dataset that the episodes are added to; it is made if there is none."""
-    arguments: tuple[str, ...] = ()
-    """Settings of the environment, such as action_repeat=3."""
+    arguments: EnvironmentArguments = field(default_factory=dict)
+    """Setting of the environment, such as --environment.arguments.action_repeat 3"""
     seed: int = 0
     """Reset seed of the first episode; the others follow."""
     address: str = ADDRESS
@@ -72,11 +72,11 @@ class Console:
 
 def run(arguments: Console) -> int:
     """Serves until Ctrl-C; the arm is left still."""
-    from robo_real.console.assembly import RobotConsole
+    from robo_real.console.robot_console import RobotConsole
 
     with ExitStack() as stack:
         url = stack.enter_context(_twin(arguments)) if arguments.twin else arguments.robot
-        settings = settings_of(arguments.arguments)
+        settings = arguments.arguments
         policy_for = _policy_for(arguments)
         console = RobotConsole(url, policy_for=policy_for, settings=settings, address=arguments.address, port=arguments.port)
         stack.callback(console.close)
@@ -121,10 +121,10 @@ def _policy_for(arguments: Console) -> Callable[[Any], Policy] | None:
 @contextmanager
 def _twin(arguments: Console) -> Iterator[str]:
     """Serves a twin meanwhile; gives its address."""
-    from robo_real.serving import Serving, served
+    from robo_real.serving import ServerSettings, build_server
 
-    options = {"cameras": ("front",), "image_size": PICTURE} | settings_of(arguments.options)
-    server = served(Serving(options=options, port=0))
+    options = {"cameras": ("front",), "image_size": PICTURE} | arguments.options
+    server = build_server(ServerSettings(options=options, port=0))
     server.start()
     try:
         yield server.url

@@ -1,4 +1,4 @@
-"""Learning curves of several trainings as one picture: what evaluations on the way found, by method and seed."""
+"""Learning curves of several trainings as one picture: evaluations during training, by method and seed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def draw_curves(runs: Mapping[str, Sequence[Path]], out: Path) -> Path | None:
 
 
 def curve(run: Path) -> Curve | None:
-    """Returns the evaluations of a training while it learned; None if there were none."""
+    """Return the evaluations during a training, None if there were none."""
     found = [(step, Evaluation.read(file)) for step, file in Run(run).evaluation_files.items()]
     if not found:
         return None
@@ -59,7 +59,7 @@ def curve(run: Path) -> Curve | None:
 
 
 def _panels(runs: Mapping[str, Sequence[Path]]) -> dict[tuple[str, int], dict[str, list[Curve]]]:
-    """Returns curves by environment and last step, then by method."""
+    """Return curves by environment and last step, then by method."""
     panels: dict[tuple[str, int], dict[str, list[Curve]]] = defaultdict(lambda: defaultdict(list))
     for method, folders in runs.items():
         for found in filter(None, map(curve, folders)):
@@ -82,7 +82,7 @@ def _draw(axes: Any, methods: Methods) -> None:
 
 
 def _mean(curves: Sequence[Curve]) -> tuple[list[int], list[float]]:
-    """Returns the steps that all seeds have, and the mean there."""
+    """Return the common steps of all seeds, and the mean at each."""
     shared = sorted(set.intersection(*(set(each.steps) for each in curves)))
     return shared, [float(np.mean([*_at(curves, step)])) for step in shared]
 

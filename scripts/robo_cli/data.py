@@ -18,6 +18,7 @@ from robo_cli.data_convert import EXAMPLES as CONVERSIONS
 from robo_cli.data_convert import Convert, convert
 from robo_cli.data_stats import Stats, stats
 from robo_cli.data_view import View, view
+from robo_cli.typed_settings import Shares, as_words
 from robo_datasets.curation import Selection, inherited, make_dataset, shares
 from robo_datasets.dataset import Dataset
 from robo_datasets.draft import require_free
@@ -35,7 +36,7 @@ robo-rl data stats data/pick
 robo-rl data verify data/pick
 robo-rl data repair data/pick
 robo-rl data filter data/pick --out data/good --select.success True
-robo-rl data split data/pick --into train=0.9 test=0.1
+robo-rl data split data/pick --into.train 0.9 --into.test 0.1
 robo-rl data merge data/pick data/more --out data/all
 robo-rl data view data/pick"""
 
@@ -51,14 +52,14 @@ class Info:
 
 @dataclass(frozen=True)
 class Verify:
-    """Read every episode and report what is wrong, changing nothing; exit status 1 if anything is."""
+    """Read every episode and report faults, changing nothing; exit status 1 if there is one."""
 
     dataset: DATASET
 
 
 @dataclass(frozen=True)
 class Repair:
-    """Recover what a crash left, adopt orphans, move what cannot be read to quarantine/; nothing is deleted."""
+    """Recover episodes after a crash, adopt orphans, move unreadable files to quarantine/; nothing is deleted."""
 
     dataset: DATASET
 
@@ -84,11 +85,11 @@ class Filter:
 
 @dataclass(frozen=True)
 class Split:
-    """Copy a dataset's episodes into several new ones beside it, at random, each episode into one."""
+    """Copy a dataset's episodes at random into several new datasets next to it, each episode into one."""
 
     dataset: DATASET
-    into: tuple[str, ...] = ("train=0.9", "test=0.1")
-    """NAME=SHARE; the new folders are DATASET-NAME."""
+    into: Shares = field(default_factory=lambda: {"train": 0.9, "test": 0.1})
+    """Share of the new folder DATASET-KEY; by default --into.train 0.9 --into.test 0.1"""
     seed: int = 0
     """Seed of the draw."""
 
@@ -99,7 +100,7 @@ def main(arguments: list[str]) -> int:
 
 
 def info(arguments: Info) -> int:
-    """Prints what the catalogue knows."""
+    """Print the catalogue."""
     facts = summary_of(Dataset(arguments.dataset))
     if arguments.json:
         print(json.dumps(facts))
@@ -114,7 +115,7 @@ def info(arguments: Info) -> int:
 
 
 def summary_of(dataset: Dataset) -> dict[str, Any]:
-    """Returns what is known of a dataset without reading its episodes."""
+    """Return the summary of a dataset without reading its episodes."""
     entries = dataset.entries()
     judged = [entry.success for entry in entries if entry.success is not None]
     returns = [entry.episode_return for entry in entries if math.isfinite(entry.episode_return)]
@@ -140,7 +141,7 @@ def summary_of(dataset: Dataset) -> dict[str, Any]:
 
 
 def verify(arguments: Verify) -> int:
-    """Prints what is wrong."""
+    """Print the faults."""
     dataset = Dataset(arguments.dataset)
     findings = check(dataset)
     _show(findings)
@@ -149,7 +150,7 @@ def verify(arguments: Verify) -> int:
 
 
 def repair(arguments: Repair) -> int:
-    """Prints what was mended."""
+    """Print the repairs."""
     dataset = Dataset(arguments.dataset)
     with dataset.writer() as writer:
         findings = mend(writer)
@@ -191,14 +192,13 @@ def filter_(arguments: Filter) -> int:
 def split(arguments: Split) -> int:
     """Makes several datasets of one."""
     source = Dataset(arguments.dataset)
-    pairs = (part.partition("=") for part in arguments.into)
-    fractions = {name: _number(share) for name, _, share in pairs}
+    fractions = {name: _number(share) for name, share in arguments.into.items()}
     place = source.path.absolute()
     parts = {place.with_name(f"{place.name}-{n}"): e for n, e in shares(source.entries(), fractions, arguments.seed).items()}
     require_free(*parts)
     for out, entries in parts.items():
         card = inherited([source.card]) | {"split_from": {str(source.path): source.card}}
-        card |= {"into": list(arguments.into), "seed": arguments.seed}
+        card |= {"into": as_words(arguments.into), "seed": arguments.seed}
         made = make_dataset(out, card, {source.path: entries})
         print(f"{made[source.path]} episodes in {source.path.with_name(out.name) if source.path.name else out}")
     return 0
@@ -220,11 +220,13 @@ def _nested(value: object) -> str:
     return f"({_readable(value)})" if isinstance(value, dict) and value else _readable(value)
 
 
-def _number(text: str) -> float:
+def _number(share: Any) -> float:
     try:
-        return float(text)
-    except ValueError:
-        raise InvalidSetting("A share is not a number.", got=text, allowed="NAME=SHARE, such as train=0.9") from None
+        return float(share)
+    except (TypeError, ValueError):
+        raise InvalidSetting(
+            "A share is not a number.", got=share, allowed="--into.NAME SHARE, such as --into.train 0.9"
+        ) from None
 
 
 ACTIONS: dict[str, tuple[Any, Callable[[Any], int]]] = {

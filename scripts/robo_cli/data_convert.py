@@ -1,15 +1,15 @@
-"""robo-rl data convert: to a foreign format and back; what does not fit is said first and kept beside the export."""
+"""robo-rl data convert: to a foreign format and back; data that does not fit is listed first and kept next to the export."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from robo_cli.display import display
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import EnvironmentArguments
 from robo_datasets.conversion import export, import_dataset, losses, recognized
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.draft import require_free
@@ -27,7 +27,7 @@ robo-rl data convert halfcheetah_medium-v2.hdf5 --from d4rl --environment gymnas
 
 @dataclass(frozen=True)
 class Convert:
-    """Write a dataset in a foreign format (--to), or make one of foreign data; first it says what does not fit."""
+    """Write a dataset in a foreign format (--to), or make one of foreign data; data without a place there is listed first."""
 
     source: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SOURCE")]
     out: Path
@@ -35,13 +35,13 @@ class Convert:
     to: Annotated[str | None, tyro.conf.arg(metavar="FORMAT")] = None
     """minari, robomimic, d4rl, lerobot, or one that another package brings."""
     from_: Annotated[str | None, tyro.conf.arg(name="from", metavar="FORMAT")] = None
-    """Format of SOURCE; found by itself where it can be."""
+    """Format of SOURCE; detected by default."""
     bare: bool = False
-    """Keep nothing beside the export: what does not fit is lost."""
+    """Keep nothing next to the export: data without a place in the format is lost."""
     environment: Annotated[str | None, tyro.conf.arg(metavar="ENV")] = None
-    """Environment that the data is of, "family/task"; by default the file tells, or the shapes in it."""
-    arguments: tuple[str, ...] = ()
-    """Settings of the environment, such as action_repeat=3."""
+    """Environment of the data, "family/task"; by default from the file, or from its shapes."""
+    arguments: EnvironmentArguments = field(default_factory=dict)
+    """Setting of the environment, such as --environment.arguments.action_repeat 3"""
 
 
 def convert(arguments: Convert) -> int:
@@ -76,8 +76,8 @@ def _import(arguments: Convert, form: Format) -> int:
         raise DatasetNotFound(f"{arguments.source} does not exist.", fix="name a file or a folder")
     spec, card = None, {}
     if arguments.environment is not None:
-        card = {"environment": arguments.environment, "arguments": settings_of(arguments.arguments)}
-        environment = make_environment(arguments.environment, **settings_of(arguments.arguments))
+        card = {"environment": arguments.environment, "arguments": arguments.arguments}
+        environment = make_environment(arguments.environment, **arguments.arguments)
         spec = specification(environment)
         environment.close()
     notes = import_dataset(form, arguments.source, arguments.out, spec=spec, card=card)

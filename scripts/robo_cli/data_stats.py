@@ -1,4 +1,4 @@
-"""robo-rl data stats: what is in a dataset, in numbers that fit a terminal of 120 columns."""
+"""robo-rl data stats: statistics of a dataset for a terminal of 120 columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_NAMED = 8
 
 @dataclass(frozen=True)
 class Stats:
-    """Describe what is in the episodes: ranges, faults, saturation, returns, ends, coverage; reads all of them."""
+    """Describe the episodes: ranges, faults, saturation, returns, ends, coverage; reads all of them."""
 
     dataset: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATASET")]
     json: bool = False

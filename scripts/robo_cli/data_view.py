@@ -41,5 +41,5 @@ def view(arguments: View) -> int:
 
 
 def has_display() -> bool:
-    """Returns whether a window can open; without one, Python would start a browser inside the terminal."""
+    """Return whether a window can open; otherwise Python would start a browser inside the terminal."""
     return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

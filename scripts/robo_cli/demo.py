@@ -33,12 +33,12 @@ PICTURE = 240
 
 @dataclass(frozen=True)
 class Hil:
-    """Teach a simulated arm that runs in a process of its own; the same command goes on with what was interrupted."""
+    """Teach a simulated arm in a separate process; the same command resumes an interrupted demonstration."""
 
     task: Literal["pick", "peg"] = "pick"
     """pick: lift a cube. peg: put a peg, which the closed fingers hold, into a hole."""
     human: Literal["console", "simulated"] = "console"
-    """Who corrects: you, on a page in the browser, or a perfect person made of a script."""
+    """Source of corrections: you, on a page in the browser, or a scripted perfect person."""
     steps: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Decisions; by default 4,000 of 0.15 s of the robot's time to pick, 8,000 of 0.1 s for the peg."""
     episodes: int = 5
@@ -64,13 +64,13 @@ def main(arguments: list[str]) -> int:
 
 
 def hil(arguments: Hil) -> int:
-    """Records demonstrations in the simulation, serves the twin, trains on it and tells success before and after."""
+    """Record demonstrations in the simulation, serve the twin, train on it, and print success before and after."""
     arguments.out.mkdir(parents=True, exist_ok=True)
     demonstrations = _demonstrations(arguments)
-    pictures = f"cameras={'[front,wrist]' if arguments.human == CONSOLE else '[]'}"
+    cameras = ["front", "wrist"] if arguments.human == CONSOLE else []
     task = read_recipe(RECIPES[arguments.task]).environment.name
-    options = (f"task={task}", f"speed={arguments.speed}", pictures, f"image_size={PICTURE}")
-    with twin_process(arguments.out / "audit.jsonl", *options) as url:
+    log = arguments.out / "audit.jsonl"
+    with twin_process(log, task=task, speed=arguments.speed, cameras=cameras, image_size=PICTURE) as url:
         print(f"the twin is at {url}", flush=True)
         return _go_on(arguments, url, demonstrations)
 
@@ -85,11 +85,11 @@ def _go_on(arguments: Hil, url: str, demonstrations: Path) -> int:
 
 
 def recipe_of(arguments: Hil, url: str, demonstrations: Path) -> Recipe[Any]:
-    """Returns the recipe of the demonstration: that of the simulation, on the twin."""
+    """Return the recipe of the demonstration: that of the simulation, on the twin."""
     recipe = read_recipe(RECIPES[arguments.task])
     kind = CONSOLE if arguments.human == CONSOLE else "perfect"
     evaluation = replace(
-        recipe.evaluation, before=True, every=0, episodes=arguments.episodes, episodes_during=arguments.episodes, films=0
+        recipe.evaluation, before=True, every=0, episodes=arguments.episodes, episodes_during=arguments.episodes, videos=0
     )
     return completed(
         replace(
@@ -113,12 +113,11 @@ def _name(arguments: Hil) -> str:
 
 
 def _demonstrations(arguments: Hil) -> Path:
-    """Returns the dataset of the scripted expert's episodes; records what is not there yet."""
+    """Return the dataset of the scripted expert's episodes; records the missing ones."""
     path = arguments.out / f"demonstrations-{arguments.task}"
     present = len(Dataset(path)) if path.exists() else 0
     if present < DEMONSTRATIONS:
         task = read_recipe(RECIPES[arguments.task]).environment
-        settings = tuple(f"{name}={value}" for name, value in task.arguments.items())
         order = record.Record(
             task.name,
             path,
@@ -126,13 +125,13 @@ def _demonstrations(arguments: Hil) -> Path:
             seed=present,
             noise=NOISE,
             append=path.exists(),
-            arguments=settings,
+            arguments=task.arguments,
         )
         record.run(order)
     return path
 
 
 def _interrupted(runs: Path, name: str) -> Run | None:
-    """Returns the newest run of that name if it was not finished."""
+    """Return the newest run of that name unless it is finished."""
     found = [Run(path) for path in sorted(runs.glob(f"*-{name}-*")) if (path / "recipe.yaml").exists()]
     return found[-1] if found and not (found[-1].path / "evaluation.json").exists() else None

@@ -1,4 +1,4 @@
-"""Show progress: a live bar on a terminal, one plain line now and then in a pipe, or what a caller from Python wants."""
+"""Show progress: a live bar on a terminal, one plain line now and then in a pipe, or a Python caller's own display."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Shown:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Shows no more."""
+        """Close the display."""
 
     def update(self, step: int, metrics: Metrics) -> None:
         """Show that `step` was reached; `metrics` holds the newest value of every tag."""
@@ -120,9 +120,9 @@ class CallersDisplay(Shown):
 
 @contextmanager
 def showing(progress: bool | Display) -> Iterator[None]:
-    """Show what happens inside the block, in this thread, on standard output (True), not at all, or on a caller's display.
+    """Show progress within the block, in this thread, on standard output (True), not at all, or on a caller's display.
 
-    Raises InvalidSetting for what is none of these.
+    Raises InvalidSetting for any other value.
     """
     if not isinstance(progress, bool) and not all(callable(getattr(progress, name, None)) for name in ("update", "say")):
         allowed = "True, False, or an object with update(step, metrics) and say(message)"
@@ -135,7 +135,7 @@ def showing(progress: bool | Display) -> Iterator[None]:
 
 
 def display(title: str, total: int, unit: str = "steps") -> Shown:
-    """Returns the display of `showing`, by default that which fits standard output; `unit` is what it counts."""
+    """Return the display of `showing`, by default one for standard output; unit: of its count."""
     progress = _PROGRESS.get()
     if not isinstance(progress, bool):
         return CallersDisplay(progress)
@@ -162,7 +162,7 @@ def counted(title: str, unit: str, items: Sequence[Item], metrics: Callable[[], 
 
 
 def summary(metrics: Metrics, speed: float | None, unit: str = "steps") -> str:
-    """Returns the numbers that tell a person how it goes; `speed` in units per second, None if not known yet."""
+    """Return the numbers of the progress display; speed: units per second, None if not known yet."""
     parts = {
         "success {:.0%}": metrics.get("rollout/success_rate"),
         "eval {:.0%}": metrics.get("eval/success_rate"),

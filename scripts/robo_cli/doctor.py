@@ -1,4 +1,4 @@
-"""`robo-rl doctor`: looks for what goes wrong on other people's machines, and says how to mend each."""
+"""`robo-rl doctor`: check for known problems of machines, each with its remedy."""
 
 from __future__ import annotations
 
@@ -70,5 +70,5 @@ def _show(findings: list[Finding]) -> None:
 def _attempt(name: str, check: Check) -> list[Finding]:
     try:
         return list(check())
-    except Exception as error:  # a broken package may raise anything, and the other checks must still be heard
+    except Exception as error:  # a broken package may raise any error, and the other checks must still run
         return [Finding("problem", f"the check {name!r} failed: {type(error).__name__}: {error}", "scripts/setup")]

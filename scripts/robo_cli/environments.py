@@ -1,4 +1,4 @@
-"""The environments of a recipe: as its policy sees them, and with what is drawn for its reward."""
+"""Environments of a recipe: with the policy's observations, and with the pictures of its reward."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Specs(Protocol):
 
     @property
     def drawn(self) -> EnvironmentSpec:
-        """With what is drawn for the reward alone."""
+        """With the pictures of the reward."""
 
     @property
     def seen(self) -> EnvironmentSpec:
@@ -46,7 +46,7 @@ class RecipeEnvironments:
 
     @cached_property
     def drawn(self) -> EnvironmentSpec:
-        """With what is drawn for the reward alone."""
+        """With the pictures of the reward."""
         self._spare = drawn_environment(self._recipe)
         return specification(self._spare)
 
@@ -61,7 +61,7 @@ class RecipeEnvironments:
         return drawn_environment(self._recipe) if spare is None else spare
 
     def make_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-        """Return environments that begin anew in the step that ends an episode, simulated by the recipe's threads."""
+        """Return environments with autoreset in the same step, simulated by the recipe's threads."""
         recipe = self._recipe
         return make_vector_environment(
             recipe.environment.name,
@@ -97,5 +97,5 @@ def drawn_arguments(recipe: Recipe[Any]) -> dict[str, Any]:
 
 
 def drawn_environment(recipe: Recipe[Any]) -> gymnasium.Env[Any, Any]:
-    """Return a fresh environment that draws what the recipe's reward looks at: the plain one if it has none."""
+    """Return a new environment with the pictures of the recipe's reward; the plain one if it needs none."""
     return make_environment(recipe.environment.name, **drawn_arguments(recipe))

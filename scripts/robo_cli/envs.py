@@ -6,13 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from robo_rl.environments.discovery import environment_names, make_environment
-from robo_rl.evaluation.measures import Measure, measures_of
-from robo_rl.spec.environment import EnvironmentSpec, specification
+from robo_cli import listing
+
+if TYPE_CHECKING:
+    from robo_rl.evaluation.measures import Measure
+    from robo_rl.spec.environment import EnvironmentSpec
 
 EXAMPLES = """robo-rl envs
 robo-rl envs robo
@@ -30,7 +32,7 @@ FAMILIES = {
     "robo": "our own seven-axis arm",
     "robot": "an arm that `robo-rl robot serve` serves, at robot:URL",
 }
-"""What the families are that come with the package."""
+"""Descriptions of the package's own families."""
 DOUBLES = {"robot/Fake-v0"}
 """Environments that tests use in the place of a robot."""
 
@@ -47,9 +49,9 @@ class Envs:
 
 def run(arguments: Envs) -> int:
     """Prints the names, or the spec of the one that was named."""
-    names = environment_names()
+    names = listing.environments()
     found = matching(names, arguments.name)
-    if arguments.name in names or not found:  # what cannot be made says why
+    if arguments.name in names or not found:  # environments that cannot be made are listed with the reason
         return _describe(arguments.name, as_json=arguments.json)
     if arguments.json:
         print(json.dumps([{"name": name, "available": problem is None, "problem": problem} for name, problem in found.items()]))
@@ -63,7 +65,7 @@ def run(arguments: Envs) -> int:
 
 
 def matching(names: Mapping[str, str | None], text: str) -> dict[str, str | None]:
-    """Returns the environments of the family of that name, else those whose name begins with it, else those that hold it.
+    """Return the environments of the family of that name, else those with it as prefix, else those that contain it.
 
     Test doubles are left out unless their family is named.
     """
@@ -79,6 +81,10 @@ def matching(names: Mapping[str, str | None], text: str) -> dict[str, str | None
 
 
 def _describe(name: str, *, as_json: bool) -> int:
+    from robo_rl.environments.discovery import make_environment
+    from robo_rl.evaluation.measures import measures_of
+    from robo_rl.spec.environment import specification
+
     environment = make_environment(name)
     spec, has_expert = specification(environment), environment.has_wrapper_attr("scripted_policy")
     measures = measures_of(environment)
@@ -92,7 +98,7 @@ def _describe(name: str, *, as_json: bool) -> int:
 
 
 def describe(spec: EnvironmentSpec, measures: Sequence[Measure] = ()) -> str:
-    """Returns a spec, and what is measured of an episode, as a page of text."""
+    """Return a spec, and the measures of an episode, as a page of text."""
     action = spec.action
     lines = [f"{spec.name}   spec {spec.fingerprint}"]
     lines += [f"task         {spec.instruction}"] if spec.instruction else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -11,14 +11,14 @@ import tyro
 
 import robo_rl
 from robo_cli.servers import with_server
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import EnvironmentArguments
 from robo_rl.evaluation.evaluation import FIRST_SEED
 
 EXAMPLES = """robo-rl evaluate latest
 robo-rl evaluate latest --episodes 200 --json
 robo-rl evaluate RUN --environment my_lab/Cell-v0     (refused unless units, frames, action mode and rate agree)
 robo-rl evaluate RUN --environment "robot:http://127.0.0.1:5000?action_repeat=3"     (the same, on a robot that is served)
-robo-rl evaluate RUN --routes town-test --arguments traffic=20     (of a run that drives)
+robo-rl evaluate RUN --routes town-test --environment.arguments.traffic 20     (of a run that drives)
 robo-rl evaluate RUN --carla-host gpu-machine --carla-port 2000"""
 
 
@@ -38,14 +38,14 @@ class Evaluate:
     environment: str = ""
     """Another environment than the one trained on; one of the same family is made with the same arguments."""
     routes: str = ""
-    """For a run that drives: a set of routes, such as town-test, instead of an environment and of its own map."""
-    arguments: tuple[str, ...] = ()
-    """Settings of the environment that differ from the training's, such as traffic=20."""
-    films: Annotated[int | None, tyro.conf.arg(aliases=["--videos"], metavar="INT")] = None
-    """Episodes that are filmed (videos), half of them failures if there are both; by default 2 elsewhere, and none in the
+    """For a driving run: a set of routes, such as town-test, instead of an environment and its map."""
+    arguments: EnvironmentArguments = field(default_factory=dict)
+    """Setting of the environment that differs from the training's, such as --environment.arguments.traffic 20"""
+    videos: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    """Episodes that are filmed, half of them failures if there are both; by default 2 elsewhere, and none in the
     training's own environment, which the training has filmed."""
     stochastic: bool = False
-    """Sample actions instead of taking the most likely one, as where the recipe says so (evaluation.stochastic)."""
+    """Sample actions instead of taking the most likely one, as with evaluation.stochastic of a recipe."""
     json: bool = False
     """Print JSON."""
     runs: Path = Path("runs")
@@ -65,8 +65,8 @@ def run(arguments: Evaluate) -> int:
         seed=arguments.seed,
         environment=arguments.environment,
         routes=arguments.routes,
-        arguments=with_server(settings_of(arguments.arguments), arguments),
-        films=arguments.films,
+        arguments=with_server(arguments.arguments, arguments),
+        videos=arguments.videos,
         stochastic=arguments.stochastic,
     )
     if arguments.json:

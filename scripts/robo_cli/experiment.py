@@ -1,6 +1,6 @@
-"""robo-rl experiment, also as study and race: train methods with several seeds, and write the table; goes on where it stopped.
+"""robo-rl experiment, also as study and race: train methods with several seeds, and write the table; resumable.
 
-A training whose settings or episodes are others now counts no more and is done anew; a source, a dataset, and the recipe of a
+A training whose settings or episodes have changed is repeated; a source, a dataset, and the recipe of a
 race are never replaced.
 """
 
@@ -35,23 +35,23 @@ robo-rl race beacons --out races/beacons --jobs 2        (the same command)"""
 
 @dataclass(frozen=True)
 class ExperimentOrder:
-    """Train several methods, on several datasets or tasks, with several seeds, and compare them; stop it at any time, go on."""
+    """Train several methods, on several datasets or tasks, with several seeds, and compare them; resumable."""
 
     plan: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PLAN")]
     """Name of an experiment that comes with the package, or a YAML file."""
     out: Path
-    """Folder for everything it makes; what is there already is not made again."""
+    """Folder of all results; those present are kept."""
     jobs: int = 1
     """Trainings at once, one thread each."""
     table: bool = False
-    """Only write the table of what is finished."""
+    """Only write the table of finished trainings."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"jobs": 1})
 
 
 def run(arguments: ExperimentOrder) -> int:
-    """Make what is missing, stage by stage, then train one seed of everything before the next; print the table."""
+    """Make the missing inputs, stage by stage, then train one seed of each method before the next; print the table."""
     plan, out = read_plan(arguments.plan), arguments.out
     if not arguments.table:
         for jobs in plan.preparations(out):

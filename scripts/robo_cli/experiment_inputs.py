@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +11,11 @@ import pydantic
 import yaml
 
 from robo_cli.options import Settings, Words, options
-from robo_cli.recipe import read_recipe, to_yaml
+from robo_cli.recipe import read_recipe, recorded_recipe, to_yaml
 from robo_cli.train import recipe_of
 from robo_cli.trainings import Training, changed_settings, flat, other_settings
 from robo_cli.typed_mappings import MAPPINGS
+from robo_cli.typed_settings import option_words
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidSetting, RunError
@@ -25,7 +25,7 @@ from robo_rl.system.plain_files import read_yaml
 STRICT = pydantic.ConfigDict(extra="forbid")
 COMPLETION = "reward.completion.name"
 DATASET, FOLDER = "demonstrations.dataset", "folder"
-"""Settings that are paths, which may have been moved: the dataset, and the model of a reward, whose weights the run notes."""
+"""Settings that are paths and may have moved: the dataset, and the model of a reward, whose weights the run records."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Source:
     __pydantic_config__ = STRICT
     recipe: str
     seed: int = 10
-    """Apart from the seeds of the study."""
+    """LearnerConnection from the seeds of the study."""
     settings: Settings = field(default_factory=dict)
 
     def training(self, name: str, out: Path) -> Training:
@@ -71,7 +71,7 @@ class Data:
             )
 
     def command(self, path: Path, source: Training | None) -> Words:
-        """Return the command that records it, or goes on recording."""
+        """Return the command that records it, or resumes the recording."""
         environment = self.environment if source is None else read_recipe(source.words[0]).environment.name
         settings: Settings = {
             "family": self.family,
@@ -79,10 +79,10 @@ class Data:
             "run": "" if source is None else str(source.run),
             "episodes": self.episodes,
             "expert": self.expert,
-            "arguments": _pairs(self.arguments),
         }
+        arguments = option_words("environment.arguments", self.arguments)
         begun = ["--append"] if (path / DESCRIPTION).exists() else []
-        return ["record", environment, *options({name: value for name, value in settings.items() if value}), *begun]
+        return ["record", environment, *options({name: value for name, value in settings.items() if value}), *arguments, *begun]
 
     def made(self, path: Path, source: Training | None) -> Dataset | None:
         """Return the dataset if it is complete, as its card then says; raise RunError if it was made with other settings."""
@@ -135,11 +135,12 @@ class Asked:
     reward: str
     settings: Settings = field(default_factory=dict)
     model: str = ""
-    """A model of the study, whose folder becomes the setting `folder`."""
+    """Model of the study; its folder becomes the setting `folder`."""
 
     def commands(self, name: str, dataset: Path, out: Path) -> list[Words]:
         """Return the commands that make the set."""
-        return [["label", str(dataset), "--name", name, "--reward", self.reward, *_told(self.settings, self.model, out)]]
+        settings = _settings_words("reward.settings", self.settings, self.model, out)
+        return [["label", str(dataset), "--name", name, "--reward", self.reward, *settings]]
 
 
 @dataclass(frozen=True)
@@ -151,18 +152,20 @@ class Compared:
     settings: Settings = field(default_factory=dict)
     """Settings of the rater."""
     model: str = ""
-    """A model of the study, whose folder becomes the setting `folder` of the rater."""
+    """Model of the study; its folder becomes the setting `folder` of the rater."""
     pairs: int = 2000
     length: int = 1
     """Steps of a segment."""
 
     def commands(self, name: str, dataset: Path, out: Path) -> list[Words]:
         """Return the commands that compare the segments, fit the reward and make the set."""
-        told, folder = _told(self.settings, self.model, out), out / "rewards" / f"{dataset.name}--{name}"
+        settings = _settings_words("rater.settings", self.settings, self.model, out)
+        folder = out / "rewards" / f"{dataset.name}--{name}"
         size = ["--pairs", str(self.pairs), "--length", str(self.length)]
-        compare = ["prefer", str(dataset), "--name", name, "--rater", self.rater, *size, *told]
+        compare = ["prefer", str(dataset), "--name", name, "--rater", self.rater, *size, *settings]
         fit = ["reward", "fit", "preference", "--dataset", str(dataset), "--preferences", name, "--out", str(folder)]
-        label = ["label", str(dataset), "--name", name, "--reward", "preference", "--settings", f"folder={folder}"]
+        label = ["label", str(dataset), "--name", name, "--reward", "preference"]
+        label += option_words("reward.settings", {"folder": str(folder)})
         return [compare, *([] if is_made(folder) else [fit]), label]
 
 
@@ -216,7 +219,8 @@ def differing(run: Path, words: Words) -> dict[str, tuple[Any, Any]]:
 
     A setting that only one of them names is left out, as it came or went with a version of the program; so is a path.
     """
-    before, now = _settings(read_yaml(run / "recipe.yaml")), _settings(yaml.safe_load(to_yaml(recipe_of(words))))
+    before = _settings(recorded_recipe(read_yaml(run / "recipe.yaml")))
+    now = _settings(yaml.safe_load(to_yaml(recipe_of(words))))
     return {name: (before[name], now[name]) for name in sorted(before.keys() & now.keys()) if before[name] != now[name]}
 
 
@@ -227,11 +231,6 @@ def _settings(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return {path: value for path, value in {**found, **without}.items() if path != DATASET}
 
 
-def _told(settings: Mapping[str, Any], model: str, out: Path) -> list[str]:
+def _settings_words(group: str, settings: Mapping[str, Any], model: str, out: Path) -> list[str]:
     folder = {"folder": str(out / "models" / model)} if model else {}
-    words = _pairs({**settings, **folder})
-    return ["--settings", *words] if words else []
-
-
-def _pairs(settings: Mapping[str, Any]) -> list[str]:
-    return [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+    return option_words(group, {**settings, **folder})

@@ -45,7 +45,7 @@ class Race:
             parse_recipe(self._tree(method, task), source=f"{method} on {task} of the experiment {self.name}")
 
     def cells(self) -> Iterator[Cell]:
-        """Yield the cells, one seed of everything before the next, so that a table grows evenly."""
+        """Yield the cells, one seed of each method before the next, so that a table grows evenly."""
         for seed in self.seeds:
             for task in self.tasks:
                 for method in self.methods:
@@ -56,7 +56,7 @@ class Race:
         return ()
 
     def trainings(self, out: Path) -> dict[Cell, Training]:
-        """Return the trainings, with their recipes in OUT/recipes; raise RunError if one has begun with other settings."""
+        """Return the trainings, with their recipes in OUT/recipes; raises RunError if one was started with other settings."""
         found, runs = {}, out / "runs"
         for method, task, seed in self.cells():
             name = _name(method, task)

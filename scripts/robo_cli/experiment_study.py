@@ -1,9 +1,9 @@
-"""A study: methods trained in their environments or on datasets with several seeds, and the order that is expected of them.
+"""Study: methods trained in environments or on datasets with several seeds, and their expected order.
 
-A YAML file over the dataclasses below, strict as a recipe is. Everything it makes lies in one folder:
+A YAML file over the dataclasses below, as strict as a recipe. All results lie in one folder:
 
     OUT/sources/   runs        OUT/data/NAME  datasets       OUT/programs/  written by language models
-    OUT/models/    learned     OUT/runs/      trainings      OUT/logs/      what all of these printed
+    OUT/models/    learned     OUT/runs/      trainings      OUT/logs/      their output
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Method:
     return_span: float = 0.0
     """Rewards are scaled so that their sums over a dataset's episodes span this; 0 leaves them. IQL's paper scales to 1,000."""
     labels: str = ""
-    """Label set of the study, whose rewards count in the place of the recorded ones."""
+    """Label set of the study that replaces the recorded rewards."""
     model: str = ""
-    """Model of the study that the reward, and the completion beside it, read."""
+    """Model of the study that the reward and the completion bonus read."""
     program: str = ""
     """Program of the study that the reward reads."""
     only: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Claim:
     share: float = 1.0
     """Share of the other's score that is to be exceeded."""
     by: str = "return"
-    """Or "success", or what the environment measures of an episode: returns of two rewards mean two things."""
+    """Or "success", or a measure of the environment: returns of different rewards are not comparable."""
     fewer: bool = False
     """True if less of it is better, as of infractions."""
 
@@ -125,16 +125,16 @@ class Study:
         require_allowed(self, {"seeds": (len(set(self.seeds)) == len(self.seeds) >= 1, "one or more, all different")})
 
     def cells(self) -> Iterator[Cell]:
-        """Yield the cells, one seed of everything before the next, so that a table grows evenly."""
+        """Yield the cells, one seed of each method before the next, so that a table grows evenly."""
         for seed in self.seeds:
             for name, method in self.methods.items():
                 for dataset in method.only or self.datasets or ("",):
                     yield name, dataset, seed
 
     def preparations(self, out: Path) -> Iterator[Sequence[Job]]:
-        """Yield the jobs that make what the trainings need and is missing, stage by stage: each stage needs the one before.
+        """Yield the jobs for the missing inputs of the trainings, stage by stage: each stage needs the one before.
 
-        Raises RunError if something was made with other settings: what rests on it would have to go, too.
+        Raises RunError if an input was made with other settings: its dependents would have to go, too.
         """
         sources = {name: source.training(name, out) for name, source in self.sources.items()}
         yield [source.job() for source in sources.values() if source.finished is None]
@@ -151,9 +151,9 @@ class Study:
             yield self._labelling(name, out)
 
     def trainings(self, out: Path) -> dict[Cell, Training]:
-        """Return the trainings; those whose dataset, or labels of it, are missing are left out.
+        """Return the trainings, without those that lack their dataset or its labels.
 
-        A run counts if it has these settings and has learnt from these very episodes and labels.
+        A run counts if it has these settings and has learnt from exactly these episodes and labels.
         """
         made, found = self.made(out), {}
         for method, name, seed in self.cells():
@@ -180,7 +180,7 @@ class Study:
         chosen = self.methods[method]
         if dataset is None:
             settings = self.settings | chosen.settings
-            if "seed" in read_recipe(chosen.recipe).reward.settings:  # what the reward learns begins anew with each seed, too
+            if "seed" in read_recipe(chosen.recipe).reward.settings:  # a learnt reward is trained again with each seed, too
                 settings["reward.settings.seed"] = seed
         else:
             settings = self.settings_of(method, dataset.path.name, span_of(dataset, chosen.labels))

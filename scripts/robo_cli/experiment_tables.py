@@ -1,4 +1,4 @@
-"""The tables of a study: what each method reached, with intervals, and whether what was expected holds.
+"""Tables of a study: results of each method with intervals, and a check of the expected order.
 
 On datasets scores are normalised, 0 for random and 100 for the expert; in environments true returns are compared.
 """
@@ -25,11 +25,11 @@ from robo_rl.types import Array
 
 Facts = dict[str, Any]
 Reference = Mapping[str, Any]
-"""Returns of the random policy and of the expert, by which scores are normalised; empty in environments."""
+"""Returns of the random policy and of the expert, which normalise scores; empty in environments."""
 
 
 def study_facts(study: Study, runs: Mapping[Cell, Path], datasets: Mapping[str, Dataset]) -> Facts:
-    """Return what is known of the trainings that are finished, as plain values, and whether what was expected holds.
+    """Return the results of the finished trainings as plain values, and whether the expected order holds.
 
     runs: those with a final evaluation.
     """
@@ -75,7 +75,7 @@ def study_page(facts: Mapping[str, Any]) -> str:
 def _on_dataset(runs: Mapping[int, Path], reference: Reference) -> Facts:
     evaluations = {seed: _final(run) for seed, run in runs.items()}
     scores = np.array([_scores(each.returns, reference) for each in evaluations.values()])
-    interval = paired_comparison(np.zeros(scores.shape[1]), scores).mean_difference  # from chance, whose score is 0
+    interval = paired_comparison(np.zeros(scores.shape[1]), scores).mean_difference  # from chance, with score 0
     successes = [item for evaluation in evaluations.values() for item in evaluation.successes if item is not None]
     facts = {
         "seeds": sorted(evaluations),
@@ -88,7 +88,7 @@ def _on_dataset(runs: Mapping[int, Path], reference: Reference) -> Facts:
 
 
 def _online_phase(run: Path, reference: Reference) -> dict[str, float] | None:
-    """Return what going on online did: scores before, in the episodes that are looked at during training, and after; regret.
+    """Return the effect of the online phase: scores before, during (in the evaluation episodes) and after it; regret.
 
     None if the run had no such phase, or no evaluation at its start. Regret is that of `robo_cli.conclude`, in [0, 1] if
     success is declared.
@@ -102,7 +102,7 @@ def _online_phase(run: Path, reference: Reference) -> dict[str, float] | None:
 
 
 def _dataset_lines(rows: Mapping[str, Facts]) -> list[str]:
-    """Return the table of scores; methods that went on online are in one of their own."""
+    """Return the table of scores; methods with an online phase are in a separate table."""
     known = [(name, method, cell) for name, row in rows.items() for method, cell in row["methods"].items()]
     methods = dict.fromkeys(method for _, method, cell in known if "online" not in cell)
     scores = []
@@ -125,7 +125,7 @@ def _score_cell(cell: Mapping[str, Any] | None) -> str:
 
 
 def _mean_of(values: Sequence[float], number: str) -> str:
-    """Return the mean, and what it is the mean of: three values are too few for an interval."""
+    """Return the mean and its values: three are too few for an interval."""
     return f"{fmean(values):{number}} ({listed(values, number)})"
 
 
@@ -159,7 +159,7 @@ def _measured(evaluations: Sequence[Evaluation]) -> dict[str, list[float | None]
 
 
 def _environment_lines(rows: Mapping[str, Facts]) -> list[str]:
-    """Return the table of returns, and one of what the environments measure over all episodes of all seeds."""
+    """Return the table of returns, and one of the environments' measures over all episodes of all seeds."""
     heads = ["method", "return", "of each seed", "success of each seed", "mean of the evaluations while learning"]
     cells = [
         [

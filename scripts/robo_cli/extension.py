@@ -1,4 +1,4 @@
-"""Train a run longer than its recipe said: the same learner goes on from where it ended."""
+"""Extend a run beyond the steps of its recipe: the same learner continues."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.runs.run import Run, write_text
 
 ENDED, FIRST_RECIPE = "ended", "first_recipe"
-"""Keys of run.json: where the training ended and what was asked for; the recipe that the run began with."""
+"""Keys of run.json: last step and requested steps; the initial recipe of the run."""
 
 
 def is_finished(run: Run, recipe: Recipe[Any], step: int) -> bool:
-    """Returns whether a run whose newest checkpoint is of `step` took the recipe's steps and was evaluated.
+    """Return whether a run with its newest checkpoint at `step` has completed the recipe's steps and was evaluated.
 
-    Environments that step together may leave some of the steps over.
+    Vector environments may leave a remainder of the steps.
     """
     has_ended = run.description.get(ENDED) == {"step": step, "asked": recipe.total_steps}
     return (step >= recipe.total_steps or has_ended) and (run.path / EVALUATION).exists()
 
 
 def extended(run: Run, recipe: Recipe[Any], steps: int, step: int) -> Recipe[Any]:
-    """Returns the recipe with `steps` in all, and keeps it in the run; its final evaluation becomes one on the way.
+    """Return the recipe with `steps` in all, and store it in the run; its final evaluation becomes an intermediate one.
 
-    A run that goes on online has its updates behind it: the steps are those of both phases. step: of the newest checkpoint.
+    In an online phase after updates the steps are those of both phases. step: of the newest checkpoint.
     Raises InvalidSetting if the run has taken the steps already.
     """
     least = max(step, recipe.steps if recipe.online.steps else 0) + 1
@@ -50,7 +50,7 @@ def extended(run: Run, recipe: Recipe[Any], steps: int, step: int) -> Recipe[Any
 
 
 def first_recipe(run: Run) -> str:
-    """Returns the text of the recipe that a run began with, from which the identities of its episodes follow."""
+    """Return the text of a run's initial recipe, which determines the identities of its episodes."""
     return str(run.description.get(FIRST_RECIPE) or _recipe_file(run).read_text())
 
 

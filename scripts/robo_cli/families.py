@@ -25,7 +25,7 @@ from robo_rl.rollout.episode import rollout
 from robo_rl.types import Episode
 
 MIXED = re.compile(r"mixed-([1-9][0-9]?)")
-PLAYED = 10  # episodes, where no number is asked for
+PLAYED = 10  # default number of episodes
 
 
 class Planned(NamedTuple):
@@ -38,25 +38,25 @@ class Planned(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """A family, before anything of it is recorded."""
+    """Family before its recording."""
 
     how: str
     """In one sentence, for the card."""
     episodes: Sequence[Planned]
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What else the card says."""
+    """Further entries of the card."""
 
 
 @runtime_checkable
 class Seeded(Protocol):
-    """A policy whose random numbers can begin anew."""
+    """Policy with a random generator that can be reseeded."""
 
     def seed(self, seed: int) -> None:
-        """Makes what follows depend on `seed` alone."""
+        """Reseed the generator: the following actions depend only on `seed`."""
 
 
 def plan_of(family: str, sources: Sources, episodes: int | None) -> Plan:
-    """Returns the plan of a family; raises UnknownName, InvalidSetting where the sources do not suffice for it."""
+    """Return the plan of a family; raises UnknownName, or InvalidSetting if the sources do not suffice."""
     if match := MIXED.fullmatch(family):
         return _mixed(sources, episodes or PLAYED, int(match[1]))
     if family not in FAMILIES:
@@ -117,7 +117,7 @@ def _mixed(sources: Sources, episodes: int, percent: int) -> Plan:
 
 
 def _played(sources: Sources, choose: Callable[[int], Actor], episodes: int) -> list[Planned]:
-    """Returns episodes to be played from one seed after the other, each determined by its seed."""
+    """Return episodes to be played from successive seeds, each determined by its seed."""
 
     def planned(seed: int) -> Planned:
         chosen = choose(seed)
@@ -136,7 +136,7 @@ def _play_one(sources: Sources, chosen: Actor, seed: int) -> Episode:
 
 
 def _copied(sources: Sources, last_step: int | None, episodes: int | None) -> list[Planned]:
-    """Returns training episodes to be copied, those that ended by `last_step`: all in order, or so many drawn at random."""
+    """Return training episodes to be copied, ended by `last_step`: all in order, or a random sample."""
     dataset = sources.training_episodes
     steps = {entry.identity: _training_step(dataset, entry) for entry in dataset.entries()}
     found = sorted(dataset.entries(), key=lambda entry: steps[entry.identity])

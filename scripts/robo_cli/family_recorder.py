@@ -1,4 +1,4 @@
-"""Record a family of episodes: what a plan asks for and is not there yet, then the card with what came of it."""
+"""Record a family of episodes: the missing ones of a plan, then the card with the results."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from robo_rl.runs.run import circumstances
 
 
 def record_family(family: str, sources: Sources, episodes: int | None, out: Path, *, append: bool) -> Dataset:
-    """Returns the complete dataset of a family; with `append` one whose recording was killed is completed.
+    """Return the complete dataset of a family; with `append` a killed recording is completed.
 
-    Raises UnknownName, InvalidSetting before anything is made, DatasetError for a dataset that is of another plan.
+    Raises UnknownName, InvalidSetting before any recording, DatasetError for a dataset of another plan.
     """
     plan = plan_of(family, sources, episodes)
     card = {"family": family, "how": plan.how, "planned": len(plan.episodes), **sources.card, **plan.facts}
@@ -47,7 +47,7 @@ def record_family(family: str, sources: Sources, episodes: int | None, out: Path
 
 
 def _begun(path: Path, card: dict[str, Any]) -> Dataset:
-    """Returns the dataset that an earlier call has begun."""
+    """Return the dataset of an earlier call."""
     dataset = Dataset(path)
     planned = json.loads(json.dumps(card))
     if differing := sorted(key for key in planned if dataset.card.get(key) != planned[key]):

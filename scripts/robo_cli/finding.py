@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Finding:
-    """One fact about this machine, and the remedy where it is a bad one."""
+    """One fact about this machine, and the remedy if it is a problem."""
 
     level: Literal["ok", "warning", "problem"]
     """A warning slows down or surprises; a problem breaks."""

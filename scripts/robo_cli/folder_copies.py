@@ -1,4 +1,4 @@
-"""A folder that is copied while it is written: what has changed since the last time, placed so that a kill does no harm."""
+"""Copy of a folder during its use: changes since the last time, written so that a kill leaves it consistent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from robo_rl.system.durable_files import sync_folder, write_durably
 Files = Mapping[str, npt.NDArray[np.uint8]]
 """Path in the folder -> content."""
 LAST = "evaluation.json"
-"""Says that a run is finished, so that it comes after everything else."""
+"""Marks a run as finished, so it is copied last."""
 
 
 class ChangingFolder:
@@ -27,9 +27,9 @@ class ChangingFolder:
         self._read: dict[str, tuple[int, int]] = {}
 
     def changes(self, *, is_over: bool = True) -> tuple[Files, list[str]]:
-        """Returns what was written since the last call, and what is gone.
+        """Return files written, and names removed, since the last call.
 
-        is_over: nobody writes the folder; otherwise databases, which cannot be read half-way, and what has no name yet are left
+        is_over: the folder is complete; otherwise databases, which cannot be read half-way, and unnamed files are left
         for another time.
         """
         there, changed = set(), {}
@@ -54,7 +54,7 @@ class ChangingFolder:
         return changed, gone
 
     def _paths(self) -> list[Path]:
-        """Returns what is there; a folder that is removed or renamed meanwhile, as old and new checkpoints are, is not."""
+        """Return the present files, without folders removed or renamed meanwhile, such as checkpoints."""
         return sorted(Path(folder, name) for folder, _, names in os.walk(self.path) for name in names)
 
 

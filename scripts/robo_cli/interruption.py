@@ -1,4 +1,4 @@
-"""Stop a training without losing a step, and say how it goes on if something else ends it."""
+"""Stop a training without losing a step, and print how to resume if another error ends it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def gentle_interruption(request_stop: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def resumable(run: Path) -> Iterator[None]:
-    """Turns a full or missing disk, and an exit that nobody asked for, into an error that says how to go on with the run."""
+    """Turn a full or missing disk, and an unrequested exit, into an error that says how to resume the run."""
     try:
         with loud_exit(f"go on with: robo-rl resume {run}"):
             yield

@@ -1,4 +1,4 @@
-"""A command of the workbench as a process of another one: it is asked to end when that one ends, however that ended.
+"""Command of the workbench as a child process, which is terminated when its parent ends for any reason.
 
 python -m robo_cli.job PARENT COMMAND ...
 """
@@ -15,7 +15,7 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def command_of(words: Sequence[str]) -> list[str]:
-    """Return what starts a command of the workbench that ends with this process."""
+    """Return the command line of a workbench command that ends with this process."""
     return [sys.executable, "-m", "robo_cli.job", str(os.getpid()), *words]
 
 

@@ -1,4 +1,4 @@
-"""Commands of the workbench that run side by side in processes of their own, with logs: for seeds, experiments and sweeps."""
+"""Concurrent workbench commands in separate processes, with logs: for seeds, experiments and sweeps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from robo_rl.errors import RunError
 from robo_rl.system.supervised_process import SupervisedProcess
 
 PERIOD = 0.2
-"""[s] between two looks at what has ended."""
+"""[s] between two checks for ended jobs."""
 
 
 @dataclass(frozen=True)
@@ -31,33 +31,33 @@ class Job:
 
 
 class UnderWay(Protocol):
-    """A job under way, wherever that is."""
+    """Running job, local or remote."""
 
     @property
     def job(self) -> Job:
         """The job."""
 
     def status(self) -> int | None:
-        """Returns None while it runs, then 0, or the status of what failed."""
+        """Return None while it runs, then 0 or the exit status of the failed command."""
 
     def stop(self) -> None:
-        """Asks it to end; asked again, it ends at once."""
+        """Request an end; a second request ends it at once."""
 
     def wait(self) -> None:
-        """Returns once it has ended."""
+        """Wait until it has ended."""
 
 
 Begin = Callable[[Job, Path, Callable[[str], None]], UnderWay]
-"""Begins a job, given the folder of logs and what a person is to be told with."""
+"""Function that starts a job, given the log folder and the function to print with."""
 
 
 def fitting(threads: int) -> int:
-    """Returns how many trainings of so many threads this machine has cores for, at least one."""
+    """Return the number of concurrent trainings with that many threads for this machine's cores, at least one."""
     return max(1, len(os.sched_getaffinity(0)) // threads) if hasattr(os, "sched_getaffinity") else 1
 
 
 class Running:
-    """A job under way in a process here."""
+    """Running job in a local process."""
 
     def __init__(self, job: Job, logs: Path) -> None:
         self.job = job
@@ -66,7 +66,7 @@ class Running:
         self._process = self._next()
 
     def status(self) -> int | None:
-        """Returns None while it runs, then 0, or the status of the command that failed; begins the next command."""
+        """Return None while it runs, then 0 or the status of the failed command; starts the next command."""
         if (status := self._process.status) is None:
             return None
         self._process.stop()
@@ -76,12 +76,12 @@ class Running:
         return status
 
     def stop(self) -> None:
-        """Asks it to end; a training saves what it has learnt first. Asked again, it ends at once."""
+        """Request an end: a training saves first. A second request ends it at once."""
         self._left.clear()
         self._process.terminate()
 
     def wait(self) -> None:
-        """Returns once it has ended."""
+        """Wait until it has ended."""
         self._process.wait()
         self._process.stop()
 
@@ -90,10 +90,10 @@ class Running:
 
 
 class Crew:
-    """Jobs side by side; those that still run after an error, Ctrl-C or SIGTERM are asked to end."""
+    """Pool of concurrent jobs; those still running after an error, Ctrl-C or SIGTERM are terminated."""
 
     def __init__(self, what: str, total: int, logs: Path, at_once: int, begin: Begin | None = None) -> None:
-        """begin: begins a job somewhere else than in a process here."""
+        """begin: starts a job elsewhere than in a local process."""
         logs.mkdir(parents=True, exist_ok=True)
         self.board = Board(what, total, logs)
         self._logs, self._at_once, self._begin = logs, at_once, begin
@@ -126,13 +126,13 @@ class Crew:
         return bool(self._running)
 
     def begin(self, job: Job) -> None:
-        """Begins a job."""
+        """Start a job."""
         self.board.begin(job.name)
         begin = self._begin
         self._running[job.name] = Running(job, self._logs) if begin is None else begin(job, self._logs, self.board.say)
 
     def ended(self) -> list[tuple[Job, int]]:
-        """Returns the jobs that have ended since the last call with their status; waits for a moment where none has."""
+        """Return the jobs that have ended since the last call, with their status; waits a moment if there are none."""
         found = [(each.job, status) for each in self._running.values() if (status := each.status()) is not None]
         for job, status in found:
             del self._running[job.name]
@@ -150,7 +150,7 @@ class Crew:
             self.board.drop(name)
 
     def _wait_for_all(self) -> None:
-        """Returns once all jobs have ended by themselves: of a training that counts as done the report may be under way."""
+        """Wait until all jobs have ended: a training that counts as done may still be writing its report."""
         while self._running:
             self.ended()
 
@@ -164,9 +164,9 @@ class Crew:
 
 
 def run_jobs(what: str, jobs: Sequence[Job], logs: Path, *, at_once: int, begin: Begin | None = None) -> None:
-    """Runs jobs, `at_once` of them side by side; raises RunError, after all others, where one failed.
+    """Run jobs, at most `at_once` concurrently; raises RunError at the end if one failed.
 
-    what: of which they are part, such as "study offline". logs: folder for what they print, JOB.log. begin: as of a Crew.
+    what: name of the whole, such as "study offline". logs: folder of their output, JOB.log. begin: as of a Crew.
     """
     waiting, failed = deque(jobs), []
     with Crew(what, len(jobs), logs, at_once, begin) as crew:
@@ -179,7 +179,7 @@ def run_jobs(what: str, jobs: Sequence[Job], logs: Path, *, at_once: int, begin:
 
 
 def failure(what: str, failed: Sequence[str], of: int, logs: Path) -> RunError:
-    """Returns the error about jobs that failed."""
+    """Return the error of failed jobs."""
     fix = "read these logs, then give the same command again"
     return RunError(
         f"{what}: {len(failed)} of {of} jobs failed.", got=", ".join(str(logs / f"{n}.log") for n in failed), fix=fix

@@ -1,4 +1,4 @@
-"""Records of a training beside its checkpoints: every episode as a dataset, and the policy of every evaluation."""
+"""Recording of a training: every episode in a dataset, and the policy of every evaluation."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from robo_rl.types import Episode, Transition
 
 FOLDER = "episodes"
 Recorded = OnlineTraining[EnvironmentSteps] | ActingTraining
-"""Trainings whose episodes can be recorded."""
+"""Training with episodes that can be recorded."""
 STEPS_DONE, INTERRUPTED = "steps_done", "interrupted"
-"""Stop reasons of an episode under way when the training had taken its last step, or was interrupted: nothing crashed."""
+"""Stop reasons of an episode that was running at the last step of the training, or at an interruption, without a crash."""
 
 
 class RunEpisodes:
-    """EpisodeRecorder that writes the training episodes of a run into RUN/episodes, each once, while it is open.
+    """EpisodeRecorder that writes each training episode of a run once into RUN/episodes.
 
-    A run in a simulation that goes on exactly makes the episodes since its checkpoint again: they are stored when they end, and
-    have the same identities. After a resume that was not exact another history begins, whose episodes have identities of their
-    own; those of the history that was left stay. If the environment does not repeat itself, each step is stored as soon as it
-    was taken, and there is one history: steps since a checkpoint are learnt from again, so that no number has two episodes.
+    An exactly resumed run repeats the episodes since its checkpoint: they are stored when they end, and
+    have the same identities. After an inexact resume another history starts, with new identities of its
+    episodes; those of the abandoned history stay. If the environment cannot be replayed, each step is stored as soon as it
+    was taken, and there is one history: steps since a checkpoint are learnt again, so that no number has two episodes.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class RunEpisodes:
                 repair(writer, thorough=False)
 
     def begin(self, number: int, observation: Observation, *, seed: int, instruction: str | None) -> None:
-        """Begin the journal of training episode `number`; nothing is stored before its end if it can be made again."""
+        """Open the journal of training episode `number`; without effect if the episode can be repeated."""
         if self._writer is not None and self._is_journaled:
             dataset = self._writer.dataset
             self._journal = Journal(dataset.path / "journal", self._identity(number), dataset.spec)
@@ -104,7 +104,7 @@ class RunEpisodes:
         return None if entry is None or self._writer is None else self._writer.dataset.read(entry)
 
     def _cut(self, stop_reason: str) -> None:
-        """Store the episode under way, if it has a journal, as truncated here."""
+        """Store the running episode, if it has a journal, as truncated."""
         if self._journal is None or self._writer is None:
             return
         self._journal.close()
@@ -127,7 +127,7 @@ class RunEpisodes:
 def recording(
     run: Run, recipe: Recipe[Any], training: Training, recorder: EpisodeRecorder | None
 ) -> AbstractContextManager[None]:
-    """Return what records the episodes of a training while a block runs, nothing without a recorder."""
+    """Return the context that records the episodes of a training, empty without a recorder."""
     if isinstance(recorder, RunEpisodes) and isinstance(training, OnlineTraining | ActingTraining):
         return recorder.open(run, recipe, training)
     return nullcontext()
@@ -136,7 +136,7 @@ def recording(
 def keeping_policies(
     run: Run, recipe: Recipe[Any], training: Training, evaluate: Callable[[Policy], Evaluation]
 ) -> Callable[[Policy], Evaluation]:
-    """Returns an evaluation that first keeps the learner whose policy it judges, where the recipe asks for it."""
+    """Return an evaluation that first stores the evaluated learner, if the recipe says so."""
     if not recipe.record_episodes or not isinstance(training, OnlineTraining | ActingTraining):
         return evaluate
 
@@ -148,9 +148,9 @@ def keeping_policies(
 
 
 def _dataset(run: Run, recipe: Recipe[Any], spec: EnvironmentSpec) -> Dataset:
-    """Returns the dataset of a run: what its reward looked at beside what the policy saw, and the environment's own rewards.
+    """Return the dataset of a run: inputs of its reward, observations of the policy, and the environment's own rewards.
 
-    Made under another name first: a kill while it is made leaves nothing in its place.
+    It is created under another name first, so that a kill leaves no partial dataset.
     """
     path, unfinished = run.path / FOLDER, run.path / f"{FOLDER}.new"
     if not (path / DESCRIPTION).exists():

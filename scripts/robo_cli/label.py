@@ -1,8 +1,8 @@
-"""robo-rl label: rewards of a model beside the recorded ones of a dataset; stop it at any time and go on."""
+"""robo-rl label: rewards of a model in addition to the recorded ones of a dataset; resumable at any time."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -12,16 +12,16 @@ import tyro
 from robo_cli.cluster_label import labelled_at
 from robo_cli.display import counted
 from robo_cli.reward_file import named_reward, read_labeller
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import RewardModelSettings
 from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label, shuffle
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.user_cache import user_cache
+from robo_rl.rewards.judges.user_cache import user_cache
 
 EXAMPLES = """robo-rl label data/pick --reward oracle --name oracle
-robo-rl label data/pick --reward noisy-oracle --settings deviation=0.5 missing=0.1 --name noisy
+robo-rl label data/pick --reward noisy-oracle --reward.settings.deviation 0.5 --reward.settings.missing 0.1 --name noisy
 robo-rl label data/pick --reward my-reward.yaml --name mine
 robo-rl label data/pick --reward my-reward.yaml --name again --replay     (from the cache; the model may be gone)
 robo-rl label data/pick --reward my-reward.yaml --name mine --ray 10.0.0.1:6379     (by the machines of a Ray cluster)
@@ -31,28 +31,28 @@ robo-rl train offline-iql --dataset data/pick --labels mine"""
 
 @dataclass(frozen=True)
 class Label:
-    """Label every episode that has no labels in this set yet; each is on disk before the next is asked for."""
+    """Label every episode without labels in this set; each is on disk before the next one starts."""
 
     dataset: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATASET")]
     name: str
     """Name of the label set; lower case, digits, - and _."""
     reward: str = ""
     """A reward model (`robo-rl reward list`), or a YAML file with `reward` and `settings`."""
-    settings: tuple[str, ...] = ()
-    """Settings of the reward model, such as deviation=0.5."""
+    settings: RewardModelSettings = field(default_factory=dict)
+    """Setting of the reward model, such as --reward.settings.deviation 0.5"""
     shuffled: str = ""
-    """Instead of a model: a label set whose labels are shuffled among the steps, as a control."""
+    """Instead of a model: a label set to shuffle among the steps, as a control."""
     seed: int = 0
     """Seed of the shuffle of labels."""
     cache: str = ""
-    """Folder of what models answered before, which is not asked again; "none" for no such thing, empty for $ROBO_RL_CACHE, and
-    where that is not set ~/.cache/robo_rl."""
+    """Folder with earlier answers of models, which are reused; "none" for no cache, empty for $ROBO_RL_CACHE, or
+    without that ~/.cache/robo_rl."""
     replay: bool = False
-    """Ask nothing: labels come from the cache with the gaps that they had, and an error says where it lacks any."""
+    """Send no request: labels come from the cache with their gaps, and an error names missing ones."""
 
     ray: str = ""
     """On a Ray cluster: "auto" for one of this machine that ends with the command, or HOST:PORT of a head."""
-    workers: int = 0
+    jobs: int = 0
     """Models on the cluster; 0 for as many as it has cores for."""
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ def run(arguments: Label) -> int:
     if arguments.shuffled:
         done = shuffle(dataset, arguments.shuffled, arguments.name, arguments.seed)
     else:
-        named = named_reward(arguments.reward, settings_of(arguments.settings))
+        named = named_reward(arguments.reward, arguments.settings)
         model = read_labeller(*named)
         model.require_recorded(dataset.spec)
         if getattr(model, "mode", "") == "potential":
@@ -77,7 +77,7 @@ def run(arguments: Label) -> int:
         cache = cache_of(arguments.cache)
         spent = dict if arguments.ray else getattr(model, "spent", dict)  # workers ask, and this model knows nothing of it
         shown = partial(counted, f"label as {arguments.name}", "episodes", metrics=spent)
-        there = labelled_at(arguments.ray, dataset, model, named, arguments.workers) if arguments.ray else None
+        there = labelled_at(arguments.ray, dataset, model, named, arguments.jobs) if arguments.ray else None
         done = label(dataset, model, arguments.name, shown, cache, replay=arguments.replay, answers=there)
         if hasattr(model, "report"):
             print(model.report())
@@ -92,12 +92,12 @@ def run(arguments: Label) -> int:
 
 
 def cache_of(folder: str) -> LabelCache | None:
-    """Returns the cache that the command line names."""
+    """Return the cache of the command line."""
     return None if folder == "none" else LabelCache(Path(folder) if folder else user_cache())
 
 
 def tell(cache: LabelCache) -> None:
-    """Prints what a cache did."""
+    """Print the statistics of a cache."""
     if cache.given:
         print(f"{cache.given} episodes were in the cache {cache.path}; the model was not asked about them")
     if cache.dropped:

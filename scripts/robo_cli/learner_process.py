@@ -1,6 +1,6 @@
-"""The learner's process of a training: which trainings have one, how it is started, what runs in it.
+"""Learner process of a training: conditions, start, and main function.
 
-RUN/learner/  steps/ (the log)  demonstrations/  initial/ (what the learner goes on from)  spec.json  log.txt  lock
+RUN/learner/  steps/ (the log)  demonstrations/  initial/ (the initial learner)  spec.json  log.txt  lock
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from robo_cli.loops import ROBOT
 from robo_cli.online_reward import reward_of
 from robo_cli.recipe import Recipe
 from robo_datasets.dataset import DESCRIPTION, Dataset
-from robo_real.console.asked import AskedFor
-from robo_real.priority import run_as_others, running_first
+from robo_real.console.operator_env import OperatorEnv
+from robo_real.priority import drop_realtime, realtime_priority
 from robo_rl.errors import RunError
 from robo_rl.protocols.components import Learner, Training
 from robo_rl.replay.recorded import ReplayableEpisodes
@@ -36,7 +36,7 @@ from robo_rl.system.durable_files import exclusive_lock
 from robo_rl.system.plain_files import read_object
 from robo_rl.system.supervised_process import inherited
 from robo_rl.system.threads import use_threads
-from robo_rl.training.actor_learner.acting import ActingTraining, Apart, acting_training
+from robo_rl.training.actor_learner.acting import ActingTraining, LearnerConnection, acting_training
 from robo_rl.training.actor_learner.learning import LearningTraining, learn
 from robo_rl.training.actor_learner.process import LearnerProcess
 from robo_rl.training.plan import Acting, TrainingPlan
@@ -46,11 +46,11 @@ from robo_rl.types import Episode
 FOLDER, STEPS, DEMONSTRATIONS, INITIAL = "learner", "steps", "demonstrations", "initial"
 SPEC, LOG, LOCK = "spec.json", "log.txt", "lock"
 NICE = 10
-"""of a learner beside a robot, which comes first"""
+"""of a learner next to a robot, which has precedence"""
 
 
 def acting_half(run: Run, recipe: Recipe[Any], plan: TrainingPlan, acting: Acting) -> ActingTraining:
-    """Returns the acting half of a training, whose learner is being started; its folder was prepared."""
+    """Return the acting half of a training, and start its learner; the folder must be prepared."""
     environment, learner, person = acting
     folder = run.path / FOLDER
     _take_over(folder, learner)
@@ -61,28 +61,28 @@ def acting_half(run: Run, recipe: Recipe[Any], plan: TrainingPlan, acting: Actin
         environment,
         learner,
         plan.config.sampling,
-        Apart(log, LearnerProcess(command, folder / LOG)),
+        LearnerConnection(log, LearnerProcess(command, folder / LOG)),
         steps=plan.steps,
         seed=plan.seed,
         supervisor=person,
         recorder=plan.recorder,
         acts_at_once=plan.acts_at_once,
     )
-    if isinstance(environment, AskedFor):
+    if isinstance(environment, OperatorEnv):
         environment.may_begin = training.may_begin
     return training
 
 
 def is_prepared(run: Run) -> bool:
-    """Returns whether a run's learner has, or had, a process of its own."""
+    """Return whether a run's learner has, or had, a separate process."""
     return (run.path / FOLDER / SPEC).exists()
 
 
 def prepare(run: Run, plan: TrainingPlan, learner: Learner) -> None:
-    """Writes what the learner's process needs beside the recipe.
+    """Write the files of the learner process that are not in the recipe.
 
-    Also a copy of what the learner goes on from: the run that this came from may be gone, or have gone on itself, when the
-    process is started again.
+    This includes a copy of the initial learner: its run may be gone, or have continued, when the
+    process is restarted.
     """
     folder = run.path / FOLDER
     shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed before it had a learner
@@ -95,14 +95,14 @@ def prepare(run: Run, plan: TrainingPlan, learner: Learner) -> None:
                 writer.add(episode)
     if plan.initial is not None:
         save_checkpoint(folder / INITIAL, Checkpoint(0, {"learner": learner.state_dict()}))
-    write_text(folder / SPEC, json.dumps(plan.spec.to_json()))  # of the environment, with what its reward looks at
+    write_text(folder / SPEC, json.dumps(plan.spec.to_json()))  # of the environment, with the inputs of its reward
 
 
 @contextmanager
 def ended(training: Training, tell: Callable[[str], None]) -> Iterator[None]:
-    """Ends a training's learner with the block if it has one, with everything learnt and saved.
+    """End a training's learner process, if any, with the block, after it has learnt and saved all steps.
 
-    Where no step was lived in the block it ends at once: what it would learn yet lies in the log, for robo-rl resume.
+    Without a step in the block it ends at once: unlearnt steps stay in the log for robo-rl resume.
     """
     if not isinstance(training, ActingTraining):
         yield
@@ -122,23 +122,23 @@ def ended(training: Training, tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def priority(training: Training) -> AbstractContextManager[object]:
-    """Returns what gives a block the priority of a control loop, where the training's time goes on between two steps.
+    """Return a context with real-time priority if the training acts in real time.
 
-    Threads that are begun in it have that, too: none that writes to a disk should be.
+    Threads started in it inherit the priority: none of them should write to a disk.
     """
-    return running_first() if isinstance(training, ActingTraining) and training.is_in_real_time else nullcontext()
+    return realtime_priority() if isinstance(training, ActingTraining) and training.is_in_real_time else nullcontext()
 
 
 def main(path: str, dataset: str, descriptor: str) -> int:
-    """Learns for the acting process at the other end of an inherited socket. dataset: where that of the recipe lies now."""
+    """Learn for the acting process at the other end of an inherited socket. dataset: present path of the recipe's dataset."""
     connection, run = inherited(int(descriptor)), Run(Path(path))
     recipe = with_dataset(recipe_of(run), dataset)
     if recipe.environment.name.startswith(ROBOT):
-        run_as_others()
+        drop_realtime()
         os.nice(NICE)
     use_threads(recipe.threads)
     folder = run.path / FOLDER
-    with exclusive_lock(folder / LOCK):  # one whose acting process was killed may still be saving
+    with exclusive_lock(folder / LOCK):  # the learner of a killed acting process may still be saving
         training = _learning(run, recipe)
         return learn(training, connection, run.path / "checkpoints", partial(StepReader, folder / STEPS))
 
@@ -150,7 +150,7 @@ def _learning(run: Run, recipe: Recipe[Any]) -> LearningTraining:
     reward = reward_of(recipe, specs)
     learner: Learner = recipe.learner.build(drawn if reward is None else reward.visible(drawn), recipe.seed)
     _take_over(folder, learner)
-    student = ReplayLearner(
+    step_learner = ReplayLearner(
         learner,
         recipe.learner.sampling,
         seed=recipe.seed,
@@ -159,17 +159,17 @@ def _learning(run: Run, recipe: Recipe[Any]) -> LearningTraining:
         is_corrected=bool(recipe.human.kind),
         rewards=None if reward is None else reward.running(1),
     )
-    return LearningTraining(student, steps=recipe.steps)
+    return LearningTraining(step_learner, steps=recipe.steps)
 
 
 def _take_over(folder: Path, learner: Learner) -> None:
-    """Gives a fresh learner what it goes on from if there is such a thing."""
+    """Restore the initial learner, if any, into a new one."""
     if has_checkpoint(folder / INITIAL):
         learner.load_state_dict(load_checkpoint(folder / INITIAL).parts["learner"])
 
 
 def _demonstrations(folder: Path, recipe: Recipe[Any], specs: Specs) -> Sequence[Episode]:
-    """Returns what was stored for the learner, or lies in a dataset; the robot is asked nothing, which may be gone or busy."""
+    """Return the demonstrations stored for the learner, or in a dataset, without the robot, which may be gone or busy."""
     stored = folder / DEMONSTRATIONS
     if (stored / DESCRIPTION).exists():
         return list(Dataset(stored))

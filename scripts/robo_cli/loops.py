@@ -9,7 +9,7 @@ from robo_rl.protocols.contract import Feature, Loop
 from robo_rl.training.compatibility import Capabilities, require_loop
 
 ROBOT = "robot:"
-"""Begins the names of environments over a robot that is served."""
+"""Prefix of the environment names of served robots."""
 
 
 def loop_of(recipe: Recipe[Any], *, collectors: bool = False) -> Loop:

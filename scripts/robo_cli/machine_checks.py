@@ -20,7 +20,7 @@ GIGABYTE = 1e9  # bytes
 
 
 def rendering() -> Iterator[Finding]:
-    """Frames can be drawn, as MUJOCO_GL says if it is set; in processes of their own, because a broken driver may end one."""
+    """Check that frames can be rendered, with MUJOCO_GL if set; in separate processes, because a broken driver may crash."""
     if drawing.REQUESTED is not None:
         yield _as_requested(drawing.REQUESTED)
         return
@@ -98,7 +98,7 @@ def disk(out: Path) -> Iterator[Finding]:
 
 
 def durable_writes(out: Path) -> Iterator[Finding]:
-    """The runs folder does what a checkpoint needs: write aside, fsync, rename the folder, fsync its parent."""
+    """Check that the runs folder supports checkpoints: write aside, fsync, rename the folder, fsync its parent."""
     folder = _existing(out)
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".robo-rl-doctor-") as scratch:
@@ -123,7 +123,7 @@ def _write_and_rename(scratch: Path) -> None:
 
 
 def usable_cores() -> float:
-    """Returns how many cores this process may keep busy: its affinity, cut by the container's quota (cgroup 2)."""
+    """Return the number of cores available to this process: its affinity, cut by the container's quota (cgroup 2)."""
     cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     limit, period = CPU_QUOTA.read_text().split() if CPU_QUOTA.exists() else ("max", "1")
     return cores if limit == "max" else min(cores, int(limit) / int(period))

@@ -61,23 +61,28 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
 """Group -> command -> class of its options, None if its module reads them itself, and its text."""
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 MODULES = {"study": "experiment", "race": "experiment"}
-"""Commands whose module has another name."""
+"""Commands with a module of another name."""
 DIVERGED = 3
-"""Exit status of a training whose numbers, or whose simulations, are finite no more."""
+"""Exit status of a training with non-finite numbers or simulations."""
 START = """start with:
   robo-rl doctor
   robo-rl train arm-pick-rlpd
   robo-rl evaluate latest --episodes 200"""
-MORE = "`robo-rl COMMAND --help` shows examples, `robo-rl --version` the version."
+MORE = """settings of environments, rewards, models, robots and recipes, in every command:
+  --GROUP.KEY VALUE               --environment.arguments.action_repeat 3   --reward.settings.folder rewards/pick
+  the value as in YAML            --environment.arguments.cameras [front,wrist]
+  several keys at once            --environment.arguments '{action_repeat: 3, cameras: [front]}'
+
+`robo-rl COMMAND --help` shows examples, `robo-rl --version` the version."""
 
 
 def main() -> None:
-    """Runs the command line and exits: 0 done, 1 an error that says what to do, 2 wrong usage, 3 diverged, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 an error with a remedy, 2 wrong usage, 3 diverged, 130 interrupted."""
     use_plain_output()
     sys.excepthook = _print_traceback
     try:
         status = dispatch(sys.argv[1:])
-        sys.stdout.flush()  # here, where a closed pipe is noticed
+        sys.stdout.flush()  # here, so that a closed pipe is noticed
         sys.exit(status)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -97,7 +102,7 @@ def _print_traceback(kind: type[BaseException], error: BaseException, trace: Tra
 
 
 def status_of(error: Exception) -> int:
-    """Returns the exit status of an error: 3 where a training failed by its own settings, otherwise 1."""
+    """Return the exit status of an error: 3 if a training failed by its own settings, otherwise 1."""
     return DIVERGED if isinstance(error, NonFiniteUpdate | SimulationFailed) else 1
 
 
@@ -129,7 +134,7 @@ def _rows(commands: Mapping[str, tuple[str | None, str]]) -> str:
 
 
 def described(text: str, examples: str) -> str:
-    """Returns a help page's text; tyro joins lines that no empty line parts."""
+    """Return the text of a help page; tyro joins lines without an empty line between them."""
     return "\n\n".join([text, "examples:", *examples.splitlines()])
 
 

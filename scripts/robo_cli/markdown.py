@@ -32,7 +32,7 @@ def with_ends(values: Ends, number: str) -> str:
 
 
 def listed(values: Iterable[float | None], number: str) -> str:
-    """Return values beside each other, nothing for one that is not known."""
+    """Return values side by side, empty for an unknown one."""
     return ", ".join("" if value is None else f"{value:{number}}" for value in values)
 
 

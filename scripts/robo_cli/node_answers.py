@@ -1,6 +1,6 @@
-"""Answers of judges that many workers ask, kept in one place and under one budget: in a process beside the command.
+"""Shared answers and budget of judges for many workers, in a separate process on the command's machine.
 
-A worker asks it before and after each question, so that an answer is on disk before the same worker asks the next one.
+A worker contacts it before and after each question, so that an answer is on disk before the worker's next question.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from robo_rl.cluster.environment import ray_library
 from robo_rl.cluster.host import Host, content_of, made_of
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.rewards import RewardModel
-from robo_rl.rewards.answer_cache import AnswerCache, Answers
-from robo_rl.rewards.cached_judge import SILENT, CachedJudge, WithJudge
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judging import Answer, Judge, Question, Terms
-from robo_rl.rewards.pipeline import RewardPipeline
-from robo_rl.rewards.user_cache import user_cache
+from robo_rl.rewards.judges.answer_cache import AnswerCache, Answers
+from robo_rl.rewards.judges.cached_judge import SILENT, CachedJudge, WithJudge
+from robo_rl.rewards.judges.judge import Answer, Judge, Question, Terms
+from robo_rl.rewards.judges.user_cache import user_cache
+from robo_rl.rewards.shaping.pipeline import RewardPipeline
 from robo_rl.runs.checkpoints import packed, unpacked
 
 NAME = "answers"
 LONGEST = 900.0
-"""[s] after which a question counts as under way no more: who asked it was killed."""
+"""[s] after which a pending question is dropped: its worker was killed."""
 PAUSE = 0.05
-"""[s] between two looks whether a question may be asked."""
+"""[s] between two checks of the budget."""
 
 
 class Ledger:
@@ -45,19 +45,19 @@ class Ledger:
         """Judge -> most tokens that one of its questions and answers had."""
 
     def read(self, content: bytes) -> bytes:
-        """Returns the answers to questions, as far as there are any."""
+        """Return the stored answers to questions."""
         told = unpacked(content)
         with self._opened(told) as kept:
             return packed({key: asdict(answer) for key, answer in kept.read(told["keys"]).items()})
 
     def spent(self, content: bytes) -> bytes:
-        """Returns what a judge has cost, by model."""
+        """Return the cost of a judge, by model."""
         told = unpacked(content)
         with self._opened(told) as kept:
             return packed({model: list(tokens) for model, tokens in kept.spent(told["judge"]).items()})
 
     def add(self, content: bytes) -> bytes:
-        """Stores an answer durably; its question is under way no more."""
+        """Store an answer durably; its question is no longer pending."""
         told = unpacked(content)
         answer = Answer(**told["answer"])
         with self._opened(told) as kept:
@@ -67,13 +67,13 @@ class Ledger:
         return self.release(content)
 
     def release(self, content: bytes) -> bytes:
-        """Takes note that a question is under way no more."""
+        """Drop a pending question."""
         told = unpacked(content)
         self._under_way.get(told["judge"], {}).pop(told["key"], None)
         return b""
 
     def reserve(self, content: bytes) -> bytes:
-        """Returns b"yes", b"no", or b"wait" while questions under way could use up the budget by themselves."""
+        """Return b"yes", b"no", or b"wait" while pending questions could use up the budget."""
         told = unpacked(content)
         judge, terms = told["judge"], Terms(**told["terms"])
         now = time.monotonic()
@@ -100,7 +100,7 @@ def _is_spent(terms: Terms, prompts: int, completions: int) -> bool:
 
 
 def begin_ledger(cluster: Cluster) -> Any:
-    """Begins the ledger of this command on the machine of this command; it lives as long as what is returned is kept."""
+    """Start the ledger on the machine of this command; it lives as long as the returned object."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     ray = cluster.ray
@@ -141,20 +141,20 @@ class _Told(Answers):
 
 
 class Allowance:
-    """Asks the ledger whether a question may be asked; a Listener of a CachedJudge."""
+    """Listener of a CachedJudge that reserves budget in the ledger before each question."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge, self._terms = ":".join(judge.identity), judge.terms
 
     def may_ask(self, question: Question) -> bool:
-        """Returns whether the budget allows it, waiting for what others have under way."""
+        """Return whether the budget allows a question, after waiting for the pending ones of others."""
         told = {**self._told(question), "terms": asdict(self._terms)}
         while (verdict := _asked("reserve", **told)) == b"wait":
             time.sleep(PAUSE)
         return verdict == b"yes"
 
     def heard(self, question: Question, answer: Answer, is_kept: bool) -> None:
-        """Gives back what was reserved where no answer came; one that came does so when it is stored."""
+        """Release the reservation if no answer came; a stored answer releases it, too."""
         if not is_kept and answer.status in SILENT:
             _asked("release", **self._told(question))
 
@@ -164,9 +164,9 @@ class Allowance:
 
 
 def share_answers(model: RewardModel, workers: int) -> None:
-    """Has the judges that a reward asks keep their answers with the ledger; raises InvalidSetting for what cannot be shared.
+    """Make the judges of a reward store their answers in the ledger; raises InvalidSetting if they cannot be shared.
 
-    workers: among which a pace is divided. With a budget each of them has one question under way at a time.
+    workers: number of workers that share the rate limit. With a budget each has one pending question at a time.
     """
     for part in parts_of(model):
         if isinstance(part, WithJudge):
@@ -192,12 +192,12 @@ def require_shareable(model: RewardModel) -> None:
 
 
 def asks_judges(model: RewardModel) -> bool:
-    """Returns whether there is anything to share."""
+    """Return whether there are judges to share."""
     return any(isinstance(part, WithJudge) for part in parts_of(model))
 
 
 def parts_of(model: RewardModel) -> list[Any]:
-    """Returns a reward, or the sources of a pipeline."""
+    """Return a reward, or the sources of a pipeline."""
     if not isinstance(model, RewardPipeline):
         return [model]
     return [part for source in model.parts if source.model is not None for part in parts_of(source.model)]

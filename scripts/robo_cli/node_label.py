@@ -15,7 +15,7 @@ from robo_rl.types import RewardLabels
 
 
 class NodeLabeller:
-    """Holds the model that the setup names; refuses to be another one than where the command was given."""
+    """Model of the setup on a node; refuses a model that differs from that of the command's machine."""
 
     def __init__(self, setup: bytes) -> None:
         told = unpacked(setup)

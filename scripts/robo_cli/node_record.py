@@ -1,4 +1,4 @@
-"""An environment and who acts in it on a node of a cluster: plays an episode for a seed, and returns it as its file will be."""
+"""Environment and actor on a node of a cluster: plays an episode for a seed, and returns the content of its file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from robo_datasets.episode_file import encoded_episode
 from robo_datasets.packed_pictures import packing
 from robo_rl.cluster.connection import is_connected
 from robo_rl.cluster.environment import ray_library
-from robo_rl.cluster.head_monitor import end_without
+from robo_rl.cluster.head_monitor import exit_without_head
 from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import ServerUnavailable
 from robo_rl.rollout.episode import rollout
@@ -25,7 +25,7 @@ from robo_rl.system.threads import use_threads
 from robo_rl.types import Episode
 
 LINK_LOST = "link_lost"
-"""Why an episode ended whose simulator, or robot, was there no more."""
+"""Stop reason of an episode after the loss of its simulator or robot."""
 WAIT, PAUSE = 120.0, 1.0
 """[s] for a simulator's server to be there again; between two tries."""
 
@@ -40,14 +40,14 @@ class ActorOptions:
 
 
 class NodeRecorder:
-    """Holds one environment, with whatever simulator that begins."""
+    """One environment with its simulator."""
 
     def __init__(self, setup: bytes) -> None:
         told = unpacked(setup)
         use_threads(told["threads"])
-        is_named = "host" in told["arguments"]  # a server, which whoever comes instead of this worker has
+        is_named = "host" in told["arguments"]  # a server, which the replacement of this worker uses
         if is_named and is_connected():
-            end_without(ray_library().get_runtime_context().gcs_address)
+            exit_without_head(ray_library().get_runtime_context().gcs_address)
         self._environment = make_environment(told["environment"], **told["arguments"])
         self._spec, self._packing = specification(self._environment), packing(told["pictures"])
         EnvironmentSpec.from_json(told["spec"]).require(self._spec, what="A node has another environment")
@@ -55,16 +55,16 @@ class NodeRecorder:
         self._choose = actor(told["policy"], self._environment, options)
 
     def work(self, task: bytes) -> bytes:
-        """Returns the episode of a seed, and what the catalogue knows of it."""
+        """Return the episode of a seed, and its catalogue entry."""
         episode = self._played(int(task))
         file, content = encoded_episode(new_identity(), episode, self._spec, self._packing)
         entry = Entry.of(episode, file, len(content))
         return packed({"entry": asdict(entry), "content": np.frombuffer(content, np.uint8)})
 
     def _played(self, seed: int) -> Episode:
-        """Returns the episode of a seed; plays it again where the simulator's server is lost, for WAIT seconds.
+        """Return the episode of a seed; repeats it for up to WAIT seconds if the simulator's server is lost.
 
-        After that it returns the episode that was cut, or raises ServerUnavailable if there is no server to begin one.
+        After that it returns the truncated episode, or raises ServerUnavailable if none could start.
         """
         deadline = time.monotonic() + WAIT
         while True:

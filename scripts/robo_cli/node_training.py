@@ -1,4 +1,4 @@
-"""A training on a node of a cluster: a command in a folder of its own, whose files and output are sent to the driver."""
+"""Training on a node of a cluster: a command in a separate folder; files and output are sent to the driver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from robo_cli.folder_copies import ChangingFolder, place
 from robo_cli.job import command_of
-from robo_rl.cluster.temp_folders import held_folder
+from robo_rl.cluster.temp_folders import locked_folder
 from robo_rl.runs.checkpoints import packed, unpacked
 from robo_rl.system.supervised_process import SupervisedProcess
 
@@ -26,13 +26,13 @@ class NodeTraining:
     """One training; it is started once."""
 
     def __init__(self, _: bytes) -> None:
-        self._folder, self._lock = held_folder(PREFIX, Path(tempfile.gettempdir()))
+        self._folder, self._lock = locked_folder(PREFIX, Path(tempfile.gettempdir()))
         self._runs, self._log = self._folder / "runs", self._folder / "log"
         self._copy: ChangingFolder | None = None
         self._told = 0
 
     def begin(self, content: bytes) -> bytes:
-        """Begins the training of a recipe with a seed, or goes on with the run that is sent; returns the first news."""
+        """Start the training of a recipe with a seed, or resume the received run; return the first update."""
         told = unpacked(content)
         (self._folder / "recipe.yaml").write_text(told["recipe"])
         words = ["train", str(self._folder / "recipe.yaml"), "--seed", str(told["seed"]), "--out", str(self._runs)]
@@ -47,7 +47,7 @@ class NodeTraining:
         return self.news(b"")
 
     def news(self, _: bytes) -> bytes:
-        """Returns what was printed and written since the last time, and the status of the command if it has ended."""
+        """Return output and files since the last call, and the exit status if the command has ended."""
         deadline = time.monotonic() + BEAT
         while (status := self._process.status) is None and not self._has_news() and time.monotonic() < deadline:
             time.sleep(LOOK)
@@ -58,12 +58,12 @@ class NodeTraining:
         return packed(news)
 
     def stop(self, _: bytes) -> bytes:
-        """Asks the command to end: a training saves what it has learnt first."""
+        """Request the end of the command: a training saves first."""
         self._process.terminate()
         return self.news(b"")
 
     def close(self, _: bytes) -> bytes:
-        """Removes the folder; there is no more news."""
+        """Remove the folder; there are no more updates."""
         self._process.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
         return packed({})
@@ -79,7 +79,7 @@ class NodeTraining:
         return words.decode(errors="replace")
 
     def _reached(self) -> list[str]:
-        """Return what is worth sending: finished checkpoints and evaluations."""
+        """Return the files worth sending: finished checkpoints and evaluations."""
         found = [*self._runs.glob("*/checkpoints/*"), *self._runs.glob("*/evaluations/*.json")]
         return sorted(str(path) for path in found if path.stem.isdigit())
 
@@ -93,6 +93,6 @@ class NodeTraining:
 
 
 def _environment(threads: str) -> dict[str, str]:
-    """Returns an environment in which BLAS has the threads that it has where the command was given: Ray sets its own."""
+    """Return environment variables with the BLAS threads of the command's machine: Ray sets its own."""
     others = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     return others | ({"OMP_NUM_THREADS": threads} if threads else {})

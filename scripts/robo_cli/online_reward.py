@@ -1,4 +1,4 @@
-"""The reward of a model that a recipe names: what draws its pictures, what it makes of demonstrations, whose it is."""
+"""Reward model of a recipe: its pictures, its labels of demonstrations, its identity."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from robo_cli.recipe import Recipe, RewardSettings
 from robo_cli.reward_file import read_reward
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.rewards import OnlineRewards
-from robo_rl.rewards.online import without
-from robo_rl.rewards.picture_scoring import Completion, PictureScoring
-from robo_rl.rewards.pictures import PictureReward
+from robo_rl.rewards.images.picture_reward import PictureReward
+from robo_rl.rewards.images.picture_scoring import Completion, PictureScoring
+from robo_rl.rewards.step_rewards.online_scoring import without
 from robo_rl.runs.run import Run
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode
 
 
 def reward_of(recipe: Recipe[Any], specs: Specs) -> OnlineRewards | None:
-    """Returns the reward of a recipe, None if it is the environment's own.
+    """Return the reward of a recipe, None for the environment's own.
 
-    Raises InvalidSetting for a model that cannot be asked while a policy acts, whose pictures are not drawn, whose discount
+    Raises InvalidSetting for a model that cannot score online, whose pictures are not rendered, whose discount
     is not the learner's, or whose files are not made yet.
     """
     if not recipe.reward.name:
@@ -59,7 +59,7 @@ def _scoring(recipe: Recipe[Any], model: PictureReward, specs: Specs) -> Picture
 
 
 def labelled(reward: OnlineRewards, episodes: Iterable[Episode], spec: EnvironmentSpec) -> tuple[list[Episode], str]:
-    """Returns demonstrations with the model's rewards, as a policy of that spec sees them, and what to say about it."""
+    """Return demonstrations with the model's rewards and a policy's observations of that spec, and a message about them."""
     found, steps = [], 0
     for episode in episodes:
         steps += len(episode)
@@ -72,7 +72,7 @@ def labelled(reward: OnlineRewards, episodes: Iterable[Episode], spec: Environme
 
 
 def require_same_reward(run: Run, reward: OnlineRewards | None) -> None:
-    """Raises InvalidSetting if a run would go on with another reward than it began with."""
+    """Raise InvalidSetting if a run would continue with another reward than it started with."""
     before, now = run.description.get("reward"), None if reward is None else dict(reward.identity)
     if before != now:
         names = [name for name in {**(before or {}), **(now or {})} if (before or {}).get(name) != (now or {}).get(name)]
@@ -90,7 +90,7 @@ def _pictures_reward(name: str, settings: Mapping[str, Any]) -> PictureReward:
         raise InvalidSetting(
             f"The reward {name} cannot be given while a policy acts.",
             got=f"{type(model).__name__}, which labels whole episodes",
-            allowed="a reward of single pictures (robo_rl.rewards.pictures.PictureReward) or of steps (one with `online`)",
+            allowed="a reward of single pictures (PictureReward) or of steps (one with `online`)",
             fix="label a dataset with it (robo-rl label), or choose another (robo-rl reward list)",
         )
     return model
@@ -113,7 +113,7 @@ def _discount(recipe: Recipe[Any]) -> float | None:
 
 
 def _drawn_alone(specs: Specs) -> tuple[str, ...]:
-    """Returns what the environment draws for the reward alone; raises InvalidSetting if that changes what a policy sees."""
+    """Return the arrays rendered only for the reward; raises InvalidSetting if they change the policy's observations."""
     hidden = tuple(name for name in specs.drawn.observation if name not in specs.seen.observation)
     specs.seen.require(
         without(specs.drawn, hidden),

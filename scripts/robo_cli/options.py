@@ -13,6 +13,7 @@ from typing import Any
 
 import tyro
 
+from robo_cli.typed_settings import gather, groups_of
 from robo_rl.errors import RoboRLError
 
 Settings = dict[str, Any]
@@ -21,7 +22,15 @@ Words = Sequence[str]
 """Of a command line, after `robo-rl`."""
 WIDE = "1000"  # columns, so that no line of tyro's is broken
 TEXTS = {"--name", "--out", "--runs", "--dataset", "--labels", "--demos"}
-"""Options whose value may look like a number and is a name."""
+"""Options with names as values that may look like numbers."""
+RENAMED = {
+    "--films": "--videos",
+    "--film": "--video",
+    "--evaluation.films": "--evaluation.videos",
+    "--demos": "--dataset",
+    "--workers": "--jobs",
+}
+"""Options of before -> their names now."""
 SCIENTIFIC = re.compile(r"\d+(?:\.\d+)?[eE]\+?\d+")
 
 
@@ -40,7 +49,10 @@ class WrongUsage(RoboRLError):
 
 def read_options(kind: Any, words: Sequence[str], *, prog: str, description: str, config: Sequence[Any], **more: Any) -> Any:
     """Returns the options that words give, as an object of `kind`; ends the program with 2, and one clear error, otherwise."""
-    words = whole_numbers(words)
+    words = gather(whole_numbers(words), groups_of(kind))
+    if renamed := next((word for word in words if word.partition("=")[0] in RENAMED), ""):
+        print(f"error: {renamed_error(renamed, words, prog)}", file=sys.stderr)
+        sys.exit(2)
     told = {"prog": prog, "description": description, "config": tuple(config), **more}
     try:
         with redirect_stderr(io.StringIO()):
@@ -56,7 +68,7 @@ def read_options(kind: Any, words: Sequence[str], *, prog: str, description: str
 
 
 def whole_numbers(words: Sequence[str]) -> list[str]:
-    """Returns words in which 1e5, after an option, is 100000: whole numbers are typed so, too."""
+    """Return words with 1e5, after an option, written as 100000."""
     found = []
     for before, word in zip(["", *words], words, strict=False):
         option, is_parted, value = word.partition("=") if word.startswith("--") else (before, "", word)
@@ -66,8 +78,20 @@ def whole_numbers(words: Sequence[str]) -> list[str]:
     return found
 
 
+def renamed_error(word: str, words: Sequence[str], prog: str) -> WrongUsage:
+    """Returns the error for an option that has another name now."""
+    option, _, value = word.partition("=")
+    given = value or next(iter(words[words.index(word) + 1 :]), "VALUE")
+    return WrongUsage(
+        f"{option} is now called {RENAMED[option]}.",
+        got=" ".join(words),
+        allowed=f"{RENAMED[option]} {given}",
+        fix=f"write {RENAMED[option]}; `{prog} --help` lists all options",
+    )
+
+
 def usage_error(box: str, words: Sequence[str], prog: str) -> WrongUsage:
-    """Returns what tyro says in its box as an error of this workbench."""
+    """Return the message of tyro's box as an error of this workbench."""
     lines = [re.sub(r"^│ ?| *│$", "", line) for line in box.splitlines() if line.startswith("│")]
     listing = f"`{prog} --help` lists all options"
     first = next((line.strip() for line in lines), "The options cannot be read.")

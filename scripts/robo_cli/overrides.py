@@ -59,7 +59,7 @@ def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def plain_value(value: Any, key: str = "overrides") -> Any:
-    """Return a value as a recipe's YAML holds it; raises InvalidSetting for what it cannot hold."""
+    """Return a value as in a recipe's YAML; raises InvalidSetting if YAML cannot represent it."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float | np.generic):

@@ -21,7 +21,7 @@ OWN_THE_SAME_FOLDER = {  # import folder -> wheels, the one to keep first
 
 
 def python() -> Iterator[Finding]:
-    """Check of the interpreter; most mysteries begin with another one than was thought."""
+    """Check of the interpreter; a wrong one is the most common cause of trouble."""
     yield Finding("ok", f"Python {platform.python_version()} in {sys.prefix}")
 
 
@@ -82,7 +82,7 @@ def installed(name: str) -> str | None:
 
 
 def wanted_mujoco(name: str) -> str | None:
-    """Returns the lowest mujoco that an installed distribution asks for, or None."""
+    """Return the lowest mujoco that an installed distribution requires, or None."""
     needs = (metadata.requires(name) or []) if installed(name) else []
     floors = [re.search(r">=\s*([\d.]+)", need) for need in needs if re.match(r"mujoco\b(?!-)", need)]
     return next((floor[1] for floor in floors if floor), None)

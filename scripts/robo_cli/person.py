@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from robo_real.console.operator import Operator
 
 CONSOLE = "console"
-"""The kind of a person who is real."""
-FIRST_SEED = 7_000_000  # apart from the seeds of demonstrations, whose experts would have the same habits
+"""Kind of a real person."""
+FIRST_SEED = 7_000_000  # apart from the seeds of demonstrations, or the experts would behave alike
 
 
 def robot_at(address: str) -> str:
@@ -34,25 +34,25 @@ def robot_at(address: str) -> str:
 
 
 def person_of(recipe: Recipe[Any], spec: EnvironmentSpec, expert_for: Callable[[int], Policy]) -> PersonInTheLoop:
-    """Returns who corrects the policy in training; raises UnknownName, InvalidSetting."""
+    """Return the supervisor that corrects the policy in training; raises UnknownName, InvalidSetting."""
     human = SimulatedHuman(expert_for, habits_of(recipe.human.kind), FIRST_SEED + recipe.seed)
     return PersonInTheLoop(human, spec.action.control_period)
 
 
 def beside(recipe: Recipe[Any], environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-    """Returns the environment with the recipe's simulated person beside its robot if it has both; she re-arms a twin."""
+    """Return the environment with automatic re-arming of its twin if the recipe's person is simulated."""
     if recipe.human.kind in ("", CONSOLE) or not recipe.environment.name.startswith(ROBOT):
         return environment
-    from robo_real.attended import attended
+    from robo_real.auto_rearm import with_auto_rearm
 
-    return attended(environment, tell=partial(print, flush=True))
+    return with_auto_rearm(environment, tell=partial(print, flush=True))
 
 
 @contextmanager
 def operator_of(recipe: Recipe[Any]) -> Iterator[Operator | None]:
-    """Opens the console of a recipe whose person is real and gives the operator; None if a person is simulated or missing.
+    """Open the console of a recipe with a real person and yield the operator; None for a simulated person or none.
 
-    Raises InvalidSetting if there is nothing that a person could take over.
+    Raises InvalidSetting if the environment allows no takeover.
     """
     if recipe.human.kind != CONSOLE:
         yield None
@@ -72,12 +72,12 @@ def operator_of(recipe: Recipe[Any]) -> Iterator[Operator | None]:
 
 
 def asking(record: RunRecord, operator: Operator | None) -> Callable[[], None]:
-    """Returns what a first Ctrl-C does: the step under way is the last, and nobody waits for the operator any more."""
+    """Return the handler of the first Ctrl-C: the current step is the last, and the wait for the operator is cancelled."""
 
     def ask() -> None:
         record.request_stop()
         if operator is not None:
-            operator.leave()
+            operator.cancel()
 
     return ask
 

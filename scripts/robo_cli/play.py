@@ -31,7 +31,7 @@ from robo_rl.system.threads import tensor_threads
 EXAMPLES = """robo-rl play latest
 robo-rl play latest --seed 1000007 --speed 0.5     (the eighth episode of every evaluation, at half speed)
 robo-rl play RUN --step 5000     (the policy as it was; a run keeps it with record_episodes)
-robo-rl play RUN --film policy.mp4 --episodes 3"""
+robo-rl play RUN --video policy.mp4 --episodes 3"""
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,16 @@ class Play:
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Path or name of a run folder, or "latest"."""
     step: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """Step whose policy acts; by default that of the newest checkpoint."""
+    """Step of the policy; by default that of the newest checkpoint."""
     seed: int = FIRST_SEED
     """Reset seed of the first episode; the others follow."""
     episodes: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """End after so many; by default it goes on until Ctrl-C, and a film has one."""
+    """Number of episodes; by default until Ctrl-C, and one for a film."""
     stochastic: bool = False
-    """Sample actions instead of taking the most likely one, as where the recipe says so (evaluation.stochastic)."""
+    """Sample actions instead of taking the most likely one, as with evaluation.stochastic of a recipe."""
     speed: float = 1.0
     """Times the environment's own rate."""
-    film: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    video: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Write a film (.mp4) of the episodes, one after another, and show nothing."""
     viewer: Literal["auto", "window", "browser"] = "auto"
     """window: MuJoCo's, with its forces, contacts and cameras. browser: pictures on a page of this machine."""
@@ -64,8 +64,8 @@ class Play:
     def __post_init__(self) -> None:
         require_at_least(self, {"seed": 0, "port": 0} | ({} if self.episodes is None else {"episodes": 1}))
         require_allowed(self, {"speed": (0.0 < self.speed < float("inf"), "more than 0")})
-        if self.film is not None and self.film.suffix != ".mp4":
-            raise InvalidSetting("A film is an mp4 file.", got=str(self.film), fix=f"--film {self.film.with_suffix('.mp4')}")
+        if self.video is not None and self.video.suffix != ".mp4":
+            raise InvalidSetting("A film is an mp4 file.", got=str(self.video), fix=f"--video {self.video.with_suffix('.mp4')}")
 
 
 def run(arguments: Play) -> int:
@@ -80,20 +80,20 @@ def run(arguments: Play) -> int:
         )
     with tensor_threads(recipe.threads):
         policy, environment = trained.policy(arguments.step), judged_environment_of(recipe)
-        if arguments.film is None and _wants_window(arguments, environment):
+        if arguments.video is None and _wants_window(arguments, environment):
             with closing(environment):
                 return _in_window(arguments, _player(arguments, recipe, environment, policy), environment)
         with closing(environment):
             mode = render_mode_for_films(environment)
         with closing(_drawing(recipe, mode)) as drawing:
             player = _player(arguments, recipe, drawing, policy)
-            if arguments.film is not None:
-                return _film(arguments, recipe, drawing, policy, arguments.film)
+            if arguments.video is not None:
+                return _film(arguments, recipe, drawing, policy, arguments.video)
             return _in_browser(arguments, player, drawing, trained)
 
 
 def _wants_window(arguments: Play, environment: gymnasium.Env[Any, Any]) -> bool:
-    """Return if MuJoCo's window is to open; raises InvalidSetting if it is asked for and another simulator is behind."""
+    """Return whether to open MuJoCo's window; raises InvalidSetting if it is requested with another simulator."""
     is_mujoco = simulation_of(environment) is not None
     if arguments.viewer == "window" and not is_mujoco:
         raise InvalidSetting(

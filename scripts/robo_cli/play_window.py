@@ -1,4 +1,4 @@
-"""MuJoCo's own window as a screen for episodes: space pauses, R begins again, N goes to the next seed, Tab shows its panel."""
+"""MuJoCo's own window as a screen for episodes: space pauses, R restarts, N goes to the next seed, Tab shows its panel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPACE = 32
 PATIENCE = 3.0
 """[s] for the window to close"""
 CAMERAS = ("overview", "track")
-"""Of a model, that show the whole of it; the window begins with the first that there is, else with its free camera."""
+"""Cameras that show the whole model; the window starts with the first available one, else with its free camera."""
 
 
 def simulation_of(environment: gymnasium.Env[Any, Any]) -> tuple[mujoco.MjModel, mujoco.MjData] | None:
@@ -98,5 +98,5 @@ def _no_window(why: str) -> RenderingUnavailable:
     return RenderingUnavailable(
         "MuJoCo's viewer does not open a window here.",
         got=why,
-        fix="--viewer browser shows the same in the browser, --film FILE.mp4 in a film",
+        fix="--viewer browser shows the same in the browser, --video FILE.mp4 in a film",
     )

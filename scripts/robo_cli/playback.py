@@ -33,7 +33,7 @@ class Moment:
     success: bool | None = None
     """None if the environment has no success criterion."""
     stop_reason: str | None = None
-    """Why the episode ended; None while it is under way."""
+    """Stop reason of the episode; None while it runs."""
 
 
 class Screen(Protocol):
@@ -90,7 +90,7 @@ class Player:
         self._jump: Command | None = None
 
     def command(self, command: Command) -> None:
-        """Pause, go on, or leave the episode; from any thread."""
+        """Pause, resume, or leave the episode; from any thread."""
         if command in ("pause", "go"):
             self.is_paused = command == "pause"
         else:
@@ -100,7 +100,7 @@ class Player:
     def run(self, screen: Screen, first_seed: int, episodes: int | None = None) -> None:
         """Play the seeds from the first one on until that many episodes have ended, without end for None, or the screen closes.
 
-        A paused episode goes on showing its newest moment.
+        A paused episode keeps its newest frame.
         """
         seed = first_seed
         while screen.is_open and (episodes is None or len(self.outcomes) < episodes):

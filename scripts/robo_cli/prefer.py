@@ -1,10 +1,10 @@
-"""robo-rl prefer: have pairs of segments of a dataset compared; stop it at any time and go on."""
+"""robo-rl prefer: have pairs of segments of a dataset compared; resumable at any time."""
 
 from __future__ import annotations
 
 import webbrowser
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ import tyro
 from robo_cli.data_view import has_display
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import PreferenceRaterSettings
 from robo_datasets.comparing import agreement, compare, questions
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet
@@ -22,8 +22,8 @@ from robo_rl.environments.discovery import load
 from robo_rl.settings import settings_as
 
 EXAMPLES = """robo-rl prefer data/pick --name mine --pairs 2000
-robo-rl prefer data/pick --name noisy --pairs 2000 --settings mistakes=0.2
-robo-rl prefer data/pick --name mine --pairs 100 --length 10 --rater person --settings name=anna
+robo-rl prefer data/pick --name noisy --pairs 2000 --rater.settings.mistakes 0.2
+robo-rl prefer data/pick --name mine --pairs 100 --length 10 --rater person --rater.settings.name anna
 robo-rl reward fit preference --dataset data/pick --preferences noisy --out rewards/pick"""
 
 
@@ -35,12 +35,12 @@ class Prefer:
     name: str
     """Name of the set of preferences; several raters may share one."""
     rater: str = "oracle"
-    """Who compares: "oracle" looks at the recorded rewards, "embedded" and "judge" are models that see pictures, "person" is
+    """Rater: "oracle" compares the recorded rewards, "embedded" and "judge" are models that see pictures, "person" is
     you, on a page."""
-    settings: tuple[str, ...] = ()
-    """Settings of the rater, such as mistakes=0.2."""
+    settings: PreferenceRaterSettings = field(default_factory=dict)
+    """Setting of the rater, such as --rater.settings.mistakes 0.2"""
     pairs: int = 1000
-    """How many, those included that this rater compared before."""
+    """Number of comparisons, including earlier ones of this rater."""
     length: int = 1
     """Steps of a segment."""
     seed: int = 0
@@ -53,7 +53,7 @@ class Prefer:
 def run(arguments: Prefer) -> int:
     """Compares, showing progress; prints how the answers are shared out."""
     dataset = Dataset(arguments.dataset)
-    rater = settings_as(load("raters", arguments.rater), settings_of(arguments.settings), source=f"the rater {arguments.rater}")
+    rater = settings_as(load("raters", arguments.rater), arguments.settings, source=f"the rater {arguments.rater}")
     if hasattr(rater, "address"):
         print(f"compare at {rater.address}   (Ctrl-C ends it; what was answered is kept)", flush=True)
         if has_display():

@@ -19,7 +19,7 @@ Facts = dict[str, Any]
 
 
 def race_facts(race: Race, runs: Mapping[Cell, Path]) -> Facts:
-    """Return what is known of the trainings that are finished, by task and method, as plain values."""
+    """Return the results of the finished trainings, by task and method, as plain values."""
     rows = []
     for task in race.tasks:
         for method in race.methods:
@@ -88,7 +88,7 @@ def _rate(evaluation: Evaluation) -> float:
 
 
 def _cells(training: Facts) -> list[str]:
-    """Return what the columns show of a training."""
+    """Return the columns of a training."""
     return [
         _or_dash(training["solved_at"], "{:,}"),
         f"{training['final_success']:.0%}",

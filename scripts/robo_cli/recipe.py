@@ -1,6 +1,6 @@
-"""A recipe: everything that determines a training, as YAML over frozen dataclasses.
+"""Recipe: all settings of a training, as YAML over frozen dataclasses.
 
-Strict: an unknown key names the nearest known one, a wrong type says what it should be.
+Strict: the error of an unknown key names the nearest known one, that of a wrong type the right one.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class DemonstrationSettings:
     """Episodes that learning starts from: of a dataset, or recorded by the environment's scripted expert before training."""
 
     dataset: str = ""
-    """Folder of a dataset (`robo-rl record`), all of whose episodes are used, or the first `episodes`; empty for the expert."""
+    """Folder of a dataset (`robo-rl record`), used whole or up to `episodes`; empty for the expert."""
     labels: str = ""
-    """Label set of the dataset (`robo-rl label`) whose rewards count in the place of the recorded ones; empty for these."""
+    """Label set of the dataset (`robo-rl label`) that replaces the recorded rewards; empty for these."""
     episodes: int = 0
-    """How many; 0 for none of the expert, or all of the dataset. Of the expert only successful ones are kept, and the log says
-    how many tries it took."""
+    """Number of episodes; 0 for none of the expert, or all of the dataset. Only the expert's successes are kept; the log has
+    the number of attempts."""
     seed: int = 500_000
     """Reset seed of the first one; the others follow."""
     noise: float = 0.0
@@ -73,7 +73,7 @@ class EvaluationSettings:
     """Steps between evaluations during training; 0 for none."""
     episodes_during: int = 20
     """Episodes of each of those, and of that before."""
-    films: int = 4
+    videos: int = 4
     """Episodes of the final evaluation that are filmed, half of them failures if there are both; 0 for none."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment that differ from those of the training, such as routes: test."""
@@ -81,10 +81,10 @@ class EvaluationSettings:
     """Reset seed of the first episode; apart from all training and demonstration seeds."""
     stochastic: bool = False
     """Sample actions instead of taking the most likely ones. A policy without memory that sees only a part of its world may
-    take the same few steps for ever; published results on MiniGrid are of sampled actions."""
+    repeat the same few steps endlessly; published results on MiniGrid are of sampled actions."""
 
     def __post_init__(self) -> None:
-        require_at_least(self, {"episodes": 1, "every": 0, "episodes_during": 1, "films": 0, "seed": 0})
+        require_at_least(self, {"episodes": 1, "every": 0, "episodes_during": 1, "videos": 0, "seed": 0})
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,9 @@ class HumanSettings:
 
     kind: str = ""
     """Kind of simulated person: perfect, noisy, delayed, lazy or wrong (docs/human-in-the-loop.md); "console" for a real one at
-    a robot, who also begins its episodes and says how they went (docs/console.md); empty for nobody."""
+    a robot, who also starts and labels its episodes (docs/console.md); empty for none."""
     address: str = "127.0.0.1"
-    """Where the console's page listens."""
+    """Address of the console's page."""
     port: int = 8644
     """Port of the console's page; 0 takes any free one."""
     browser: bool = True
@@ -124,13 +124,13 @@ class InitialSettings:
     """Initial policy of a training."""
 
     run: str = ""
-    """Run whose newest learner goes on here, networks and optimisers, and whose policy acts from the first step on; empty for a
+    """Run with the initial learner, networks and optimisers, and with the policy of the first steps; empty for a
     fresh learner."""
 
 
 @dataclass(frozen=True)
 class CompletionSettings:
-    """A bonus for what a model, not the simulator, sees as completed."""
+    """Bonus for completion as detected by a model instead of the simulator."""
 
     name: str = ""
     """A reward that looks at pictures and says how sure it is (`robo-rl reward list`), or a YAML file; empty for no bonus."""
@@ -158,8 +158,8 @@ class RewardSettings:
     hold: int = 1
     """Steps from one picture that is scored to the next; in between the score holds. 1 scores each."""
     arguments: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments that make the environment draw what it looks at, such as cameras: [front]; the policy does not see
-    what they add. Empty where the environment's own arguments draw it, and the policy sees it."""
+    """Keyword arguments that make the environment render its inputs, such as cameras: [front]; the policy does not observe
+    them. Empty if the environment's own arguments render them and the policy observes them."""
     completion: CompletionSettings = CompletionSettings()
     probation: bool = True
     """Try its programs before the first step, as `robo-rl reward check` does, on the recorded demonstrations or on a few fresh
@@ -185,7 +185,7 @@ class Recipe(Generic[Learner]):
     learner: Learner
     """Settings of the algorithm."""
     steps: int
-    """Environment steps to train for; updates where the learner uses no environment."""
+    """Environment steps to train for; updates if the learner uses no environment."""
     demonstrations: DemonstrationSettings = DemonstrationSettings()
     initial: InitialSettings = InitialSettings()
     online: OnlineSettings = OnlineSettings()
@@ -201,11 +201,11 @@ class Recipe(Generic[Learner]):
     checkpoint_every: int = 10_000
     """Steps between checkpoints; 0 for the last one only, which is always written."""
     learner_process: Literal["auto", "on", "off"] = "auto"
-    """Whether the learner has a process of its own, so that no update delays an action and either process may die; "auto": on
-    robots (robot:URL), where the learner acts step by step. Resuming is then warm, and nothing that was executed is lost."""
+    """Run the learner in a separate process, so that no update delays an action and either process may die; "auto": on
+    robots (robot:URL), if the learner acts step by step. Resuming is then warm, and no executed step is lost."""
     record_episodes: bool = False
-    """Keep every training episode in RUN/episodes, a dataset, and the policy of every evaluation in RUN/policies: what
-    `robo-rl record --family` makes datasets from. Only for our learners that act step by step, such as SAC and RLPD."""
+    """Keep every training episode in RUN/episodes, a dataset, and the policy of every evaluation in RUN/policies, which
+    `robo-rl record --family` uses. Only for our learners that act step by step, such as SAC and RLPD."""
     summary: tyro.conf.Fixed[str] = ""
     """One sentence for `robo-rl recipes`."""
     needs: tyro.conf.Fixed[dict[str, str]] = field(default_factory=dict)
@@ -253,12 +253,22 @@ def read_recipe(name: str) -> Recipe[Any]:
 
 
 def parse_recipe(data: Mapping[str, Any], *, source: str) -> Recipe[Any]:
-    """Returns the recipe that a mapping describes; raises UnknownName or InvalidSetting naming the key."""
+    """Return the recipe of a mapping; raises UnknownName or InvalidSetting with the key."""
     if "algorithm" not in data:
         raise InvalidSetting(f"{source} names no algorithm.", got=sorted(data), allowed="a key `algorithm`, such as rlpd")
+    if "films" in (data.get("evaluation") or ()):
+        got, fix = f"films: {data['evaluation']['films']}", "write evaluation.videos"
+        raise InvalidSetting(f"{source}: the key evaluation.films is now called videos.", got=got, allowed="videos", fix=fix)
     config = load("learners", str(data["algorithm"]))
     recipe: Recipe[Any] = settings_as(Recipe, {"learner": {}, **data}, source=source, types={"learner": config})
     return recipe
+
+
+def recorded_recipe(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the recipe of a run, whose keys may have the names of when it was recorded, with the keys of today."""
+    names = {"films": "videos"}
+    evaluation = {names.get(key, key): value for key, value in (data.get("evaluation") or {}).items()}
+    return {**data, **({"evaluation": evaluation} if evaluation else {})}
 
 
 def to_yaml(recipe: Recipe[Any]) -> str:

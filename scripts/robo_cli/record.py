@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +23,7 @@ from robo_cli.progress import Progress
 from robo_cli.recipe import require_at_least
 from robo_cli.servers import with_server
 from robo_cli.sources import Sources
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import EnvironmentArguments
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset, DatasetWriter
 from robo_datasets.packed_pictures import EXACT, packing
@@ -35,10 +35,10 @@ from robo_rl.runs.run import find_run
 from robo_rl.spec.environment import specification
 from robo_rl.system.threads import use_threads
 
-EXAMPLES = """robo-rl record robo/ArmPick-v0 --policy scripted --episodes 100 --out data/pick --arguments action_repeat=3
+EXAMPLES = """robo-rl record robo/ArmPick-v0 --episodes 100 --out data/pick --environment.arguments.action_repeat 3
 robo-rl record gymnasium/HalfCheetah-v5 --policy RUN --episodes 50 --out data/cheetah
 robo-rl record robo/ArmPick-v0 --policy mix:scripted=0.7,random=0.3 --episodes 100 --out data/mixed
-robo-rl record robo/ArmPick-v0 --episodes 50 --out data/pick --arguments action_repeat=3 --append --seed 100
+robo-rl record robo/ArmPick-v0 --episodes 50 --out data/pick --environment.arguments.action_repeat 3 --append --seed 100
 robo-rl record carla/Town-v0 --episodes 100 --out data/town --ray auto     (one stand-in for each worker of a cluster)
 robo-rl record carla/Town-v0 --out data/town --ray 10.0.0.1:6379 --carla-host 10.0.0.2 --carla-port 2000 2004  (a worker each)
 robo-rl record gymnasium/HalfCheetah-v5 --family medium-replay --run RUN --out data/cheetah-medium-replay
@@ -47,7 +47,7 @@ robo-rl record gymnasium/HalfCheetah-v5 --family mixed-30 --run RUN --episodes 2
 
 @dataclass(frozen=True)
 class Record:
-    """Record episodes into a dataset; stop it at any time, even by force, and what was recorded is there."""
+    """Record episodes into a dataset; stop it at any time, even by force, without losing recorded ones."""
 
     environment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")]
     """"family/task"; `robo-rl envs` lists them."""
@@ -62,7 +62,7 @@ class Record:
     expert: str = ""
     """For a family of datasets: "scripted", RUN or RUN@STEP; by default the newest policy of the run, or "scripted"."""
     episodes: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """How many; 10 by default, and all that there are where a family copies training episodes."""
+    """Number of episodes; 10 by default, or all if a family copies training episodes."""
     seed: int | None = None
     """Reset seed of the first episode; the others follow. By default 0, and with --append the seeds that no episode has yet."""
     noise: float = 0.0
@@ -73,8 +73,8 @@ class Record:
     """Add to a dataset that exists."""
     pictures: str = EXACT
     """How a new dataset keeps pictures: exact, or smaller and changed: jpeg, jpeg:QUALITY, av1, av1:RATE_FACTOR."""
-    arguments: tuple[str, ...] = ()
-    """Settings of the environment, such as action_repeat=3."""
+    arguments: EnvironmentArguments = field(default_factory=dict)
+    """Setting of the environment, such as --environment.arguments.action_repeat 3"""
     runs: Path = Path("runs")
     """Folder that holds the runs."""
     carla_host: str = ""
@@ -83,8 +83,8 @@ class Record:
     """Port of that CARLA server."""
     ray: str = ""
     """On a Ray cluster: "auto" for one of this machine that ends with the command, or HOST:PORT of a head."""
-    workers: int = 0
-    """Environments on the cluster, each with a simulator of its own; 0 for as many as it has cores, or --carla-port names."""
+    jobs: int = 0
+    """Environments on the cluster, each with its own simulator; 0 for one per core or per port of --carla-port."""
 
     def __post_init__(self) -> None:
         if self.ray and self.family is not None:
@@ -111,8 +111,8 @@ def run(arguments: Record) -> int:
 
 
 def _record_policy(arguments: Record) -> Dataset:
-    settings, policy = with_server(settings_of(arguments.arguments), arguments), arguments.policy or "scripted"
-    with closing(make_environment(arguments.environment, **settings)) as environment:  # a robot is left still, come what may
+    settings, policy = with_server(arguments.arguments, arguments), arguments.policy or "scripted"
+    with closing(make_environment(arguments.environment, **settings)) as environment:  # the robot must hold, whatever is raised
         return _recorded(arguments, environment, policy, settings)
 
 
@@ -157,7 +157,7 @@ def _record(arguments: Record, entries: Iterable[Entry]) -> None:
 def _played(
     seeds: Sequence[int], writer: DatasetWriter, choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any]
 ) -> Generator[Entry, None, None]:
-    """Yields what is known of each episode once it is stored."""
+    """Yield the catalogue entry of each stored episode."""
     for seed in seeds:
         name, policy, is_deterministic = choose(seed)
         yield record_episode(environment, policy, writer, seed=seed, source=name, deterministic=is_deterministic)
@@ -169,18 +169,18 @@ def _played_there(
     """Yields the same from a cluster."""
     facts = {"environment": arguments.environment, "arguments": settings, "policy": policy, "noise": arguments.noise}
     facts |= {"stochastic": arguments.stochastic, "runs": str(arguments.runs), "pictures": _pictures(writer)}
-    return recorded_at(arguments.ray, writer, seeds, facts, arguments.workers)
+    return recorded_at(arguments.ray, writer, seeds, facts, arguments.jobs)
 
 
 def _pictures(writer: DatasetWriter) -> str:
-    """Returns how the dataset keeps pictures, which was said when it was made."""
+    """Return the dataset's picture format, fixed at its creation."""
     return str(writer.dataset.card.get("pictures", EXACT))
 
 
 def _seeds(arguments: Record, entries: Sequence[Entry], actor_of: Callable[[int], str | None]) -> list[int]:
-    """Returns the seeds to play; raises InvalidSetting if that would give episodes which are there already, bit for bit.
+    """Return the seeds to play; raises InvalidSetting if they would repeat present episodes bit for bit.
 
-    actor_of: name of who plays a seed, None if episodes do not follow from their seeds.
+    actor_of: seed -> name of its actor, None if seeds do not determine episodes.
     """
     count, present = arguments.episodes or PLAYED, {entry.seed for entry in entries}
     free = (seed for seed in itertools.count() if seed not in present)
@@ -198,7 +198,7 @@ def _seeds(arguments: Record, entries: Sequence[Entry], actor_of: Callable[[int]
 
 
 def _record_family(arguments: Record, family: str) -> Dataset:
-    settings = with_server(settings_of(arguments.arguments), arguments)
+    settings = with_server(arguments.arguments, arguments)
     trained = find_run(arguments.run, arguments.runs) if arguments.run else None
     if trained is not None:
         recipe = recipe_of(trained)
@@ -209,7 +209,7 @@ def _record_family(arguments: Record, family: str) -> Dataset:
                 f"The run {trained.path.name} was trained in another environment.",
                 got=f"{arguments.environment} {settings}",
                 allowed=f"{made[0]} {made[1]}",
-                fix="leave --arguments out to have those of the run",
+                fix="leave --environment.arguments out to have those of the run",
             )
         settings = made[1]
     environment = make_environment(arguments.environment, **settings)
@@ -221,7 +221,7 @@ def _record_family(arguments: Record, family: str) -> Dataset:
 
 
 def _appendable(path: Path, environment: str, settings: dict[str, Any]) -> Dataset:
-    """Returns a dataset that episodes of this environment may be added to: the spec does not tell how rewards are made."""
+    """Return a dataset for further episodes of this environment; checks more than the spec, which does not include rewards."""
     dataset = Dataset(path)
     made = (dataset.card.get("environment"), dataset.card.get("arguments"))
     if None not in made and made != (environment, json.loads(json.dumps(settings, default=str))):
@@ -229,7 +229,7 @@ def _appendable(path: Path, environment: str, settings: dict[str, Any]) -> Datas
             f"{path} was recorded in another environment.",
             got=f"{environment} {settings}",
             allowed=f"{made[0]} {made[1]}",
-            fix="give the same --arguments, or record into another folder",
+            fix="give the same --environment.arguments, or record into another folder",
         )
     if "family" in dataset.card:
         raise DatasetError(

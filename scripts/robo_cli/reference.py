@@ -43,7 +43,7 @@ def score(choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any], 
 
 
 def summary(scores: Mapping[str, Score]) -> dict[str, Any]:
-    """Returns what a card says of several scores, by role: the mean returns, then success rates and how it was measured."""
+    """Return a card's entries of several scores, by role: mean returns, then success rates and the measurement."""
     first = next(iter(scores.values()))
     return {
         **{role: found["return"] for role, found in scores.items()},

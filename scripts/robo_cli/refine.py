@@ -1,7 +1,8 @@
-"""robo-rl refine: go on learning on a robot with what was learnt in the simulation. Makes a recipe and trains it."""
+"""robo-rl refine: continue a simulated training on a robot. Makes a recipe and trains it."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +29,7 @@ from robo_cli.recipe import (
     require_at_least,
     to_yaml,
 )
+from robo_cli.typed_settings import option_words
 from robo_real.family import SETTINGS
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.contract import Feature
@@ -35,11 +37,11 @@ from robo_rl.runs.run import Run, find_run
 from robo_rl.settings import plain
 from robo_rl.training.compatibility import require_loop
 
-EXAMPLES = """robo-rl record robo/ArmPick-v0 --arguments action_repeat=3 --episodes 20 --noise 0.1 --out data/pick
-robo-rl robot serve --driver twin --options task=robo/ArmPick-v0
-robo-rl refine RUN --robot http://127.0.0.1:5000 --demos data/pick
-robo-rl refine RUN --robot http://127.0.0.1:5000 --demos data/pick --human console     (you begin, take over, stop and label)
-robo-rl refine RUN --robot http://127.0.0.1:5000 --demos data/pick --dry-run > my.yaml     (for robo-rl train)"""
+EXAMPLES = """robo-rl record robo/ArmPick-v0 --environment.arguments.action_repeat 3 --episodes 20 --noise 0.1 --out data/pick
+robo-rl robot serve --driver twin --driver.settings.task robo/ArmPick-v0
+robo-rl refine RUN --robot http://127.0.0.1:5000 --dataset data/pick
+robo-rl refine RUN --robot http://127.0.0.1:5000 --dataset data/pick --human console     (you begin, take over, stop and label)
+robo-rl refine RUN --robot http://127.0.0.1:5000 --dataset data/pick --dry-run > my.yaml     (for robo-rl train)"""
 NOBODY = "none"
 STARTS = 100
 """steps in which the policy acts as it is before the first update, as many as HIL-SERL waits for"""
@@ -47,7 +49,7 @@ STARTS = 100
 
 @dataclass(frozen=True)
 class Refine:
-    """Refine the policy of a run on a robot: the run's learner goes on there, with demonstrations and a person's corrections.
+    """Refine the policy of a run on a robot: the run's learner continues with demonstrations and a person's corrections.
 
     Episodes are kept step by step in RUN/episodes of the new run; after any crash `robo-rl resume` learns from them again.
     """
@@ -56,10 +58,10 @@ class Refine:
     """Path or name of a run folder, or "latest": one of rlpd, hil-serl or sac."""
     robot: str
     """Address of `robo-rl robot serve`; ?action_repeat=3 or max_steps=50 may end it, else they are those of the run."""
-    demos: Annotated[str, tyro.conf.arg(aliases=["--dataset"])] = ""
+    dataset: str = ""
     """Dataset of demonstrations with the robot's spec; that of the run by default if it had one."""
     human: str = NOBODY
-    """Who corrects: console for you, perfect, noisy, delayed, lazy or wrong for a simulated person, none."""
+    """Source of corrections: console for you, perfect, noisy, delayed, lazy or wrong for a simulated person, none."""
     steps: int = 2000
     """Steps on the robot."""
     episodes: int = 20
@@ -67,7 +69,7 @@ class Refine:
     seed: int = 0
     """Seed of resets and samples."""
     checkpoint_every: int = 500
-    """Steps between checkpoints; what a crash leaves behind them is in the episodes."""
+    """Steps between checkpoints; later steps are recovered from the episodes after a crash."""
     port: int = 8644
     """Port of the console's page; 0 takes any free one."""
     browser: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
@@ -92,9 +94,9 @@ def run(arguments: Refine) -> int:
 
 
 def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
-    """Returns the recipe that goes on with a run on a robot.
+    """Return the recipe that continues a run on a robot.
 
-    Raises SpecMismatch if a unit, a frame, a rate or a limit differs, InvalidSetting where nothing could be learnt.
+    Raises SpecMismatch if a unit, a frame, a rate or a limit differs, InvalidSetting if learning is impossible.
     """
     before = recipe_of(trained)
     recipe = _with_learner(before, arguments.human != NOBODY)
@@ -103,13 +105,13 @@ def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
         name=f"{before.name.removesuffix('-refine')}-refine",
         environment=EnvironmentSettings(robot_at(arguments.robot), _settings(before, arguments.robot)),
         initial=InitialSettings(str(trained.path.absolute())),
-        demonstrations=_demonstrations(before, arguments.demos),
+        demonstrations=_demonstrations(before, arguments.dataset),
         human=HumanSettings(
             "" if arguments.human == NOBODY else arguments.human, port=arguments.port, browser=arguments.browser
         ),
         reward=RewardSettings(),
         evaluation=EvaluationSettings(
-            arguments.episodes, before=True, episodes_during=arguments.episodes, films=0, seed=before.evaluation.seed
+            arguments.episodes, before=True, episodes_during=arguments.episodes, videos=0, seed=before.evaluation.seed
         ),
         steps=arguments.steps,
         seed=arguments.seed,
@@ -131,7 +133,7 @@ def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
 
 
 def _settings(before: Recipe[Any], address: str) -> dict[str, Any]:
-    """Returns the settings of the run's environment that a robot has, too, but for those that end the address."""
+    """Return the settings that the run's environment shares with a robot, without those in the address."""
     given = dict(parse_qsl(urlsplit(address).query))
     known = before.environment.arguments
     return {name: known[name] for name in SETTINGS if name in known and name not in given}
@@ -141,20 +143,19 @@ def _demonstrations(before: Recipe[Any], dataset: str) -> DemonstrationSettings:
     if dataset:
         return DemonstrationSettings(dataset)
     if not before.demonstrations.dataset and before.learner.sampling.offline_fraction:
-        settings = " ".join(f"{name}={value}" for name, value in before.environment.arguments.items())
-        arguments = f" --arguments {settings}" if settings else ""
+        words = ["record", before.environment.name, *option_words("environment.arguments", before.environment.arguments)]
         raise InvalidSetting(
             f"Part of each batch of {before.algorithm} comes from demonstrations, and none are named.",
-            got="no --demos",
-            fix=f"robo-rl record {before.environment.name}{arguments} --episodes 20 --out data/demos, then --demos data/demos",
+            got="no --dataset",
+            fix=f"robo-rl {shlex.join(words)} --episodes 20 --out data/demos, then --dataset data/demos",
         )
     return before.demonstrations
 
 
 def _with_learner(before: Recipe[Any], is_corrected: bool) -> Recipe[Any]:
-    """Returns the recipe with a learner that goes on from the run's: RLPD as HIL-SERL where a person corrects it.
+    """Return the recipe with a learner that continues the run's: RLPD becomes HIL-SERL with a person.
 
-    They have the same networks where no gripper has a critic of its own, and HIL-SERL keeps corrections as demonstrations.
+    Both have the same networks without a separate gripper critic, and HIL-SERL keeps corrections as demonstrations.
     """
     require_loop(before.algorithm, before.learner, asked_of(before) | {Feature.INITIAL_RUN})
     goes_on_as_hil = before.algorithm == "rlpd" and is_corrected

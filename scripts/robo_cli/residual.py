@@ -1,4 +1,4 @@
-"""residual:NAME, any environment with a base policy whose actions are corrected: an expert, or the policy of a run."""
+"""residual:NAME, an environment with a base policy (an expert or a run's policy) whose actions are corrected."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class ResidualFamily:
     """Makes environments of corrections."""
 
     def names(self) -> Iterable[str]:
-        """None has a name of its own: the address is the name of another environment."""
+        """Return no names: the address is the name of another environment."""
         return ()
 
     def at(
         self, address: str, *, base: str = SCRIPTED, scale: float = SCALE, noise: float = 0.0, **arguments: Any
     ) -> ResidualEnv:
-        """Returns the environment that `address` names with a base policy in it.
+        """Return the environment named by `address` with a base policy.
 
         base: "scripted", or a run. scale: largest correction. noise: of the scripted expert. The rest goes to the environment.
         """

@@ -1,4 +1,4 @@
-"""robo-rl resume: go on with a run that was interrupted, from its newest sound checkpoint."""
+"""robo-rl resume: continue an interrupted run from its newest valid checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ robo-rl resume latest --then online --online-steps 5000     (a finished run of a
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with an interrupted run; needs nothing but the run. A finished run is left as it is, unless --steps says more."""
+    """Resume an interrupted run; needs only the run. A finished run is left as it is, unless --steps is larger."""
 
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Path or name of a run folder, or "latest"."""
@@ -28,15 +28,15 @@ class Resume:
     steps: int = 0
     """Train to this step, counted from the run's beginning, also after it was finished; 0 for as many as its recipe says."""
     then: Literal["nothing", "online"] = "nothing"
-    """"online": a run of a learner from recorded data goes on in the environment, also after it was finished."""
+    """"online": continue a run of a learner from recorded data in the environment, also after its end."""
     online_steps: int = 0
     """Environment steps of that; 0 for as many as the recipe names, or as there were updates."""
     dataset: str = ""
-    """Where the dataset of the run lies now, if it was moved; it must hold the episodes that the run learnt from."""
+    """New path of the run's dataset if it was moved; it must contain the episodes of the training."""
     ray: str = ""
-    """Where the run's collectors are from now on: auto, HOST:PORT, or "here" for processes of this machine."""
+    """New location of the run's collectors: auto, HOST:PORT, or "here" for processes of this machine."""
     robot: str = ""
-    """Where the robot of the run is served now, if at another address."""
+    """New address of the run's robot, if it has moved."""
 
 
 def run(arguments: Resume) -> int:

@@ -1,4 +1,4 @@
-"""robo-rl reward: which reward models there are, what they can be told, and learning one from data."""
+"""robo-rl reward: list reward models, show their settings, and learn one from data."""
 
 from __future__ import annotations
 
@@ -10,25 +10,16 @@ import tyro
 
 from robo_cli.actions import Actions, Later, run_action
 from robo_cli.purposes import purpose
-from robo_cli.reward_calibrate import Calibrate, calibrate
-from robo_cli.reward_check import Check, check_program, show_program
-from robo_cli.reward_compare import CompareRewards, compare_rewards
-from robo_cli.reward_explain import Explain, explain
-from robo_cli.reward_file import PROGRAM, read_reward
-from robo_cli.reward_language import Calls, Packs, list_packs, show_calls
-from robo_cli.reward_latent import Latent, write_latent
-from robo_cli.reward_references import References, write_references
-from robo_cli.reward_search import SearchReward, search_reward
-from robo_cli.reward_write import WriteReward, write_reward
 from robo_rl.environments.discovery import known, load
 
+PROGRAM = "program:"
 EXAMPLES = """robo-rl reward list
 robo-rl reward show noisy-oracle
 robo-rl reward fit preference --dataset data/pick --preferences mine --out rewards/pick
 robo-rl reward calibrate safe.yaml --dataset data/drive --out safe-calibrated.yaml
 robo-rl reward fit embedded --environment robo/ArmPick-v0 --out rewards/pick
 robo-rl reward fit classifier --dataset data/pick --out rewards/success --settings.guard gripper_opening=0.02:0.06
-robo-rl reward bench embedded-progress --settings folder=rewards/pick --environment robo/ArmPick-v0
+robo-rl reward bench embedded-progress --reward.settings.folder rewards/pick --environment robo/ArmPick-v0
 robo-rl reward latent gymnasium/Reacher-v5 --llm pack:lare-reacher --out rewards/reacher.py
 robo-rl reward show program:arm_push
 robo-rl reward check mine.py
@@ -38,18 +29,18 @@ robo-rl reward explain mine.py --dataset data/push --episode 3
 robo-rl reward references program:mine.py --dataset data/random --out references.json
 robo-rl reward write arm-push-sac --llm pack:text2reward-push --out rewards/push
 robo-rl reward write arm-push-sac --llm pack:text2reward-push --out rewards/push --feedback "it waits beside the mark"
-robo-rl reward write robo/ArmPush-v0 --llm endpoint --llm-settings model=qwen3 --examples 2 --out rewards/mine
+robo-rl reward write robo/ArmPush-v0 --llm endpoint --llm.settings.model qwen3 --examples 2 --out rewards/mine
 robo-rl reward search arm-reach-short --method icpl --llm rule:reach --out searches/reach
-robo-rl reward search arm-push-sac --llm endpoint --llm-settings model=qwen3 --eureka.budget 20 --out searches/push
+robo-rl reward search arm-push-sac --llm endpoint --llm.settings.model qwen3 --eureka.budget 20 --out searches/push
 robo-rl reward search arm-push-sac --replay searches/push/calls.jsonl --eureka.budget 20 --out searches/again
-robo-rl reward compare arm-push-sac --programs mine=push.py --beside sparse=arm-push-sac-sparse --out studies/push
+robo-rl reward compare arm-push-sac --programs.mine push.py --beside.sparse arm-push-sac-sparse --out studies/push
 robo-rl reward calls runs/search --show 2
 robo-rl reward packs point-example"""
 
 
 @dataclass(frozen=True)
 class List:
-    """List reward models with what they do."""
+    """List reward models with their descriptions."""
 
 
 @dataclass(frozen=True)
@@ -65,39 +56,40 @@ def main(arguments: list[str]) -> int:
 
 
 def list_rewards(_: List) -> int:
-    """Prints names with what they do."""
+    """Print names with descriptions."""
     for name, point in known("rewards").items():
         print(f"{name:24} {purpose('rewards', point)}")
     return 0
 
 
 def show(arguments: Show) -> int:
-    """Prints the settings of one, or the program and where it comes from."""
+    """Print the settings of one, or a program and its origin."""
     if arguments.name.startswith(PROGRAM):
+        from robo_cli.reward_check import show_program
+
         return show_program(arguments.name.removeprefix(PROGRAM))
     kind = load("rewards", arguments.name)
     with suppress(SystemExit):  # tyro ends the program after its help
-        tyro.cli(kind, args=["--help"], prog=f"--reward {arguments.name} --settings")
+        tyro.cli(kind, args=["--help"], prog=f"--reward {arguments.name} --reward.settings")
     mappings = [item.name for item in fields(kind) if "Mapping" in str(item.type)]  # which tyro leaves out
-    print("".join(f"also {name}, a mapping: {name}='{{NAME: VALUE, ...}}'\n" for name in mappings) + "typed as NAME=VALUE")
+    print("".join(f"also {name}, a mapping: {{NAME: VALUE, ...}}\n" for name in mappings), end="")
+    print("typed as --reward.settings.NAME VALUE")
     return 0
 
 
-FIT = "Fit a reward, keep it in a folder, and say how well it does on what was held out."
-BENCH = "Score clips of drawn scenes, right and wrong sentences, done and half done: error, and what wrong sentences get."
 ACTIONS: Actions = {
     "list": (List, list_rewards),
     "show": (Show, show),
-    "fit": Later(FIT, "robo_cli.reward_fit", "Fit", "fit_reward"),
-    "calibrate": (Calibrate, lambda arguments: calibrate(read_reward(arguments.reward, {}), arguments)),
-    "bench": Later(BENCH, "robo_bench.scored_clips", "BenchReward", "bench_reward"),
-    "check": (Check, check_program),
-    "explain": (Explain, explain),
-    "references": (References, write_references),
-    "write": (WriteReward, write_reward),
-    "search": (SearchReward, search_reward),
-    "compare": (CompareRewards, compare_rewards),
-    "latent": (Latent, write_latent),
-    "calls": (Calls, show_calls),
-    "packs": (Packs, list_packs),
+    "fit": Later("robo_cli.reward_fit", "Fit", "fit_reward"),
+    "calibrate": Later("robo_cli.reward_calibrate", "Calibrate", "calibrate"),
+    "bench": Later("robo_bench.scored_clips", "BenchReward", "bench_reward"),
+    "check": Later("robo_cli.reward_check", "Check", "check_program"),
+    "explain": Later("robo_cli.reward_explain", "Explain", "explain"),
+    "references": Later("robo_cli.reward_references", "References", "write_references"),
+    "write": Later("robo_cli.reward_write", "WriteReward", "write_reward"),
+    "search": Later("robo_cli.reward_search", "SearchReward", "search_reward"),
+    "compare": Later("robo_cli.reward_compare", "CompareRewards", "compare_rewards"),
+    "latent": Later("robo_cli.reward_latent", "Latent", "write_latent"),
+    "calls": Later("robo_cli.reward_language", "Calls", "show_calls"),
+    "packs": Later("robo_cli.reward_language", "Packs", "list_packs"),
 }

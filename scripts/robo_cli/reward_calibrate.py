@@ -11,26 +11,26 @@ import tyro
 import yaml
 
 from robo_cli.display import counted
+from robo_cli.reward_file import read_reward
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.protocols.rewards import RewardModel
-from robo_rl.rewards.clg import PERCENTILES, ContrastingLanguageGoals, require_enough
+from robo_rl.rewards.images.clg import PERCENTILES, ContrastingLanguageGoals, require_enough
 from robo_rl.runs.run import write_text
 from robo_rl.settings import plain
 
 
 @dataclass(frozen=True)
 class Calibrate:
-    """Find the interval of contrasting language goals (clg) on recorded episodes; refuses where they say nothing."""
+    """Find the interval of contrasting language goals (clg) on recorded episodes; refuses uninformative ones."""
 
     reward: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="REWARD.yaml")]
     """A YAML file with `reward: clg` and `settings`."""
     dataset: Path
-    """In whose episodes both happen, what is desired and what is not."""
+    """Dataset with both desired and undesired episodes."""
     out: Path
     """A new file: the same reward with its interval."""
     episodes: int = 100
-    """How many at most, evenly chosen."""
+    """Maximum number, evenly chosen."""
     percentiles: tuple[float, float] = PERCENTILES
     """Percentiles of the pictures' differences at which safety is 1 and 0: 50 95 if more than half of the pictures are safe."""
 
@@ -39,8 +39,9 @@ class Calibrate:
         require_allowed(self, {"percentiles": (0 <= low < high <= 100, "two from 0 to 100, the lower first")})
 
 
-def calibrate(reward: RewardModel, arguments: Calibrate) -> int:
+def calibrate(arguments: Calibrate) -> int:
     """Calibrates a reward, writes the file and prints the interval."""
+    reward = read_reward(arguments.reward, {})
     if not isinstance(reward, ContrastingLanguageGoals):
         raise InvalidSetting("This reward needs no calibration.", got=type(reward).__name__, allowed="clg")
     if arguments.out.exists():

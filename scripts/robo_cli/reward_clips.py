@@ -1,4 +1,4 @@
-"""Show what policies do to a rater who looks at pictures: a person on a page, or a model."""
+"""Show episodes of policies to a rater of pictures: a person on a page, or a model."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from robo_rl.types import Episode
 CAMERA, WIDTH = "film", 256
 """Name under which raters find the pictures; their width [pixel]."""
 HELD = 8
-"""Candidates whose pictures are kept in memory."""
+"""Number of candidates with pictures in memory."""
 
 
 def rater_comparer(name: str, settings: Mapping[str, Any], trainer: RecipeTrainer, clips: int) -> RaterComparer:
-    """Returns a comparer that shows a rater `clips` episodes of either policy, from the starts that give the score."""
+    """Return a comparer that shows a rater `clips` episodes of each policy, from the starts of the score."""
     kind = load("raters", name)
     has_camera = "camera" in {item.name for item in fields(kind)}
     rater = settings_as(kind, {**({"camera": CAMERA} if has_camera else {}), **settings}, source=f"the rater {name}")
@@ -50,7 +50,7 @@ def rater_comparer(name: str, settings: Mapping[str, Any], trainer: RecipeTraine
 
 
 def _filmed(trainer: RecipeTrainer, folder: str, clips: int) -> Iterator[Episode]:
-    """Yields episodes of the policy of a run, with pictures of the whole scene in the place of what it observed."""
+    """Yield episodes of a run's policy, with pictures of the whole scene in place of its observations."""
     run = trainer.run_of(Outcome(folder=folder))
     recipe = recipe_of(run)
     policy, plain = policy_of(run, recipe), environment_of(recipe)

@@ -1,9 +1,9 @@
-"""robo-rl reward compare: one recipe trained with several reward programs and seeds, beside its own reward."""
+"""robo-rl reward compare: one recipe trained with several reward programs and seeds, and with its own reward."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from robo_cli.recipe import Recipe, RewardSettings, require_at_least, to_yaml
 from robo_cli.reward_file import program_file
 from robo_cli.train import recipe_of
 from robo_cli.trainings import EVALUATION, Training, keep_settings, publish, train_all
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import OtherRecipes, Programs, RecipeKeys
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.evaluation import Evaluation, compare
 from robo_rl.rewards.programs.program import RewardProgram
@@ -31,13 +31,13 @@ class CompareRewards:
 
     recipe: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RECIPE")]
     out: Path
-    """Folder of the runs; the same command goes on there."""
-    programs: tuple[str, ...] = ()
-    """NAME=PATH of each program."""
-    beside: tuple[str, ...] = ()
-    """NAME=RECIPE of other recipes that are trained as they are."""
-    settings: tuple[str, ...] = ()
-    """Settings of all recipes, such as steps=4000."""
+    """Folder of the runs; the same command resumes there."""
+    programs: Programs = field(default_factory=dict)
+    """Path of the program that is called KEY."""
+    beside: OtherRecipes = field(default_factory=dict)
+    """Another recipe, called KEY, that is trained as it is."""
+    settings: RecipeKeys = field(default_factory=dict)
+    """Key of all recipes, such as --recipe.steps 4000"""
     seeds: tuple[int, ...] = (0, 1, 2)
     jobs: int = 1
     """Trainings at once."""
@@ -49,7 +49,7 @@ class CompareRewards:
 
 
 def compare_rewards(arguments: CompareRewards) -> int:
-    """Train what is missing; write and print the table, and one page with all curves."""
+    """Train the missing runs; write and print the table, and one page with all curves."""
     trainings: dict[str, list[Training]] = {}
     for name, recipe in _recipes(arguments).items():
         file, places = arguments.out / "recipes" / f"{name}.yaml", arguments.out / "runs"
@@ -67,15 +67,15 @@ def compare_rewards(arguments: CompareRewards) -> int:
 
 
 def _recipes(arguments: CompareRewards) -> dict[str, Recipe[Any]]:
-    """Returns what is trained, by name; raises InvalidProgram, UnknownName and InvalidSetting before anything is."""
-    words = options(settings_of(arguments.settings))
+    """Return the trainings by name; raises InvalidProgram, UnknownName and InvalidSetting before any training."""
+    words = options(arguments.settings)
     own = recipe_of([arguments.recipe, *words])
     found = {OWN: own}
-    for name, path in settings_of(arguments.programs).items():
+    for name, path in arguments.programs.items():
         file = program_file(str(path))
         RewardProgram.read(file)
         found[name] = replace(own, reward=RewardSettings(name="program", settings={"path": str(file)}))
-    return found | {name: recipe_of([str(other), *words]) for name, other in settings_of(arguments.beside).items()}
+    return found | {name: recipe_of([str(other), *words]) for name, other in arguments.beside.items()}
 
 
 def _table(found: Mapping[str, list[Evaluation]]) -> str:

@@ -1,8 +1,8 @@
-"""robo-rl reward explain: what each term of a reward says over an episode, as a page with plots."""
+"""robo-rl reward explain: page with plots of each term of a reward over an episode."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -11,16 +11,16 @@ import numpy.typing as npt
 import tyro
 
 from robo_cli.reward_file import PROGRAM, program_file, read_reward, shipped_programs
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import RewardModelSettings
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
-from robo_rl.report.explanation_page import write_explanation
-from robo_rl.rewards.step_reward import StepReward
+from robo_rl.rewards.shaping.explanation_page import write_explanation
+from robo_rl.rewards.step_rewards.reward import StepReward
 
 
 @dataclass(frozen=True)
 class Explain:
-    """Plot what each term of a reward says over a recorded episode, beside the environment's own reward."""
+    """Plot each term of a reward over a recorded episode, with the environment's own reward."""
 
     reward: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PROGRAM")]
     """A reward program (.py), one that comes with the package, such as arm_push, or a pipeline (YAML)."""
@@ -28,15 +28,15 @@ class Explain:
     """Dataset of the episode."""
     episode: int = 0
     """Which one, from 0."""
-    settings: tuple[str, ...] = ()
-    """Settings of a pipeline."""
+    settings: RewardModelSettings = field(default_factory=dict)
+    """Setting of a pipeline."""
     out: Path = Path("explanation.html")
     """The page."""
 
 
 def explain(arguments: Explain) -> int:
-    """Writes the page and prints what the terms add up to."""
-    model = read_reward(_named(arguments.reward), settings_of(arguments.settings))
+    """Write the page and print the sums of the terms."""
+    model = read_reward(_named(arguments.reward), arguments.settings)
     dataset = Dataset(arguments.dataset)
     entries = dataset.entries()
     if not 0 <= arguments.episode < len(entries):

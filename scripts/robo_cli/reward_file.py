@@ -19,7 +19,7 @@ SHIPPED = Path(str(files("robo_cli") / "programs"))
 
 
 def read_reward(name: str, settings: Mapping[str, Any]) -> RewardModel:
-    """Returns a reward model by its name or from a YAML file with `reward` and `settings`, to which `settings` are added.
+    """Return a reward model by name or from a YAML file with `reward` and `settings`, updated by `settings`.
 
     Raises UnknownName, and InvalidSetting naming the setting.
     """
@@ -29,7 +29,7 @@ def read_reward(name: str, settings: Mapping[str, Any]) -> RewardModel:
 
 
 def named_reward(name: str, settings: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """Returns a reward's own name and all its settings, out of a file where one is named; raises InvalidSetting.
+    """Return the name of a reward and all its settings, from its file if it has one; raises InvalidSetting.
 
     "program:PATH" is short for the reward `program` with that path, also in such a file and among the sources of a pipeline.
     """
@@ -44,7 +44,7 @@ def named_reward(name: str, settings: Mapping[str, Any]) -> tuple[str, Mapping[s
 
 
 def read_labeller(name: str, settings: Mapping[str, Any]) -> RewardModel:
-    """Returns a reward model that can label recorded episodes; raises what `read_reward` raises, and InvalidSetting."""
+    """Return a reward model that can label recorded episodes; raises as `read_reward`, and InvalidSetting."""
     model = read_reward(name, settings)
     if not model.learns_in_a_run:
         return model
@@ -57,9 +57,9 @@ def read_labeller(name: str, settings: Mapping[str, Any]) -> RewardModel:
 
 
 def program_file(name: str) -> Path:
-    """Returns the file of a reward program, which may be one of those that come with the package, such as arm_push.
+    """Return the file of a reward program, possibly one of the package's own, such as arm_push.
 
-    Raises UnknownName for a bare word that is neither; a path may be missing, which is told where it is read.
+    Raises UnknownName for a bare word that is neither; a missing path raises at its first read.
     """
     path = Path(name)
     if path.exists() or path.suffix or len(path.parts) != 1:

@@ -26,7 +26,7 @@ FITS: dict[type, Callable[[Any], int]] = {
 
 @dataclass(frozen=True)
 class Fit:
-    """Fit a reward, keep it in a folder, and say how well it does on what was held out."""
+    """Fit a reward, store it in a folder, and print its scores on held-out data."""
 
     kind: tyro.conf.OmitSubcommandPrefixes[Kind]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from robo_cli.display import counted
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash
-from robo_rl.report.classifier_page import write_classifier
-from robo_rl.rewards.classifier import save
 from robo_rl.rewards.fitted_folder import require_empty
-from robo_rl.rewards.success_classifier import ClassifierConfig, fit
-from robo_rl.rewards.success_examples import Guard, examples_of, eye_of, measured, split
+from robo_rl.rewards.success.classifier import ClassifierConfig, fit
+from robo_rl.rewards.success.classifier_page import write_classifier
+from robo_rl.rewards.success.classifier_reward import save
+from robo_rl.rewards.success.examples import Guard, examples_of, measured, observation_of, split
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class FitClassifier:
 
 
 def fit_classifier(arguments: FitClassifier) -> int:
-    """Fits, sets the threshold, saves and prints what was found on the episodes held out."""
+    """Fit, set the threshold, save, and print the results on held-out episodes."""
     dataset = Dataset(arguments.dataset)
     require_empty(arguments.out)
-    config = replace(arguments.settings, camera=eye_of(dataset.spec, arguments.settings.camera))
+    config = replace(arguments.settings, camera=observation_of(dataset.spec, arguments.settings.camera))
     guard = Guard.parse(config.guard) if config.guard else None
     entries = [entry for entry in dataset.entries() if entry.steps]
     taught, held = split([entry.success for entry in entries], config)
     if guard is not None:
-        guard.holds(dataset.read(entries[held[0]]).observations)  # a name that does not exist is told of now
+        guard.holds(dataset.read(entries[held[0]]).observations)  # an unknown name raises now
     reading = partial(counted, "read", "episodes")
     examples = examples_of(dataset.spec, (dataset.read(entries[i]) for i in reading(taught)), config.camera, config)
     network = fit(*examples, config, partial(counted, "learn", "updates"))
@@ -53,5 +53,6 @@ def fit_classifier(arguments: FitClassifier) -> int:
     print(f"expected calibration error {found.error:.3f}; area under the ROC curve of episodes {found.area:.3f}; {page}")
     if found.failures * config.false_positives < 1:
         print(f"warning: {found.failures} failed episodes are too few to tell a rate of {config.false_positives:.1%}")
-    print(f"label with it: robo-rl label {dataset.path} --reward classifier --settings folder={arguments.out} --name NAME")
+    label = f"robo-rl label {dataset.path} --reward classifier --reward.settings.folder {arguments.out} --name NAME"
+    print(f"label with it: {label}")
     return 0

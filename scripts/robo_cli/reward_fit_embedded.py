@@ -11,6 +11,7 @@ from typing import Any
 
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
+from robo_cli.typed_settings import option_words
 from robo_rl.rewards.embedded.descent import EmbeddedConfig
 from robo_rl.rewards.embedded.fitting import fit, halves
 from robo_rl.rewards.embedded.measuring import untrained_orders
@@ -25,7 +26,7 @@ class FitEmbedded:
     """A small image-text model, on pictures of a simulator with sentences that are known to be true; nothing is downloaded."""
 
     environment: str
-    """Whose pictures: robo/ArmReach-v0, robo/ArmPick-v0 or robo/ArmPush-v0; or one that drives, with --camera birdseye."""
+    """Environment: robo/ArmReach-v0, robo/ArmPick-v0 or robo/ArmPush-v0; or a driving one, with --camera birdseye."""
     out: Path
     """A new folder."""
     camera: str = "front"
@@ -33,7 +34,7 @@ class FitEmbedded:
     image_size: int = 192
     """[pixel] height and width of the pictures, as in the observations that it shall judge."""
     pictures: int = 6400
-    """How many, those included that are held out to measure on."""
+    """Number of pictures, including the held-out ones."""
     settings: EmbeddedConfig = field(default_factory=EmbeddedConfig)
 
     def __post_init__(self) -> None:
@@ -41,7 +42,7 @@ class FitEmbedded:
 
 
 def fit_embedded(arguments: FitEmbedded) -> int:
-    """Draws, fits, saves and prints what the model achieves on pictures that were held out."""
+    """Render, fit, save, and print the scores on held-out pictures."""
     require_empty(arguments.out)
     started = time.monotonic()
     size, seed = arguments.image_size, arguments.settings.seed
@@ -61,13 +62,15 @@ def fit_embedded(arguments: FitEmbedded) -> int:
 
 def next_commands(folder: Path, origin: Origin) -> str:
     """Return the commands that record episodes with such pictures and label them."""
-    settings = [f"folder={folder}"]
+    settings = {"folder": str(folder)}
     if origin.camera != EmbeddedProgress.camera:
-        settings.append(f"camera={origin.camera}")
+        settings["camera"] = origin.camera
     if not origin.has_task:  # the words of the episodes' own instruction are not known
-        settings.append(f"instruction={origin.instructions[0]}")
-    label = shlex.join(["robo-rl", "label", "DATASET", "--reward", EmbeddedProgress.name, "--settings", *settings])
-    record = f"robo-rl record {origin.environment} --episodes 20 --out DATASET --arguments {origin.recorded}"
+        settings["instruction"] = origin.instructions[0]
+    words = option_words("reward.settings", settings)
+    label = shlex.join(["robo-rl", "label", "DATASET", "--reward", EmbeddedProgress.name, *words])
+    arguments = " ".join(f"--environment.arguments.{pair.replace('=', ' ', 1)}" for pair in origin.recorded.split())
+    record = f"robo-rl record {origin.environment} --episodes 20 --out DATASET {arguments}"
     return f"record such pictures: {record}\nlabel with it: {label} --name NAME"
 
 

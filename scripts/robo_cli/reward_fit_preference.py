@@ -19,7 +19,7 @@ from robo_datasets.figures import content_hash
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.statistics import wilson
-from robo_rl.rewards.preference import FEW, BradleyTerryConfig, Pairs, fit, require_vectors, save
+from robo_rl.rewards.preferences.preference_reward import FEW, BradleyTerryConfig, Pairs, fit, require_vectors, save
 from robo_rl.types import Array, Preference
 
 MOST = 200_000  # steps that set the scale
@@ -30,7 +30,7 @@ class FitPreference:
     """States that are preferred are worth more (Bradley & Terry): to comparisons of `robo-rl prefer`."""
 
     dataset: Path
-    """Whose segments were compared."""
+    """Dataset of the compared segments."""
     preferences: str
     """The set of comparisons."""
     out: Path
@@ -39,7 +39,7 @@ class FitPreference:
 
 
 def fit_preference(arguments: FitPreference) -> int:
-    """Fits, saves and prints how the reward orders what was held out."""
+    """Fit, save, and print the accuracy on held-out comparisons."""
     dataset = Dataset(arguments.dataset)
     found = [*PreferenceSet.existing(dataset, arguments.preferences)]
     usable = [each for each in found if each.label != "skip"]
@@ -61,12 +61,13 @@ def fit_preference(arguments: FitPreference) -> int:
     print(f"orders {learned} decided pairs as they were labelled; of those held out, {held}")
     if count < FEW:
         print(f"warning: with less than {FEW} comparisons a learned reward is poor where some of them are wrong")
-    print(f"label with it: robo-rl label {dataset.path} --reward preference --settings folder={arguments.out} --name NAME")
+    label = f"robo-rl label {dataset.path} --reward preference --reward.settings.folder {arguments.out} --name NAME"
+    print(f"label with it: {label}")
     return 0
 
 
 def _orders(report: Mapping[str, float], side: str) -> str:
-    """Returns a share with its interval, and of how many."""
+    """Return a share with its interval and sample size."""
     count = int(report[f"{side}_decided"])
     return f"{wilson(round(report[side] * count), count):.1%} of {count}" if count else "none of 0"
 
@@ -83,7 +84,7 @@ class Rows:
         self._first = {entry.identity: end - entry.steps - 1 for entry, end in zip(entries, ends, strict=True)}
 
     def steps(self) -> Array:
-        """Returns (B, D) of all steps, or an even choice of so many that they fit into memory."""
+        """Return (B, D) of all steps, or of an even selection that fits into memory."""
         rows = np.flatnonzero(self._starts)
         return np.array(self._values[rows[:: max(1, len(rows) // MOST)]], np.float32)
 

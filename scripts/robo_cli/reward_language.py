@@ -1,4 +1,4 @@
-"""robo-rl reward calls, robo-rl reward packs: what a run has asked a language model, and the replies that come along."""
+"""robo-rl reward calls, robo-rl reward packs: language model calls of a run, and the included replies."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SHOWN = 1000
 
 @dataclass(frozen=True)
 class Calls:
-    """Show what a run has asked a language model, and what it paid."""
+    """Show a run's calls to a language model, and their cost."""
 
     log: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="LOG")]
     """calls.jsonl of a run, or its folder."""
     show: int = 0
-    """So many of the last calls with their words."""
+    """Number of the last calls to print in full."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def show_calls(arguments: Calls) -> int:
 
 
 def list_packs(arguments: Packs) -> int:
-    """Prints the packs, or what one of them says."""
+    """Print the packs, or the content of one."""
     if arguments.name:
         print(_whole(read_pack(arguments.name).pack))
         return 0
@@ -56,7 +56,7 @@ def list_packs(arguments: Packs) -> int:
 
 
 def _call(record: Record) -> str:
-    """Returns a call with its words."""
+    """Return the full text of a call."""
     head = f"\n=== {record['purpose']}, prompt {record['round']}, sample {record['sample']}: {record['status']}"
     facts = f"{record['origin']}, {record['attempts']} attempts, {record['seconds']:g} s, cost {record['cost']:.4g}"
     said = [f"--- {message['role']}\n{_shown(message['text'])}" for message in record["messages"]]
@@ -68,7 +68,7 @@ def _shown(text: str) -> str:
 
 
 def _whole(pack: Pack) -> str:
-    """Returns what a pack says of itself, and how many replies it has."""
+    """Return the description of a pack, and its number of replies."""
     lines = [f"made {pack.made}, not by a model; {pack.author}", f"{pack.method} on {pack.task}: {pack.about}"]
     for purpose, entries in pack.replies.items():
         counts = [len(entry) if isinstance(entry, list) else len(entry.samples) for entry in entries]

@@ -14,14 +14,14 @@ import numpy as np
 import tyro
 
 from robo_cli.recipe import require_at_least
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import EnvironmentArguments, ModelSettings
 from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy
 from robo_rl.rewards.decomposition.latent_code import Attempt, LatentCode, LatentCodeConfig
-from robo_rl.rewards.language.opening import language_model, require_task
-from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
+from robo_rl.rewards.language.factory import language_model, require_task
 from robo_rl.rewards.programs.runner import end_workers
+from robo_rl.rewards.step_rewards.abstraction import Columns, EnvAbstraction
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import EnvironmentSpec, specification
 
@@ -31,17 +31,17 @@ class Latent:
     """Have a language model write factors of a latent reward (LaRe), try them on recorded steps, and keep the program."""
 
     environment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENVIRONMENT")]
-    """Whose task it is (`robo-rl envs`); its instruction and the description of its columns go into the prompt."""
+    """Environment (`robo-rl envs`); its instruction and the description of its columns go into the prompt."""
     out: Path
-    """File of the program, .py; beside it where it comes from (.json), and every call (.calls.jsonl)."""
+    """File of the program, .py; its origin (.json) and all calls (.calls.jsonl) are written next to it."""
     llm: str = ""
     """A judge such as `endpoint`, a YAML file that names one with its settings, or `pack:NAME_OR_FILE`."""
-    llm_settings: tuple[str, ...] = ()
-    """Settings of the judge, NAME=VALUE."""
+    llm_settings: ModelSettings = field(default_factory=dict)
+    """Setting of the judge, such as --llm.settings.model qwen3"""
     replay: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
-    """Log of an earlier command, which then answers everything."""
-    arguments: tuple[str, ...] = ()
-    """Keyword arguments of the environment, NAME=VALUE."""
+    """Log of an earlier command with answers to all calls."""
+    arguments: EnvironmentArguments = field(default_factory=dict)
+    """Keyword argument of the environment."""
     task: str = ""
     """The task in words; empty for the environment's own instruction."""
     steps: int = 2000
@@ -60,16 +60,16 @@ class Latent:
 
 
 def write_latent(arguments: Latent) -> int:
-    """Asks, tries, saves and says what came of it."""
+    """Query the model, test, save, and print the result."""
     log = arguments.out.with_suffix(".calls.jsonl")
     if arguments.out.exists() and not log.exists():
         raise InvalidSetting(f"{arguments.out} is there already, and not from this command.", fix="name a new file")
     if arguments.replay is None:
         require_task(arguments.llm, arguments.environment)
-    environment = make_environment(arguments.environment, **settings_of(arguments.arguments))
+    environment = make_environment(arguments.environment, **arguments.arguments)
     spec = specification(environment)
     task, view = _task(arguments, spec), EnvAbstraction.of(spec)
-    with language_model(arguments.llm, settings_of(arguments.llm_settings), log=log, replay=arguments.replay) as model:
+    with language_model(arguments.llm, arguments.llm_settings, log=log, replay=arguments.replay) as model:
         steps = _steps(environment, spec, view, arguments.steps)
         environment.close()
         try:

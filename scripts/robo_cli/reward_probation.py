@@ -1,4 +1,4 @@
-"""Steps that reward programs are tried on before anything learns from them, fresh or recorded, and the trial itself."""
+"""Validation of reward programs before training, on new or recorded steps."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy
 from robo_rl.protocols.rewards import OnlineRewards
-from robo_rl.rewards.online import OnlineReward
-from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
-from robo_rl.rewards.programs.probation import Clips, Finding, probation
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.rewards.programs.runner import UsedProgram
+from robo_rl.rewards.programs.runner import UsedProgram, UsesPrograms
+from robo_rl.rewards.programs.validation import CheckResult, Clips, validate
 from robo_rl.rewards.search.writing import Try
+from robo_rl.rewards.step_rewards.abstraction import Columns, EnvAbstraction
+from robo_rl.rewards.step_rewards.online_scoring import OnlineReward
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.types import Array, Episode
@@ -82,9 +82,9 @@ PROBE_SEED = 700_000
 
 
 def spec_and_trial(name: str, arguments: Mapping[str, object], sizes: Sequence[int] = ()) -> tuple[EnvironmentSpec, Try]:
-    """Returns the spec of an environment, and what tries programs on steps recorded in it now, also in batches of these sizes.
+    """Return the spec of an environment, and a validator on newly recorded steps, also in batches of these sizes.
 
-    Recording first shows whether the environment works at all, before a model is asked for anything.
+    Recording first shows that the environment works before any call to a model.
     """
     environment = make_environment(name, **arguments)
     spec = specification(environment)
@@ -95,7 +95,7 @@ def spec_and_trial(name: str, arguments: Mapping[str, object], sizes: Sequence[i
 
 
 def batch_sizes(learner: object) -> tuple[int, ...]:
-    """Returns how many steps a learner that asks for the rewards of whole rollouts asks for at once; nothing for others."""
+    """Return the batch size of a learner that scores whole rollouts, empty for others."""
     for environments, steps in (("num_envs", "steps_per_env"), ("n_envs", "n_steps")):
         if hasattr(learner, environments) and hasattr(learner, steps):
             return (getattr(learner, environments) * getattr(learner, steps),)
@@ -103,7 +103,7 @@ def batch_sizes(learner: object) -> tuple[int, ...]:
 
 
 def _tried(columns: Mapping[str, Array], sizes: Sequence[int], program: RewardProgram) -> tuple[str, str]:
-    verdict = probation(program, columns, sizes=sizes)
+    verdict = validate(program, columns, sizes=sizes)
     if verdict.passed:
         return "ok", ""
     failed = next(finding for finding in verdict.findings if finding.kind == "failure")
@@ -129,11 +129,11 @@ def _kinds(environment: gymnasium.Env[object, object], name: str, spec: Environm
 
 
 ROWS = 500
-"""Steps, whole episodes: enough for what depends on other rows, little enough to begin at once."""
+"""Steps, in whole episodes: enough for dependencies between rows, few enough to start at once."""
 FIRST_SEED = 710_000
 """Of fresh episodes: apart from those of training, demonstrations and evaluations."""
 OF_REWARDS = ("sensitivity", "ranking")
-"""Checks of what a total is worth as a reward, which potentials and factors are not."""
+"""Checks of a total as a reward, which do not apply to potentials and factors."""
 
 
 def require_sound_programs(recipe: Recipe[Any], reward: OnlineRewards | None) -> None:
@@ -141,10 +141,12 @@ def require_sound_programs(recipe: Recipe[Any], reward: OnlineRewards | None) ->
 
     It is tried on the recipe's demonstrations if they are recorded, else on a few fresh episodes, except on a robot.
     """
-    if not recipe.reward.probation or not isinstance(reward, OnlineReward) or not reward.programs:
+    if not recipe.reward.probation or not isinstance(reward, OnlineReward) or not isinstance(reward.model, UsesPrograms):
+        return
+    if not (programs := reward.model.programs(reward.place)):
         return
     episodes = _episodes(recipe)
-    for used in reward.programs:
+    for used in programs:
         if failed := [*_failures(used, episodes, batch_sizes(recipe.learner))]:
             words = "\n           ".join(finding.text for finding in failed)
             raise InvalidSetting(
@@ -155,10 +157,10 @@ def require_sound_programs(recipe: Recipe[Any], reward: OnlineRewards | None) ->
             )
 
 
-def _failures(used: UsedProgram, episodes: list[Episode], sizes: Sequence[int]) -> Iterator[Finding]:
+def _failures(used: UsedProgram, episodes: list[Episode], sizes: Sequence[int]) -> Iterator[CheckResult]:
     clips = clips_of(episodes) if used.is_reward else None
     runner = used.runner
-    verdict = probation(runner.program, stacked(used.view, episodes), clips=clips, limits=runner.limits, sizes=sizes)
+    verdict = validate(runner.program, stacked(used.view, episodes), clips=clips, limits=runner.limits, sizes=sizes)
     for finding in verdict.findings:
         if finding.kind == "failure" and (used.is_reward or finding.check not in OF_REWARDS):
             yield finding

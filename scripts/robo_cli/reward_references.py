@@ -1,9 +1,9 @@
-"""robo-rl reward references: what a reward gives the episodes of a policy before training, for the stage `par`."""
+"""robo-rl reward references: rewards of a policy's episodes before training, for the stage `par`."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +12,7 @@ import tyro
 
 from robo_cli.display import counted
 from robo_cli.reward_file import read_labeller
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import RewardModelSettings
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
 from robo_rl.runs.run import write_text
@@ -20,16 +20,16 @@ from robo_rl.runs.run import write_text
 
 @dataclass(frozen=True)
 class References:
-    """Write down what a reward adds up to in each recorded episode: the references of the stage `par`."""
+    """Write the sum of a reward in each recorded episode: the references of the stage `par`."""
 
     reward: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="REWARD")]
-    """A reward model, program:PATH, or a YAML file: what stands before the stage."""
+    """Reward model, program:PATH, or a YAML file: the input of the stage."""
     dataset: Path
     """Episodes of the policy before training, such as a random one."""
     out: Path
     """A new file."""
-    settings: tuple[str, ...] = ()
-    """Settings of the reward model."""
+    settings: RewardModelSettings = field(default_factory=dict)
+    """Setting of the reward model."""
     episodes: int = 10
     """How many at most, evenly chosen (10 in the configuration of the paper's authors; one is enough, they say)."""
 
@@ -38,7 +38,7 @@ def write_references(arguments: References) -> int:
     """Labels the episodes and writes the sums."""
     if arguments.out.exists():
         raise InvalidSetting(f"{arguments.out} is there already.", fix="name a new file: references are drawn once")
-    dataset, model = Dataset(arguments.dataset), read_labeller(arguments.reward, settings_of(arguments.settings))
+    dataset, model = Dataset(arguments.dataset), read_labeller(arguments.reward, arguments.settings)
     entries = dataset.entries()
     places = np.linspace(0, len(entries) - 1, min(arguments.episodes, len(entries))).round().astype(int).tolist()
     scores = []

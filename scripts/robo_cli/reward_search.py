@@ -17,14 +17,14 @@ from robo_cli.reward_probation import batch_sizes
 from robo_cli.reward_trainer import CONFIRMATION, RecipeTrainer, require_success
 from robo_cli.reward_writing import Asking, WritingContext, writing
 from robo_cli.train import recipe_of
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import RaterSettings, RecipeKeys
 from robo_rl.environments.discovery import known
 from robo_rl.errors import UnknownName
-from robo_rl.report.search_page import write_search
 from robo_rl.rewards.search.candidates import Candidate, KeptTrainer, Outcome, Round, best_of
 from robo_rl.rewards.search.eureka import Eureka, EurekaConfig
 from robo_rl.rewards.search.icpl import ICPL, ICPLConfig
 from robo_rl.rewards.search.loop import Search
+from robo_rl.rewards.search.page import write_search
 from robo_rl.rewards.search.preferring import ChanceComparer, Comparer, KeptComparer, OracleComparer
 from robo_rl.rewards.search.record import CALLS, COMPARISONS, TRAININGS, WINNER, begin, keep_program, keep_round
 from robo_rl.runs.run import write_text
@@ -39,22 +39,22 @@ class SearchReward:
     """Search a reward program: a language model writes, a recipe is trained with each, success or preference chooses."""
 
     recipe: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RECIPE")]
-    """What is trained with each program; its environment must declare success."""
+    """Recipe to train with each program; its environment must declare success."""
     out: Path
-    """Folder of the search; the same command goes on there, and asks and trains nothing twice."""
+    """Folder of the search; the same command resumes there without repeating calls or trainings."""
     method: Literal["eureka", "icpl"] = "eureka"
     """"eureka" chooses by declared success in episodes that were not trained on, "icpl" by comparisons of policies."""
-    settings: tuple[str, ...] = ()
-    """Settings of the recipe, such as steps=4000."""
+    settings: RecipeKeys = field(default_factory=dict)
+    """Key of the recipe, such as --recipe.steps 4000"""
     rater: str = "oracle"
-    """Who compares policies for icpl: "oracle" knows their success, "chance" says anything, "person" is you, on a page, "judge"
+    """Rater of policies for icpl: "oracle" knows their success, "chance" is random, "person" is you, on a page, "judge"
     is a model that sees pictures."""
-    rater_settings: tuple[str, ...] = ()
-    """Settings of the rater, such as mistakes=0.2."""
+    rater_settings: RaterSettings = field(default_factory=dict)
+    """Setting of the rater, such as --rater.settings.mistakes 0.2"""
     clips: int = 1
-    """Episodes of each policy that a rater who looks at pictures compares, one by one."""
+    """Episodes of each policy that a rater of pictures compares, one by one."""
     confirm: int = 0
-    """Trainings of the winner from other seeds, judged in other episodes, at the end: what to quote; the paper takes 5."""
+    """Trainings of the winner from other seeds, evaluated in other episodes, for the final figure; the paper takes 5."""
     asking: Annotated[Asking, tyro.conf.arg(name="")] = field(default_factory=Asking)
     eureka: EurekaConfig = field(default_factory=EurekaConfig)
     """Settings of the method eureka."""
@@ -66,8 +66,8 @@ class SearchReward:
 
 
 def search_reward(arguments: SearchReward) -> int:
-    """Prints every round and who won; 1 if no candidate succeeded."""
-    recipe = recipe_of([arguments.recipe, *options(settings_of(arguments.settings))])
+    """Print every round and the winner; return 1 if no candidate succeeded."""
+    recipe = recipe_of([arguments.recipe, *options(arguments.settings)])
     arguments.asking.require_one(recipe.environment.name)
     use_threads(recipe.threads)
     require_success(recipe)
@@ -92,9 +92,9 @@ def search_reward(arguments: SearchReward) -> int:
 
 
 def _order(arguments: SearchReward, recipe: Recipe[Any]) -> dict[str, Any]:
-    """Returns what determines a search: a folder goes on with no other."""
+    """Return the identity of a search: a folder cannot resume another one."""
     config = plain(getattr(arguments, arguments.method))
-    more = {"rounds", "budget"}  # may be raised: what was done stays what it was
+    more = {"rounds", "budget"}  # may be raised: earlier results stay valid
     order = {"method": arguments.method, **{name: value for name, value in config.items() if name not in more}}
     order |= arguments.asking.order | {"sentence": arguments.asking.sentence, "training": plain(recipe)}
     if arguments.method == "icpl":
@@ -111,7 +111,7 @@ def _search(arguments: SearchReward, context: WritingContext, trainer: RecipeTra
 
 
 def _comparer(arguments: SearchReward, trainer: RecipeTrainer) -> Comparer:
-    settings, own = settings_of(arguments.rater_settings), {"oracle": OracleComparer, "chance": ChanceComparer}
+    settings, own = arguments.rater_settings, {"oracle": OracleComparer, "chance": ChanceComparer}
     if arguments.rater in own:
         made: Comparer = settings_as(own[arguments.rater], settings, source=f"the rater {arguments.rater}")
         return made
@@ -144,7 +144,7 @@ def _told(candidate: Candidate) -> str:
 
 
 def _confirmed(winner: Candidate, arguments: SearchReward, recipe: Recipe[Any]) -> list[Outcome]:
-    """Returns what comes of the winner from other training seeds, in other episodes than those that chose it."""
+    """Return the winner's results with other training seeds, in other episodes than those of the selection."""
     trainer = RecipeTrainer(recipe, arguments.out / CONFIRMED, CONFIRMATION)
     kept, first = KeptTrainer(trainer, trainer.folder), getattr(arguments, arguments.method).seed + 1
     return [kept.train(winner.program, seed) for seed in range(first, first + arguments.confirm) if winner.program]
@@ -167,7 +167,7 @@ def _conclude(winner: Candidate, confirmed: list[Outcome], rounds: list[Round], 
 
 
 def _without_winner(best: Candidate | None, rounds: list[Round], out: Path, **facts: Any) -> int:
-    """Tells that nobody has won: who was the least bad is no winner."""
+    """Report that there is no winner: the least bad candidate is none."""
     score = None if best is None else best.merit[0]
     result = facts | {"winner": None, "score": score, "best": best and best.name, "confirmed": []}
     write_text(out / RESULT, json.dumps(result | {"chosen by chance": _by_chance(rounds)}, indent=1))
@@ -176,7 +176,7 @@ def _without_winner(best: Candidate | None, rounds: list[Round], out: Path, **fa
         return 1
     during = f"; while it learnt {best.merit[1]:.1%} in the mean" if best.merit[1] else ""
     print(f"no candidate succeeded: the best score is {score:.1%}, of candidate {best.name}{during}")
-    print("there is no winner: train longer (--settings steps=...), search on with more rounds, or make the task easier")
+    print("there is no winner: train longer (--recipe.steps ...), search on with more rounds, or make the task easier")
     return 1
 
 
@@ -185,7 +185,7 @@ def _by_chance(rounds: list[Round]) -> dict[str, float | None]:
 
 
 def _mean_score(rounds: list[Round]) -> float | None:
-    """Returns the mean over all programs that were asked for; one that cannot be used reaches nothing."""
+    """Return the mean over all requested programs; an unusable one counts as 0."""
     asked = [each for round in rounds for each in round.candidates if each.status != "budget"]
     scores = [(each.outcome.score or 0.0) if each.outcome else 0.0 for each in asked]
     return float(np.mean(scores)) if scores else None

@@ -1,4 +1,4 @@
-"""Train a recipe with a reward program, in a folder of its own, and say what came of it: the Trainer of searches."""
+"""Trainer of searches: trains a recipe with a reward program in a separate folder and returns the outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from robo_rl.spec.environment import specification
 SELECTION, CONFIRMATION = 10_000, 20_000
 """Beyond the recipe's first evaluation seed: first seeds of the episodes that choose candidates, and that judge the winner."""
 FAULTS = (InvalidProgram, ProgramFailed, RewardUnavailable, NonFiniteUpdate, SimulationFailed)
-"""What a candidate can be blamed for; anything else is a fault of recipe or machine, and ends the search."""
+"""Errors attributed to a candidate; any other is of recipe or machine, and ends the search."""
 OWN = ("reward/missing", MODEL)
 """Tags of a program's reward that are no term."""
 
@@ -40,7 +40,7 @@ class RecipeTrainer:
     """Added to the recipe's first evaluation seed, for the episodes that give the score."""
 
     def train(self, program: RewardProgram, seed: int) -> Outcome:
-        """Returns the outcome; a training that was interrupted goes on where it was saved."""
+        """Return the outcome; an interrupted training resumes."""
         place = self.folder / training_name(program, seed)
         place.mkdir(parents=True, exist_ok=True)
         path = program.save(place / "program.py")
@@ -51,7 +51,7 @@ class RecipeTrainer:
                 run = trained(recipe, place)
                 evaluation = judge(
                     run,
-                    replace(recipe, evaluation=replace(recipe.evaluation, films=0)),
+                    replace(recipe, evaluation=replace(recipe.evaluation, videos=0)),
                     policy_of(run, recipe_of(run)),
                     recipe.evaluation.episodes,
                     recipe.evaluation.seed + self.beyond,
@@ -66,12 +66,12 @@ class RecipeTrainer:
         return Outcome(rate.estimate, steps, successes, term_traces(run.metrics()), folder=folder)
 
     def run_of(self, outcome: Outcome) -> Run:
-        """Returns the run of a training that did not fail."""
+        """Return the run of a successful training."""
         return Run(self.folder / outcome.folder)
 
 
 def require_success(recipe: Recipe[Any]) -> None:
-    """Raises InvalidSetting if the environment knows no success, before anybody is asked or anything is trained."""
+    """Raise InvalidSetting if the environment declares no success, before any rating or training."""
     environment = make_environment(recipe.environment.name, **recipe.environment.arguments)
     rule = specification(environment).success_rule
     environment.close()
@@ -87,7 +87,7 @@ def _no_success(recipe: Recipe[Any]) -> InvalidSetting:
 
 
 def trained(recipe: Recipe[Any], place: Path) -> Run:
-    """Returns the finished run of a recipe in a folder of its own: begun, gone on with, or finished before."""
+    """Return the finished run of a recipe in a separate folder: new, resumed, or finished before."""
     runs = [Run(path.parent) for path in sorted(place.glob("*/recipe.yaml"))]
     begun = next((run for run in reversed(runs) if run.has_checkpoint), None)
     if begun is None:
@@ -96,7 +96,7 @@ def trained(recipe: Recipe[Any], place: Path) -> Run:
 
 
 def term_traces(metrics: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, ...]]:
-    """Returns term, or "total" -> mean per step in each line of a log that has both its sum and the length of an episode."""
+    """Return term, or "total" -> mean per step in each log line with its sum and the length of an episode."""
     found: dict[str, list[float]] = {}
     for line in metrics:
         length = line.get("rollout/ep_len_mean")

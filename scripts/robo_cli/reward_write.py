@@ -1,7 +1,8 @@
-"""robo-rl reward write: one reward program by a language model, mended until it runs, improved by what a person says of it."""
+"""robo-rl reward write: reward program by a language model, repaired until it runs, improved by a person's feedback."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import tyro
 from robo_cli.recipe import read_recipe
 from robo_cli.reward_probation import batch_sizes
 from robo_cli.reward_writing import Asking, writing
+from robo_cli.typed_settings import option_words
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.search.prompts import Feedback
@@ -26,17 +28,17 @@ class WriteReward:
     """Have a language model write a reward program; with --feedback, the next one after a person saw the policy."""
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RECIPE|ENVIRONMENT")]
-    """A recipe, whose environment and arguments count, or the name of an environment."""
+    """Recipe, for its environment and arguments, or name of an environment."""
     out: Path
     """Folder of the program and all that led to it; the same command asks nothing twice."""
     feedback: str = ""
-    """What a person says of the policy that the newest program of the folder led to: asks for the next one."""
+    """Feedback on the policy of the folder's newest program: requests the next one."""
     asking: Annotated[Asking, tyro.conf.arg(name="")] = field(default_factory=Asking)
     config: Annotated[Text2RewardConfig, tyro.conf.arg(name="")] = field(default_factory=Text2RewardConfig)
 
 
 def write_reward(arguments: WriteReward) -> int:
-    """Prints where the program is, and how it came about; 1 if there is none that can be used."""
+    """Print path and history of the program; return 1 if none is usable."""
     name, settings, sizes = task_named(arguments.task)
     asking, out = arguments.asking, arguments.out
     order = {"method": "text2reward", "environment": name, "arguments": settings, "sentence": asking.sentence}
@@ -61,14 +63,14 @@ def write_reward(arguments: WriteReward) -> int:
     print(f"round {found.round}{mended}: {path}   terms {', '.join(found.program.terms)}")
     if not is_newest:
         print(f"later rounds are there: {out / 'program.py'} stays the newest program")
-    said = f" --arguments {' '.join(f'{key}={value}' for key, value in settings.items())}" if settings else ""
-    print(f"try it:   robo-rl reward check {path} --environment {name}{said}")
+    words = ["robo-rl", "reward", "check", str(path), "--environment", name, *option_words("environment.arguments", settings)]
+    print(f"try it:   {shlex.join(words)}")
     print(f"train:    robo-rl train RECIPE --reward.name program:{path}")
     return 0
 
 
 def task_named(task: str) -> tuple[str, dict[str, Any], tuple[int, ...]]:
-    """Returns name and arguments of an environment, or of that of a recipe with the steps that its learner asks for at once."""
+    """Return name and arguments of an environment, or of a recipe's, with its learner's batch size."""
     if "/" in task and not task.endswith((".yaml", ".yml")):
         return task, {}, ()
     recipe = read_recipe(task)
@@ -79,9 +81,9 @@ def task_named(task: str) -> tuple[str, dict[str, Any], tuple[int, ...]]:
 
 
 def rounds_so_far(out: Path, feedback: str) -> list[Feedback]:
-    """Returns each program of the folder with what was said of it, up to the one that is asked for now.
+    """Return each program of the folder with its feedback, up to the requested one.
 
-    Without feedback that is the first; feedback that led to the newest program leads to that program again.
+    Without feedback that is the first; the same feedback gives the newest program again.
     """
     places = [out / "rounds" / str(number) for number in range(1, 1 + sum(1 for _ in (out / "rounds").glob("*/program.py")))]
     if not feedback:

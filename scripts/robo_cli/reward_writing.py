@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -12,16 +12,16 @@ from typing import Annotated, Any, NamedTuple
 import tyro
 
 from robo_cli.reward_probation import spec_and_trial
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import ModelSettings, as_words
 from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting, RoboRLError
 from robo_rl.rewards.language.call_log import CallLog
+from robo_rl.rewards.language.factory import language_model, require_task
 from robo_rl.rewards.language.model import LanguageModel
-from robo_rl.rewards.language.opening import language_model, require_task
-from robo_rl.rewards.programs.abstraction import EnvAbstraction
 from robo_rl.rewards.search.prompts import Example, RewardTask, means, nearest
 from robo_rl.rewards.search.rule_writer import RuleWriter, read_rule
 from robo_rl.rewards.search.writing import Writer
+from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.settings import plain, settings_as
 from robo_rl.spec.environment import specification
 
@@ -37,26 +37,27 @@ class Asking:
     llm: str = ""
     """A server ("endpoint", or a YAML file with judge and settings), "pack:NAME" for replies made by hand, "rule:NAME" for
     programs made by rule; empty only with `replay`."""
-    llm_settings: tuple[str, ...] = ()
-    """Settings of the model, such as model=qwen3; of a rule, seed=1."""
+    llm_settings: ModelSettings = field(default_factory=dict)
+    """Setting of the model, such as --llm.settings.model qwen3; of a rule, --llm.settings.seed 1"""
     replay: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
-    """Log of an earlier run (calls.jsonl) that answers everything: no server, no key."""
+    """Log of an earlier run (calls.jsonl) with all answers: no server, no key."""
     sentence: str = ""
     """The task in one sentence; empty for the instruction of the environment."""
     examples: int = 0
     """Programs for other tasks that are shown, the nearest by their sentences; 0 for none (zero-shot)."""
 
     def require_one(self, environment: str) -> None:
-        """Raises InvalidSetting unless it is clear who answers, and for a pack made for another environment.
+        """Raises InvalidSetting if the source of answers is ambiguous, or for a pack of another environment.
 
-        Raises UnknownName for a rule or a pack that there is not.
+        Raises UnknownName for an unknown rule or pack.
         """
         if bool(self.llm) == (self.replay is not None):
             raise InvalidSetting(
                 "Who answers?",
                 got=f"--llm {self.llm!r}, --replay {self.replay}",
                 allowed="one of the two",
-                fix="--llm endpoint --llm-settings model=NAME base_url=URL; --llm pack:NAME; or --replay RUN/calls.jsonl",
+                fix="--llm endpoint --llm.settings.model NAME --llm.settings.base_url URL; --llm pack:NAME; "
+                "or --replay RUN/calls.jsonl",
             )
         if self.llm.startswith(RULE):
             read_rule(self.llm.removeprefix(RULE))
@@ -65,7 +66,7 @@ class Asking:
     @property
     def order(self) -> dict[str, Any]:
         """Origin of a folder of replies; a log names the model that answered."""
-        return {"llm": self.llm, "llm_settings": list(self.llm_settings), "examples": self.examples}
+        return {"llm": self.llm, "llm_settings": as_words(self.llm_settings), "examples": self.examples}
 
 
 class WritingContext(NamedTuple):
@@ -80,9 +81,9 @@ class WritingContext(NamedTuple):
 def writing(
     name: str, arguments: Mapping[str, Any], asking: Asking, log: Path, sizes: Sequence[int] = ()
 ) -> Iterator[WritingContext]:
-    """Yields it for an environment, in which steps to try programs on are recorded; before that, whoever answers is there.
+    """Yield the writer for an environment, in which validation steps are recorded, after a check of the source of answers.
 
-    sizes: of batches that a learner will ask for. Prints at the end what was asked and paid.
+    sizes: batch sizes of the learner. Prints calls and cost at the end.
     """
     with _model(asking, log) as model:
         spec, attempt = spec_and_trial(name, arguments, sizes)
@@ -98,7 +99,7 @@ def writing(
 
 
 def _model(asking: Asking, log: Path) -> LanguageModel:
-    settings = settings_of(asking.llm_settings)
+    settings = asking.llm_settings
     if asking.llm.startswith(RULE):
         rule = {"rule": plain(read_rule(asking.llm.removeprefix(RULE)))}
         return LanguageModel(settings_as(RuleWriter, {**rule, **settings}, source=f"the rule {asking.llm}"), CallLog(log))
@@ -106,7 +107,7 @@ def _model(asking: Asking, log: Path) -> LanguageModel:
 
 
 def _known(name: str) -> list[Example]:
-    """Returns the programs for other environments than this one, as far as their simulators are installed."""
+    """Return the programs of other environments with installed simulators."""
     folder = Path(str(files("robo_cli") / "programs"))
     found = []
     for stem, environment in KNOWN.items():

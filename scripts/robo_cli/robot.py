@@ -1,4 +1,4 @@
-"""robo-rl robot: serve a robot, simulated or real, look at one that is served, stop it and re-arm it."""
+"""robo-rl robot: serve a robot, simulated or real, and check, stop or re-arm a served one."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import getpass
 import signal
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from robo_cli.actions import Actions, run_action
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import Cameras, DriverSettings
 from robo_real.audit_log import FILES, LARGEST
 from robo_real.check import check
-from robo_real.link import Link
-from robo_real.priority import running_first
+from robo_real.client import RobotClient
+from robo_real.priority import realtime_priority
 from robo_real.remote import TIMEOUT
 from robo_real.server.application import ADDRESS
-from robo_real.serving import Serving, served
+from robo_real.serving import ServerSettings, build_server
 
 LOOK = 0.5
 """[s] between two looks whether the HTTP process can still be replaced"""
 URL = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="URL")]
 EXAMPLES = """robo-rl robot serve --driver twin --port 5000
-robo-rl robot serve --driver twin --options task=robo/ArmPick-v0 speed=2 cameras=[front,wrist]
-robo-rl robot serve --driver franka-http --options url=http://192.168.1.7:5000 --limits lab.yaml --cameras wrist=0 --port 5001
+robo-rl robot serve --driver twin --driver.settings.task robo/ArmPick-v0 --driver.settings.speed 2
+robo-rl robot serve --driver franka-http --driver.settings.url http://192.168.1.7:5000 --limits lab.yaml --cameras.wrist 0
 robo-rl robot check http://127.0.0.1:5000
 robo-rl robot stop http://127.0.0.1:5000
 robo-rl robot rearm http://127.0.0.1:5000
@@ -40,22 +40,22 @@ class Serve:
 
     driver: str = "twin"
     """twin, fake, franka-http, ur, or one of your own (entry points robo_rl.robots)."""
-    options: tuple[str, ...] = ()
-    """Settings of the driver, NAME=VALUE: task, speed, cameras and image_size of the twin, url of franka-http."""
+    options: DriverSettings = field(default_factory=dict)
+    """Setting of the driver: task, speed, cameras and image_size of the twin, url of franka-http."""
     limits: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """YAML file with every limit; needed for all but simulated robots."""
-    cameras: tuple[str, ...] = ()
-    """NAME=DEVICE of OpenCV cameras, the device a number or a path."""
+    cameras: Cameras = field(default_factory=dict)
+    """OpenCV camera of the name KEY: its device, a number or a path."""
     image_size: int = 128
     """[pixel] Height and width of their pictures."""
     address: str = ADDRESS
-    """To listen at. Whoever reaches the port can move the robot."""
+    """Address to listen at. Every client that reaches the port can move the robot."""
     port: int = 5000
     """0 takes a free one."""
     log: Path = Path("robot-audit.jsonl")
-    """Audit log, to which is appended: modes, commands, refusals, who stopped and re-armed."""
+    """Audit log, append-only: modes, commands, refusals, stops and re-armings with their origin."""
     log_mib: int = LARGEST >> 20
-    """[MiB] Size of the audit log after which another file is begun; the older ones are LOG.1, LOG.2, ..."""
+    """[MiB] Size of one file of the audit log; the older ones are LOG.1, LOG.2, ..."""
     log_files: int = FILES
     """Files of the audit log that are kept, the newest."""
     plain_clients: bool | None = None
@@ -63,12 +63,12 @@ class Serve:
     auto_clear: bool = False
     """Let /clearerr end a stop that came from the robot's own error, as HIL-SERL's client expects."""
     allow_joint_reset: bool = False
-    """Forward /jointreset to a robot whose own server moves the joints: no limit holds then, and no stop ends it."""
+    """Forward /jointreset to a robot whose own server moves the joints: without limits, and no stop ends it."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """Look at a robot without moving it: limits, rate, latency, cameras; exit status 1 if something is wrong."""
+    """Check a robot without moving it: limits, rate, latency, cameras; exit status 1 if a check fails."""
 
     url: URL
     """Such as http://127.0.0.1:5000."""
@@ -76,12 +76,12 @@ class Check:
 
 @dataclass(frozen=True)
 class Stop:
-    """Stop a robot until a person re-arms it; nobody needs to hold it for that."""
+    """Stop a robot until a person re-arms it; needs no lease."""
 
     url: URL
     """Such as http://127.0.0.1:5000."""
     why: str = ""
-    """Why, for who sees the stopped robot and for the audit log."""
+    """Reason, shown by the stopped robot and written to the audit log."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Rearm:
     url: URL
     """Such as http://127.0.0.1:5000."""
     by: str = "operator"
-    """Who says so, for the audit log."""
+    """Your name, for the audit log."""
 
 
 def main(arguments: list[str]) -> int:
@@ -102,11 +102,11 @@ def main(arguments: list[str]) -> int:
 
 def serve(arguments: Serve) -> int:
     """Serves until it is interrupted, then leaves the arm still."""
-    serving = Serving(
+    settings = ServerSettings(
         driver=arguments.driver,
-        options=settings_of(arguments.options),
+        options=arguments.options,
         limits=arguments.limits,
-        cameras=settings_of(arguments.cameras),
+        cameras=arguments.cameras,
         image_size=arguments.image_size,
         address=arguments.address,
         port=arguments.port,
@@ -120,8 +120,8 @@ def serve(arguments: Serve) -> int:
     done = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: done.set())
-    with running_first() as is_first:  # before any thread begins
-        server = served(serving)
+    with realtime_priority() as is_first:  # before any thread starts
+        server = build_server(settings)
         server.notify = lambda text: print(text, file=sys.stderr, flush=True)
         server.start()
         print(f"{server.application.robot.spec.name} at {server.url}, audit log {arguments.log}", flush=True)
@@ -147,14 +147,14 @@ def look(arguments: Check) -> int:
 
 def stop(arguments: Stop) -> int:
     """Stops the robot."""
-    link = Link(arguments.url)
+    link = RobotClient(arguments.url)
     by = f"robo-rl robot stop{_by_user()}{f': {arguments.why}' if arguments.why else ''}"
     return _mode_of(link, link.json("/robo/stop", {"by": by}, timeout=TIMEOUT))
 
 
 def rearm(arguments: Rearm) -> int:
     """Re-arms the robot; a stop that comes meanwhile stays."""
-    link = Link(arguments.url)
+    link = RobotClient(arguments.url)
     stops = link.json("/robo/health", method="GET").get("stops")
     return _mode_of(link, link.json("/robo/rearm", {"by": arguments.by, "stops": stops}))
 
@@ -166,7 +166,7 @@ def _by_user() -> str:
         return ""
 
 
-def _mode_of(link: Link, health: dict[str, Any]) -> int:
+def _mode_of(link: RobotClient, health: dict[str, Any]) -> int:
     link.close()
     print(f"mode {health['mode']}{': ' + health['reason'] if health['reason'] else ''}")
     return 0

@@ -1,4 +1,4 @@
-"""Load and evaluate the policies of runs: what `Run.policy` and `Run.evaluate` do."""
+"""Load and evaluate the policies of runs; implements `Run.policy` and `Run.evaluate`."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def evaluate(
     environment: str = "",
     routes: str = "",
     arguments: Mapping[str, Any],
-    films: int | None = None,
+    videos: int | None = None,
     stochastic: bool = False,
 ) -> Evaluation:
     """Implement `Run.evaluate`; an evaluation elsewhere than in the training's environment is kept in the run."""
-    _require_counts(episodes=(episodes, 1), seed=(seed, 0), films=(0 if films is None else films, 0))
+    _require_counts(episodes=(episodes, 1), seed=(seed, 0), videos=(0 if videos is None else videos, 0))
     recipe = recipe_of(run)
     own: dict[str, Any] = plain_value(arguments)
     name = _name(environment, routes, own)
     how = replace(
         recipe.evaluation,
         arguments={} if name else recipe.evaluation.arguments,
-        films=(2 if name else 0) if films is None else films,
+        videos=(2 if name else 0) if videos is None else videos,
         stochastic=stochastic or recipe.evaluation.stochastic,
     )
     there = _elsewhere(recipe.environment, environment, routes, own)
@@ -55,7 +55,7 @@ def evaluate(
     if name:
         (run.path / "evaluations").mkdir(exist_ok=True)
         write_text(run.path / "evaluations" / f"{name}.json", json.dumps(evaluation.to_json()))
-    if name or how.films:
+    if name or how.videos:
         write_report([run.path], run.report)
     return evaluation
 
@@ -67,7 +67,7 @@ def _require_counts(**counts: tuple[int, int]) -> None:
 
 
 def _name(environment: str, routes: str, arguments: Mapping[str, Any]) -> str:
-    """Returns what tells an evaluation from that of the training; "" where nothing does."""
+    """Return the difference of an evaluation from that of the training, "" if there is none."""
     written = {key: value if isinstance(value, str) else json.dumps(value) for key, value in arguments.items()}
     server = []
     if isinstance(arguments.get("host"), str):

@@ -37,7 +37,7 @@ class Medium(NamedTuple):
 
 @dataclass(frozen=True)
 class Sources:
-    """Makes what families are made of, on demand; whatever is drawn follows from `seed`."""
+    """Sources of families, made on demand; `seed` determines all random choices."""
 
     environment: gymnasium.Env[Any, Any]
     environment_name: str

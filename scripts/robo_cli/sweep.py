@@ -1,4 +1,4 @@
-"""robo-rl sweep: search the settings of a recipe, several seeds for each trial; the same command goes on where it stopped."""
+"""robo-rl sweep: search the settings of a recipe, with several seeds per trial; the same command resumes."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ robo-rl sweep arm-reach-sac --space space.yaml --trials 50
 robo-rl sweep arm-reach-sac --space space.yaml --trials 80 --confirm 5     (goes on; trains the best with 5 fresh seeds)
 robo-rl sweep hopper-sac --space space.yaml --trials 30 --seeds 0-4 --steps 50000 --evaluation.every 5000"""
 GIVEN_UP = 2
-"""Times that a training may fail, each in a command of its own, until its trial counts as failed."""
+"""Failures of a training, each in a separate command, after which its trial counts as failed."""
 
 
 @dataclass(frozen=True)
 class SweepOrder(Train[Learner]):
-    """A recipe, what to search in it, and how long. Options of the recipe hold for all trials."""
+    """Recipe, search space and budget. Options of the recipe apply to all trials."""
 
     space: Path = tyro.MISSING
     """YAML file that gives settings of the recipe ranges or choices (docs/sweeps.md)."""
     trials: int = tyro.MISSING
-    """Settings that are tried; with more of them the sweep goes on."""
+    """Number of trials; with a larger number the sweep continues."""
     seeds: str = "0-2"
     """Training seeds of every trial, such as 0-4."""
     risk: float = 0.05
     """Chance that stopping trials early stops the best of a step, over the whole sweep; 0 stops none."""
     grace: float = 0.3
-    """Share of the steps in which no trial is stopped: what learns slowly at first may be best in the end."""
+    """Share of the steps in which no trial is stopped: a slow start may still win."""
     dry_run: bool = False
-    """Say what is searched, or what is wrong with the space, and stop."""
+    """Print the search space, or its errors, and stop."""
     confirm: int = 0
-    """Then train the best again, with so many seeds and episodes that had no part in the choice."""
+    """Then train the best again, with this many unused seeds, and evaluate it in unused episodes."""
 
     COMMAND: ClassVar[str] = "sweep"
     EXAMPLES: ClassVar[str] = EXAMPLES
@@ -90,7 +90,7 @@ def main(arguments: list[str]) -> int:
         try:
             with trainings_at(order.ray, recipe.threads, order.jobs) as (begin, room):
                 sweep.run(order.trials, room, begin)
-        finally:  # what is finished counts, whatever else happened
+        finally:  # finished trainings count, whatever else happened
             conclude_sweep(folder, search, rule, space)
         if order.confirm:
             confirm(folder, search, space, fresh_seeds(seeds, order.confirm), order.jobs, order.ray)
@@ -99,21 +99,21 @@ def main(arguments: list[str]) -> int:
 
 
 class Sweep:
-    """Trials under way: begins trainings where there is room, stops trials that are behind, ends those that are trained."""
+    """Running trials: starts trainings in free slots, stops trials that are behind, completes trained ones."""
 
     def __init__(self, space: Space, folder: SweepFolder, search: Search, rule: Stopping) -> None:
         self._space, self._folder, self._search, self._rule = space, folder, search, rule
         self._courses: dict[int, Course] = {}
         self._waiting: dict[int, list[int]] = {}
-        """Seeds of the trials under way that are not begun yet."""
+        """Seeds of the running trials that have not started yet."""
         self._training: dict[str, tuple[int, int]] = {}
         """Trial and seed by the name of the job."""
         self._failed: list[str] = []
 
     def run(self, trials: int, at_once: int, begin: Begin | None = None) -> None:
-        """Goes on until so many trials have ended; raises RunError, once those under way have, where a training failed.
+        """Run until that many trials have ended; raises RunError, after the running ones, if a training failed.
 
-        begin: begins a training somewhere else than in a process here.
+        begin: starts a training elsewhere than in a local process.
         """
         known = self._search.trials()
         left = trials - len(known)
@@ -136,7 +136,7 @@ class Sweep:
             raise failure(f"sweep {self._space.recipe.name}", self._failed, jobs, self._folder.path / "logs")
 
     def _fill(self, left: int) -> int:
-        """Begins what there is room for, the oldest trial first; returns how many trials are left to be begun."""
+        """Start trainings in free slots, the oldest trial first; return the number of trials left."""
         while self._crew.has_room:
             trial = next((trial for trial, seeds in self._waiting.items() if seeds and not self._has_failed(trial)), None)
             if trial is not None:
@@ -154,7 +154,7 @@ class Sweep:
         return left
 
     def _take(self, trial: Trial) -> None:
-        """Makes a trial one of those under way; a mixture of settings that the recipe refuses has failed at once."""
+        """Start a trial; a combination of settings that the recipe refuses fails at once."""
         try:
             recipe = self._space.at(trial.values, self._folder.name_of(trial.number))
         except RoboRLError as error:

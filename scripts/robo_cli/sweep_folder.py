@@ -1,6 +1,6 @@
-"""The folder of a sweep: what was asked, the recipes of its trials, their runs; and who may write it.
+"""Folder of a sweep: its request, recipes and runs of its trials, and the lock for writing.
 
-OUT/NAME-sweep/  sweep.yaml  what is searched     journal.log  of Optuna     trials/  recipes     runs/     logs/
+OUT/NAME-sweep/  sweep.yaml  search space     journal.log  of Optuna     trials/  recipes     runs/     logs/
                  report.html, table.md, sweep.json, best.yaml
 """
 
@@ -40,7 +40,7 @@ class SweepFolder:
             yield
 
     def keep(self, asked: Mapping[str, Any]) -> None:
-        """Write down what is asked; raise RunError if the folder was begun with something else."""
+        """Write the request; raises RunError if the folder has another one."""
         text = yaml.safe_dump(json.loads(json.dumps(asked)), sort_keys=False, width=120)
         keep_settings(self.path / "sweep.yaml", text, fix="another --out or --name, or remove the folder")
 
@@ -62,14 +62,14 @@ class SweepFolder:
         return [seed for seed in self._seeds if self.training(trial, seed).finished is None]
 
     def final(self, trial: int) -> dict[int, Score]:
-        """Returns what the final evaluations of a trial found, by seed."""
+        """Return the final scores of a trial, by seed."""
         runs = {seed: self.training(trial, seed).finished for seed in self._seeds}
         return {seed: self._score(run / EVALUATION) for seed, run in runs.items() if run is not None}
 
     def course(self, trial: int) -> Course:
-        """Returns what the evaluations on the way found.
+        """Return the scores during training: step -> seed -> score.
 
-        A step is that at which an evaluation was due: trials whose steps come in batches of other sizes are compared there.
+        The step is the due one, so that trials with other batch sizes are compared at equal steps.
         """
         course: dict[int, dict[int, Score]] = {}
         for seed in self._seeds if self._every else ():

@@ -28,7 +28,7 @@ CONFIRMED = "{} fresh seeds, judged on episodes that had no part in the choice: 
 
 
 def conclude_sweep(folder: SweepFolder, search: Search, rule: Stopping, space: Space) -> None:
-    """Writes what is known and prints the table."""
+    """Write the results and print the table."""
     trials = search.trials()
     finals = {each.number: folder.final(each.number) for each in trials}
     known = [each for scores in finals.values() for each in scores.values()]
@@ -55,7 +55,7 @@ def conclude_sweep(folder: SweepFolder, search: Search, rule: Stopping, space: S
 
 
 def confirm(folder: SweepFolder, search: Search, space: Space, seeds: Sequence[int], jobs: int, cluster: str = "") -> None:
-    """Train the best trial with seeds, and judge it on episodes, that had no part in the choice; go on where it stopped."""
+    """Train the best trial with unused seeds, and evaluate it in unused episodes; resumable."""
     if (best := best_of(search.trials())) is None:
         return
     recipe = space.at(best.values, folder.name_of(best.number))
@@ -75,7 +75,7 @@ def best_of(trials: Sequence[Trial]) -> Trial | None:
 
 
 def words(facts: Facts) -> list[str]:
-    """Returns what a reader must know of the best trial, in sentences."""
+    """Return caveats about the best trial, in sentences."""
     states = [each["state"] for each in facts["trials"]]
     if facts["best"] is None:
         return ["No trial was trained to its end yet."]

@@ -19,12 +19,12 @@ from robo_rl.errors import MissingExtra
 
 STUDY = "sweep"
 FEWEST = 4
-"""Complete trials from which on it is said what mattered."""
+"""Complete trials needed for the importance of settings."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Settings, and what came of them."""
+    """Settings with their results."""
 
     number: int
     values: Mapping[str, Any]
@@ -48,10 +48,10 @@ def optuna_library() -> Any:
 
 
 class Search:
-    """A study of Optuna, whose suggestions follow from the seed and from what is known, also after a kill."""
+    """Study of Optuna; seed and results determine its suggestions, also after a kill."""
 
     def __init__(self, journal: Path, space: Space, seed: int) -> None:
-        """Goes on with the journal if there is one. The folder must be locked: the journal has no lock of its own."""
+        """Continue the journal if there is one. The folder must be locked: the journal has no lock."""
         self._optuna = optuna_library()
         self._states = self._optuna.trial.TrialState
         self._space, self._seed = space, seed
@@ -68,7 +68,7 @@ class Search:
         return [self._trial(number, each) for number, each in enumerate(self._kept())]
 
     def ask(self) -> Trial:
-        """Returns a new trial: by chance at first, then after Bergstra et al. 2011 (TPE); those that run count as bad."""
+        """Return a new trial: random at first, then by TPE (Bergstra et al. 2011); running trials count as bad."""
         number = len(self._kept())
         chance = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])  # a kill repeats no draw
         self._study.sampler = self._optuna.samplers.TPESampler(seed=chance, constant_liar=True)
@@ -80,7 +80,7 @@ class Search:
         self._study.tell(self._kept()[number].number, value)
 
     def stop(self, number: int, why: str, *, step: int = 0, value: float | None = None, failed: bool = False) -> None:
-        """Ends a trial before its end; `value` is what it had reached at a step, nothing counts as the worst."""
+        """End a trial early; value: its score at a step, None counts as the worst."""
         trial = self._handle(number)
         trial.set_user_attr("why", why)
         trial.set_user_attr("failed", failed)
@@ -96,7 +96,7 @@ class Search:
         return times
 
     def importance(self) -> dict[str, float]:
-        """Returns the share of each setting in what made complete trials differ (PED-ANOVA); empty for too few of them."""
+        """Return the importance of each setting among complete trials (PED-ANOVA); empty for too few of them."""
         complete = [each for each in self.trials() if each.value is not None]
         if len(complete) < FEWEST or len({each.value for each in complete}) == 1:
             return {}
@@ -109,7 +109,7 @@ class Search:
         return self._optuna.trial.Trial(self._study, self._kept()[number]._trial_id)
 
     def _kept(self) -> list[Any]:
-        """Returns Optuna's trials without those that were never suggested completely; their places are our numbers."""
+        """Return Optuna's trials without incomplete suggestions; their indices are our numbers."""
         return [each for each in self._study.get_trials(deepcopy=False) if each.state != self._states.FAIL]
 
     def _distribution(self, path: str) -> Any:
@@ -131,7 +131,7 @@ class Search:
 
 
 def _cut_torn_line(journal: Path) -> None:
-    """Removes what a power cut left of a last line; it would spoil the next."""
+    """Remove an incomplete last line after a power cut; it would spoil the next."""
     if journal.exists() and (text := journal.read_bytes()) and not text.endswith(b"\n"):
         os.truncate(journal, text.rfind(b"\n") + 1)
 

@@ -1,4 +1,4 @@
-"""The settings that a sweep searches: a range or choices for each, checked against the recipe before anything runs."""
+"""Search space of a sweep: a range or choices per setting, checked against the recipe before any training."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Space:
 
 
 def read_space(file: Path, recipe: Recipe[Any]) -> Space:
-    """Returns the space of a YAML file; raises InvalidSetting, UnknownName with all that a wrong line needs."""
+    """Return the space of a YAML file; raises InvalidSetting or UnknownName with line, value and remedy."""
     found = read_yaml(file)
     if not isinstance(found, dict) or not found:
         raise InvalidSetting(f"{file} names no settings.", got=found, allowed=EXAMPLE)

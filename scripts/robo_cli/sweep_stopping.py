@@ -1,4 +1,4 @@
-"""Rule that stops a trial before its end: if an interval, not a single seed, says that it is behind the best.
+"""Rule that stops a trial early if an interval over seeds shows that it is behind the best.
 
 At a step, each trial of which two seeds or more were evaluated has a mean over seeds with an interval that covers training
 (`statistics.pooled_intervals`). A trial is stopped if the upper end of its interval lies below the lower end of
@@ -27,7 +27,7 @@ class Score(NamedTuple):
     """Outcome of one evaluation of one seed."""
 
     value: float
-    """Success rate, or mean return where the environment declares no success."""
+    """Success rate, or mean return if the environment declares no success."""
     error: float
     """Standard error over its episodes."""
     is_rate: bool
@@ -75,7 +75,7 @@ class Stopping:
 
     @property
     def why_never(self) -> str:
-        """Returns why no trial can be stopped before its end; empty if one can."""
+        """Return the reason why no trial can be stopped early, "" if one can."""
         reasons = {
             "evaluation.every is 0": not self.every,
             "--risk is 0": not self.risk,
@@ -92,7 +92,7 @@ class Stopping:
         return 1.0 - 2.0 * self.risk / max(looks, 1)
 
     def verdict(self, trial: int, courses: Mapping[int, Course]) -> Verdict | None:
-        """Returns why a trial is stopped at the newest step at which it can be judged; None if it goes on."""
+        """Return the reason to stop a trial at its newest comparable step, None to go on."""
         steps = [step for step in self.places if len(courses[trial].get(step, ())) >= FEWEST]
         if not steps:
             return None
@@ -112,7 +112,7 @@ class Stopping:
 
 
 def score(evaluation: Evaluation) -> Score:
-    """Returns the success rate of an evaluation, or its mean return where an episode declares no success."""
+    """Return the success rate of an evaluation, or its mean return if an episode declares no success."""
     successes, returns = evaluation.successes, np.asarray(evaluation.returns, np.float64)
     if all(success is not None for success in successes):
         return Score(

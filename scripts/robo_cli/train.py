@@ -37,7 +37,7 @@ robo-rl train hyperparams/sac.yml#HalfCheetah-v5     (settings of an rl-zoo file
 
 @dataclass(frozen=True)
 class Train(Generic[Learner]):
-    """A recipe to train, and where to."""
+    """Recipe to train, and folder of the run."""
 
     recipe: Annotated[Recipe[Learner], tyro.conf.arg(name="")]
     out: Path = Path("runs")
@@ -47,9 +47,9 @@ class Train(Generic[Learner]):
     labels: str = ""
     """Short for --demonstrations.labels: rewards of a model (`robo-rl label`) in the place of the recorded ones."""
     then: Literal["nothing", "online"] = "nothing"
-    """"online": go on in the environment after the updates of a learner from recorded data (--online.steps)."""
+    """"online": continue in the environment after the updates of a learner from recorded data (--online.steps)."""
     seeds: str = ""
-    """Several seeds side by side, in processes of their own, such as 0-9 or 0,3,7-9; the same command goes on."""
+    """Concurrent seeds in separate processes, such as 0-9 or 0,3,7-9; the same command resumes."""
     jobs: int = 0
     """Trainings at once with `--seeds`; 0 for as many as there are cores for."""
     ray: str = ""
@@ -60,7 +60,7 @@ class Train(Generic[Learner]):
     patience: float = CollectingSettings(1).patience
     """[s] after which a collector (`--collectors`) that has not answered counts as hung, and is replaced."""
     most_stale: int = 0
-    """Steps that the parameters of collectors may be old, where the learner is off-policy; 0 for 128 for each of them."""
+    """Largest age of the collectors' parameters in steps, if the learner is off-policy; 0 for 128 per collector."""
     dry_run: bool = False
     """Print the resolved recipe and stop."""
     carla_host: str = ""
@@ -110,18 +110,18 @@ def _collectors(order: Train[Any]) -> dict[str, Any] | int:
 
 
 def _require_environment(recipe: Recipe[Any]) -> None:
-    """Raises what the training would raise if its environment cannot be made; one at an address, a robot, is not asked."""
+    """Raise the error of an environment that cannot be made; robots are not contacted."""
     if ":" not in recipe.environment.name:
         spec_of(recipe)
 
 
 def recipe_of(arguments: Sequence[str]) -> Recipe[Any]:
-    """Returns the recipe that `robo-rl train` would train, given the words that follow it."""
+    """Return the recipe of the arguments of `robo-rl train`."""
     return resolved(parsed(Train, arguments[0], arguments[1:]))
 
 
 def resolved(order: Train[Any]) -> Recipe[Any]:
-    """Returns the recipe of an order, completed by what its dataset and its other options say."""
+    """Return the recipe of an order, completed by its dataset and its other options."""
     recipe = with_dataset(order.recipe, order.dataset, order.labels)
     arguments = with_server(recipe.environment.arguments, order)
     recipe = replace(recipe, environment=replace(recipe.environment, arguments=arguments))
@@ -129,7 +129,7 @@ def resolved(order: Train[Any]) -> Recipe[Any]:
 
 
 def parsed(kind: Any, name: str, arguments: Sequence[str]) -> Any:
-    """Returns the order, a Train or what extends it, that words after the name of a recipe give."""
+    """Return the order, a Train or a subclass, of the words after a recipe's name."""
     recipe = read_recipe(name)
     additions, arguments = mappings_in(recipe, whole_numbers(arguments))
     order = read_options(

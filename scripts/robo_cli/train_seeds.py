@@ -1,6 +1,6 @@
-"""robo-rl train --seeds: one recipe with several seeds side by side, each in a process of its own; goes on where it stopped.
+"""robo-rl train --seeds: one recipe with several concurrent seeds, each in its own process; resumable.
 
-OUT/NAME-seeds/  recipe.yaml  what is trained      logs/  what each seed printed      runs/  report.html, table.md, curves.png
+OUT/NAME-seeds/  recipe.yaml      logs/  output of each seed      runs/  report.html, table.md, curves.png
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def _wrong_seeds(why: str, text: str, instead: str = "0-9") -> InvalidSetting:
 
 
 def train_seeds(recipe: Recipe[Any], seeds: Sequence[int], out: Path, at_once: int = 0, cluster: str = "") -> int:
-    """Trains what is missing, then prints one table and writes one report.
+    """Train the missing seeds, then print one table and write one report.
 
-    at_once: trainings side by side; 0 for as many as there are cores for. cluster: where, "" for processes here.
+    at_once: concurrent trainings; 0 for the number that the cores allow. cluster: address, "" for local processes.
     """
     require_needs(recipe)
     folder = out / f"{recipe.name}-seeds"
@@ -64,7 +64,7 @@ def train_seeds(recipe: Recipe[Any], seeds: Sequence[int], out: Path, at_once: i
     try:
         with trainings_at(cluster, recipe.threads, at_once) as (begin, room):
             train_all(recipe.name, trainings, folder, at_once=room, begin=begin)
-    finally:  # what is finished counts, whatever else failed
+    finally:  # finished trainings count, whatever else failed
         finished = {training.seed: run for training in trainings if (run := training.finished) is not None}
         if finished:
             text = table({seed: Evaluation.read(run / EVALUATION) for seed, run in finished.items()})

@@ -1,4 +1,4 @@
-"""Train recipes and go on with runs: what `robo_rl.train` and `robo_rl.resume` do."""
+"""Train recipes and resume runs; implements `robo_rl.train` and `robo_rl.resume`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def train(
     out: Path,
     progress: bool | Display,
 ) -> Run:
-    """Implement `robo_rl.train`, whose seed and steps are among the overrides."""
+    """Implement `robo_rl.train`; seed and steps are among the overrides."""
     resolved = completed(with_dataset(recipe_from(recipe, overrides), dataset, labels))
     collecting = _collecting(resolved, collectors)
     loop_of(resolved, collectors=collecting is not None)
@@ -114,7 +114,7 @@ def _train(recipe: Recipe[Any], root: Path, operator: Operator | None, collectin
 
 
 def _in_process(plan: TrainingPlan) -> Training:
-    """Return the training of a plan whose loop is in this process; say how much memory its replay may take."""
+    """Return the training of a plan with its loop in this process; print the memory of its replay."""
     if plan.loop is ONLINE:
         sampling = plan.config.sampling
         storage = storage_in(sampling.replay_folder)
@@ -127,7 +127,7 @@ def resume(
 ) -> Run:
     """Implement `robo_rl.resume`: restore the newest checkpoint and train to the end.
 
-    A run that was interrupted before its first checkpoint begins again, which is exact by itself.
+    A run interrupted before its first checkpoint starts again, which is exact.
     """
     with showing(progress), resumable(run.path), run, ExitStack() as held:
         recipe = recipe_of(run)
@@ -165,7 +165,7 @@ def _go_on(
     require_same_reward(run, reward)
     plan = plan_of(recipe, environments, reward, operator, collectors=collecting is not None)
     is_apart = plan.loop is ACTOR_LEARNER and (is_prepared(run) or not checkpoint.parts)
-    if not (is_apart and is_prepared(run)):  # whose learner finds what it begins with in its own folder
+    if not (is_apart and is_prepared(run)):  # its learner finds its initial state in its own folder
         initial = None if checkpoint.parts else initial_of(recipe)
         plan = replace(plan, demonstrations=demonstrations_of(recipe, reward, environments)[0], initial=initial)
     training: Training
@@ -217,7 +217,7 @@ def _run(
     state: dict[str, Any] | None = None,
     operator: Operator | None = None,
 ) -> RunRecord:
-    """Runs a training to its end and returns its record; `state` is what a checkpoint holds of an earlier one."""
+    """Run a training to its end and return its record; state: checkpoint of an earlier one."""
     cadence = Cadence(recipe.log_every, recipe.evaluation.every, recipe.checkpoint_every)
     with left_still(training), closing(Evaluator(recipe, recipe.evaluation.episodes_during, operator)) as evaluate:
         record = RunRecord(run, cadence, keeping_policies(run, recipe, training, evaluate), shown, training.step)

@@ -1,4 +1,4 @@
-"""Trainings that go on where they stopped: what seeds, experiments, comparisons of rewards and sweeps consist of."""
+"""Resumable trainings: the units of seeds, experiments, comparisons of rewards and sweeps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Training:
-    """The training of a recipe with a seed, whose run lies in a folder, or will."""
+    """Training of a recipe with a seed, and the folder of its run."""
 
     name: str
     """Name of the recipe; the names of its runs end with it and the seed."""
@@ -51,7 +51,7 @@ class Training:
         return run if run is not None and (run / EVALUATION).exists() else None
 
     def job(self) -> TrainingJob:
-        """Return the job that begins the training, or goes on with it once no other process writes its run."""
+        """Return the job that starts the training, or resumes it once no other process writes its run."""
         run = self.run
         if run is None:
             words = ["train", *self.words, "--out", str(self.runs)]
@@ -69,7 +69,7 @@ class TrainingJob(Job):
 
 
 def train_all(what: str, trainings: Iterable[Training], folder: Path, *, at_once: int = 1, begin: Begin | None = None) -> None:
-    """Train what is not finished, as `run_jobs` does, with logs in FOLDER/logs."""
+    """Run the unfinished trainings as `run_jobs`, with logs in FOLDER/logs."""
     missing = [training.job() for training in trainings if training.finished is None]
     run_jobs(what, missing, folder / "logs", at_once=at_once, begin=begin)
 
@@ -83,9 +83,9 @@ def publish(table: str, runs: Mapping[str, Sequence[Path]], folder: Path) -> Non
 
 
 def keep_settings(path: Path, text: str, *, is_used: bool = True, fix: str = "") -> None:
-    """Write down the settings of what is about to be made; raise RunError if it was made with others.
+    """Write the settings of a result before it is made; raises RunError if it was made with others.
 
-    text: YAML or JSON. is_used: False as long as nothing was made with the settings that the file has.
+    text: YAML or JSON. is_used: False until there is a result with the settings of the file.
     """
     if path.exists() and is_used:
         before, now = read_yaml(path), yaml.safe_load(text)
@@ -115,7 +115,7 @@ def flat(tree: Mapping[str, Any], whole: Collection[str] = (), above: str = "") 
 
 
 def other_settings(path: Path, changed: Mapping[str, tuple[Any, Any]], fix: str = "") -> RunError:
-    """Return the error about something that was made with other settings than it is wanted with now."""
+    """Return the error for a result that was made with other settings."""
     told = "; ".join(f"{name}: {before}, now {now}" for name, (before, now) in changed.items())
     fix = fix or f"another --out, or remove {path} and what rests on it"
     return RunError(f"{path} was made with other settings.", got=told, fix=fix)

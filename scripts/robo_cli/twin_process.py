@@ -1,4 +1,4 @@
-"""A twin in a process of its own, for commands that bring their robot along."""
+"""Twin in a separate process, for commands that start their own robot."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from robo_cli.job import command_of
+from robo_cli.typed_settings import option_words
 from robo_rl.errors import RobotUnavailable
 from robo_rl.system.supervised_process import SupervisedProcess, ending
 
@@ -17,9 +19,9 @@ PATIENCE = 10.0
 
 
 @contextmanager
-def twin_process(log: Path, *options: str) -> Iterator[str]:
-    """Serves a twin meanwhile and gives its address; options: NAME=VALUE, of `robo-rl robot serve`. log: the audit log."""
-    words = ["robot", "serve", "--port", "0", "--log", str(log), *(["--options", *options] if options else [])]
+def twin_process(log: Path, **settings: Any) -> Iterator[str]:
+    """Serves a twin meanwhile and gives its address. log: the audit log. settings: of the twin, such as speed."""
+    words = ["robot", "serve", "--port", "0", "--log", str(log), *option_words("driver.settings", settings)]
     process = SupervisedProcess(command_of(words), stdout=subprocess.PIPE)
     try:
         said = process.ready_line().decode()

@@ -1,4 +1,4 @@
-"""Mappings of a recipe on the command line, whose keys no recipe need know: `--reward.settings.folder rewards/pick`."""
+"""Free mappings of a recipe on the command line: `--reward.settings.folder rewards/pick`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import yaml
-
 from robo_cli.recipe import Recipe
-from robo_cli.typed_settings import typed_value
-from robo_rl.errors import InvalidSetting
+from robo_cli.typed_settings import Group, read_mapping, read_value, require_keys
 
 MAPPINGS = (
     "environment.arguments",
@@ -19,33 +16,30 @@ MAPPINGS = (
     "reward.arguments",
     "reward.completion.settings",
 )
-
-
+GROUPS = [Group(path) for path in MAPPINGS]
 Additions = Sequence[tuple[str, Mapping[str, Any]]]
-"""Mappings by the path of their field, and what is added to each."""
+"""Additions to mappings, by the path of their field."""
 
 
 def mappings_in(recipe: Recipe[Any], words: Sequence[str]) -> tuple[Additions, list[str]]:
-    """Returns what words add to the mappings of a recipe, and the words that are left.
+    """Return additions to the mappings of a recipe, and the remaining words.
 
     `--MAPPING.KEY VALUE [VALUE ...]` for a key that the recipe does not have yet; those that it has are options like others.
     `--MAPPING {KEY: VALUE, ...}` adds several. Values are as in YAML; several are a list. Raises InvalidSetting.
     """
     left: list[str] = []
     additions: list[tuple[str, Mapping[str, Any]]] = []
-    for told in _options(words):
-        option, is_parted, first = told[0].partition("=")
-        name = option.removeprefix("--").replace("-", "_")
-        path = next((each for each in MAPPINGS if option.startswith("--") and f"{name}.".startswith(f"{each}.")), None)
-        key = "" if path is None else name.removeprefix(path).removeprefix(".")
-        if path is None or (key and key in _at(recipe, path)):
-            left += told
+    for first, *following in _options(words):
+        option, is_parted, value = first.partition("=")
+        values = [value, *following] if is_parted else following
+        group = next((each for each in GROUPS if each.key(option) is not None), None)
+        key = "" if group is None else str(group.key(option))
+        if group is None or (key and key in _at(recipe, group.name)):
+            left += [first, *following]
             continue
-        values = [_value(option, value) for value in [*([first] if is_parted else []), *told[1:]]]
-        if not values:
-            raise InvalidSetting(f"{option} has no value.", got="nothing", allowed="a value as in YAML")
-        more = {key: values if len(values) > 1 else values[0]} if key else _mapping(option, values)
-        additions.append((path, more))
+        require_keys(option, group, values)
+        typed = [read_value(option, [value]) for value in values] if len(values) > 1 else read_value(option, values)
+        additions.append((group.name, {key: typed} if key else read_mapping(option, typed)))
     return additions, left
 
 
@@ -65,20 +59,6 @@ def _options(words: Sequence[str]) -> list[list[str]]:
         else:
             groups[-1].append(word)
     return groups
-
-
-def _value(option: str, text: str) -> Any:
-    try:
-        return typed_value(text)
-    except yaml.YAMLError as error:
-        raise InvalidSetting(f"{option} has no readable value.", got=f"{text}: {error}", allowed="a value as in YAML") from None
-
-
-def _mapping(option: str, found: Sequence[Any]) -> dict[str, Any]:
-    if len(found) != 1 or not isinstance(found[0], dict):
-        fix = f"{option}.NAME VALUE for one of them"
-        raise InvalidSetting(f"{option} takes a mapping.", got=found, allowed="{NAME: VALUE, ...}", fix=fix)
-    return {str(key): value for key, value in found[0].items()}
 
 
 def _at(settings: Any, path: str) -> Mapping[str, Any]:

@@ -1,28 +1,171 @@
-"""Settings as they are typed: NAME=VALUE, the value as in YAML; None is no value, as null is."""
+"""Free settings of the command line: `--GROUP.KEY VALUE`, the value as in YAML; GROUP is that of a recipe if it has one.
+
+The options that a command declares as `EnvironmentArguments`, `RewardSettings`, ... arrive as mappings. Two more spellings of
+YAML are the same everywhere: several keys at once, `--GROUP '{KEY: VALUE, ...}'`, and a list, `--GROUP.KEY [VALUE, ...]`.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+import json
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
+import tyro
 import yaml
 
 from robo_rl.errors import InvalidSetting
 
+Values = dict[str, Any]
+_JSON = tyro.constructors.PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="VALUE",
+    instance_from_str=lambda words: json.loads(words[0]),
+    is_instance=lambda value: isinstance(value, dict),
+    str_from_instance=lambda value: [json.dumps(value)],
+)
+"""Parser of the single word that `gather` makes of a group."""
 
-def settings_of(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """Returns NAME=VALUE pairs as settings; raises InvalidSetting."""
-    if wrong := [pair for pair in pairs if "=" not in pair]:
-        raise InvalidSetting("A setting has no value.", got=wrong, allowed="NAME=VALUE")
-    try:
-        return {name: typed_value(value) for name, _, value in (pair.partition("=") for pair in pairs)}
-    except yaml.YAMLError as error:
-        raise InvalidSetting(
-            "A setting has no readable value.",
-            got=f"{pairs}: {error}",
-            allowed="NAME=VALUE, the value as in YAML",
-        ) from None
+
+@dataclass(frozen=True)
+class Group:
+    """Group of free settings."""
+
+    name: str
+    before: str = ""
+    """Option that took NAME=VALUE in its place before."""
+    has_names: bool = False
+    """True if keys are names of the user's own, in which a dash is no underscore."""
+
+    def key(self, option: str) -> str | None:
+        """Return the key that an option sets, "" for all of the group, None for an option of another group."""
+        start = f"--{self.name}"
+        if option != start and not option.startswith(f"{start}."):
+            return None
+        key = option[len(start) + 1 :]
+        return key if self.has_names else key.replace("-", "_")
+
+
+def _option(group: str) -> Any:
+    return tyro.conf.arg(name=f"{group}.KEY", help_behavior_hint="")
+
+
+EnvironmentArguments = Annotated[Values, Group("environment.arguments", "--arguments"), _JSON, _option("environment.arguments")]
+RewardModelSettings = Annotated[Values, Group("reward.settings", "--settings"), _JSON, _option("reward.settings")]
+WrongSettings = Annotated[Values, Group("wrong.settings", "--wrong-settings"), _JSON, _option("wrong.settings")]
+RaterSettings = Annotated[Values, Group("rater.settings", "--rater-settings"), _JSON, _option("rater.settings")]
+PreferenceRaterSettings = Annotated[Values, Group("rater.settings", "--settings"), _JSON, _option("rater.settings")]
+ModelSettings = Annotated[Values, Group("llm.settings", "--llm-settings"), _JSON, _option("llm.settings")]
+RecipeKeys = Annotated[Values, Group("recipe", "--settings"), _JSON, _option("recipe")]
+DriverSettings = Annotated[Values, Group("driver.settings", "--options"), _JSON, _option("driver.settings")]
+TwinSettings = Annotated[Values, Group("twin.settings", "--options"), _JSON, _option("twin.settings")]
+Cameras = Annotated[Values, Group("cameras", has_names=True), _JSON, _option("cameras")]
+Programs = Annotated[Values, Group("programs", has_names=True), _JSON, _option("programs")]
+OtherRecipes = Annotated[Values, Group("beside", has_names=True), _JSON, _option("beside")]
+Shares = Annotated[Values, Group("into", has_names=True), _JSON, _option("into")]
 
 
 def typed_value(text: str) -> Any:
-    """Returns a value as it was typed; raises yaml.YAMLError. None is a word in YAML, and never what is meant."""
+    """Return a value as it was typed; raises yaml.YAMLError. None is a word in YAML, and never the intended value."""
     return None if text.strip() == "None" else yaml.safe_load(text)
+
+
+def as_words(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings as NAME=VALUE, as files record them."""
+    return [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in settings.items()]
+
+
+def option_words(group: str, settings: Mapping[str, Any]) -> list[str]:
+    """Return settings as words of a command line."""
+    return [word for name, value in settings.items() for word in (f"--{group}.{name}", _yaml(value))]
+
+
+def _yaml(value: Any) -> str:
+    """Return a value as `typed_value` reads it back, plain if it is plain text."""
+    try:
+        return value if isinstance(value, str) and typed_value(value) == value else json.dumps(value)
+    except yaml.YAMLError:
+        return json.dumps(value)
+
+
+def groups_of(kind: Any) -> list[Group]:
+    """Return the groups that the options of a class have, also those of its nested classes."""
+    return [*_groups(kind)]
+
+
+def _groups(hint: Any) -> Iterator[Group]:
+    if get_origin(hint) is Annotated:
+        hint, *metadata = get_args(hint)
+        own = [each for each in metadata if isinstance(each, Group)]
+        yield from own or _groups(hint)
+    elif get_origin(hint) in (Union, types.UnionType):
+        for member in get_args(hint):
+            yield from _groups(member)
+    elif dataclasses.is_dataclass(hint):
+        for each in get_type_hints(hint, include_extras=True).values():
+            yield from _groups(each)
+
+
+def gather(words: Sequence[str], groups: Sequence[Group]) -> list[str]:
+    """Return words in which each group is one option with one word of JSON, as tyro reads it.
+
+    Raises InvalidSetting if a value is missing or cannot be read, and for a spelling that is no longer taken.
+    """
+    left: list[str] = []
+    found: dict[str, Values] = {}
+    rest = [*words]
+    while rest:
+        word = rest.pop(0)
+        option, is_parted, value = word.partition("=")
+        following = [value] if is_parted else [*takewhile(lambda each: not each.startswith("--"), rest)]
+        group = next((each for each in groups if each.key(option) is not None or option == each.before), None)
+        if group is None:
+            left.append(word)
+            continue
+        require_keys(option, group, following)
+        key = group.key(option)
+        typed = read_value(option, following)
+        found.setdefault(group.name, {}).update({key: typed} if key else read_mapping(option, typed))
+        rest = rest if is_parted else rest[1:]
+    return [*left, *(word for name, each in found.items() for word in (f"--{name}.KEY", json.dumps(each, default=str)))]
+
+
+def require_keys(option: str, group: Group, values: Sequence[str]) -> None:
+    """Raise InvalidSetting, naming the spelling to use, for `--GROUP NAME=VALUE ...` and for the option of before."""
+    is_before = group.key(option) is None
+    pairs = [pair.partition("=") for pair in values if "=" in pair and not pair.startswith("{")]
+    if not is_before and (group.key(option) or not pairs):
+        return
+    spelled = " ".join(f"--{group.name}.{name} {_quoted(value)}" for name, _, value in pairs)
+    raise InvalidSetting(
+        f"{option} is now spelled --{group.name}.KEY." if is_before else f"{option} takes a key, and no NAME=VALUE.",
+        got=" ".join([option, *values]),
+        allowed=f"--{group.name}.KEY VALUE, the value as in YAML",
+        fix=spelled or f"--{group.name}.NAME VALUE for each setting",
+    )
+
+
+def _quoted(value: str) -> str:
+    return f'"{value}"' if not value or " " in value else value
+
+
+def read_value(option: str, words: Sequence[str]) -> Any:
+    """Return the value that the first of the words after an option gives; raises InvalidSetting."""
+    if not words:
+        raise InvalidSetting(f"{option} has no value.", got="nothing", allowed="a value as in YAML")
+    try:
+        return typed_value(words[0])
+    except yaml.YAMLError as error:
+        got = f"{words[0]}: {error}"
+        raise InvalidSetting(f"{option} has no readable value.", got=got, allowed="a value as in YAML") from None
+
+
+def read_mapping(option: str, found: Any) -> Values:
+    """Return the value of an option that sets several keys at once; raises InvalidSetting."""
+    if not isinstance(found, dict):
+        fix = f"{option}.NAME VALUE for one of them"
+        raise InvalidSetting(f"{option} takes a mapping.", got=found, allowed="{NAME: VALUE, ...}", fix=fix)
+    return {str(key): value for key, value in found.items()}

@@ -1,4 +1,4 @@
-"""Behaviour without a task: slow random motion, and where there is an expert, stretches of what it does."""
+"""Exploration without a task: slow random motion, interleaved with an expert if there is one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class WanderingConfig:
     """Share of the distance to zero that an action loses in a step; of Lillicrap et al. 2016. For discrete actions the
     probability of another choice."""
     sigma: float = 0.2
-    """Standard deviation of what is added in a step, in [-1, 1] units; of Lillicrap et al. 2016."""
+    """Standard deviation of the noise per step, in [-1, 1] units; of Lillicrap et al. 2016."""
     switch: float = 0.04
     """Probability in each step of turning from wandering to the expert, or back: stretches of 25 steps on average."""
 
@@ -27,7 +27,7 @@ class WanderingConfig:
 class WanderingPolicy:
     """Actions of an Ornstein-Uhlenbeck process (Uhlenbeck and Ornstein 1930), in turn with those of an expert if there is one.
 
-    Everything is drawn from the seed; the expert begins anew each time it has its turn.
+    The seed determines all random choices; the expert is reset at each of its turns.
     """
 
     def __init__(self, spec: EnvironmentSpec, seed: int, expert: Policy | None = None) -> None:
@@ -36,14 +36,14 @@ class WanderingPolicy:
         self.reset()
 
     def reset(self) -> None:
-        """Begins an episode, with the expert or without it at even odds."""
+        """Start an episode, with or without the expert at even odds."""
         self._has_expert = self._expert is not None and bool(self._random.random() < 0.5)
         if self._expert is not None:
             self._expert.reset()
         self._action = self._first()
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Returns the next action; "deterministic" changes nothing, since wandering has no most likely action."""
+        """Return the next action; "deterministic" has no effect, since there is no most likely action."""
         if self._expert is not None and self._random.random() < self._config.switch:
             self._has_expert = not self._has_expert
             self._expert.reset()

@@ -1,10 +1,10 @@
-"""Simulators behind one spec. Importing this registers our own tasks with Gymnasium and loads no simulator."""
+"""Simulators behind one spec. The import registers the arm tasks with Gymnasium and loads no simulator."""
 
 from robo_sims.rendering import prefer_headless
 
 
 def register() -> None:
-    """Registers our own tasks with Gymnasium; Gymnasium also calls it by itself, through its plug-in entry point."""
+    """Register the arm tasks with Gymnasium; also called by Gymnasium's plug-in entry point."""
     from gymnasium.envs import registration
 
     from robo_sims.arm.family import NAMES

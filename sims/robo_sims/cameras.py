@@ -1,7 +1,7 @@
-"""Draw MuJoCo models: how finely, from which camera, one state or many with one OpenGL context, and as observations.
+"""Rendering of MuJoCo models with shared OpenGL contexts, and camera pictures as observations.
 
-Without a graphics card shadows and reflections, which draw the scene again, and several samples a pixel cost most of the time.
-They are off unless a `Detail` asks for them; docs/rendering.md has the measurements.
+Without a graphics card most of the time goes into shadows and reflections, which draw the scene again, and into multisampling.
+They are off unless a `Detail` enables them; docs/rendering.md has the measurements.
 """
 
 from __future__ import annotations
@@ -29,60 +29,60 @@ from robo_sims.rendering import BACKENDS, INSTALL
 Pictures = npt.NDArray[np.uint8]
 """(..., H, W, 3) RGB"""
 Camera: TypeAlias = str | int | mujoco.MjvCamera
-"""A name or number of the model, or a free camera."""
+"""Name or number of a camera in the model, or a free camera."""
 
 IMAGE_SIZES = range(8, 961)
-"""[pixel] What a picture in an observation may measure."""
+"""[pixel] allowed sizes of observed pictures."""
 MOST_GEOMS = 10_000
-"""That a scene may hold."""
+"""Maximum number of geoms in a scene."""
 
 
 @dataclass(frozen=True)
 class Detail:
-    """Detail of drawn pictures; without a graphics card it decides the frame rate."""
+    """Rendering quality; without a graphics card it determines the frame rate."""
 
     samples: int
-    """per pixel, against jagged edges; 0 takes one"""
+    """per pixel, for anti-aliasing; 0 for one"""
     slices: int
-    """flat faces around a cylinder"""
+    """faces around a cylinder"""
     shadows: int = 0
-    """[pixel] width of the map from which shadows are drawn; 0 draws none"""
+    """[pixel] width of the shadow map; 0 for no shadows"""
     reflections: bool = False
-    """whether materials with reflectance mirror the scene"""
+    """True for reflections in materials with reflectance"""
 
 
 SENSOR = Detail(samples=0, slices=12)
-"""For small pictures that a policy looks at."""
+"""For small observed pictures."""
 PLAIN = Detail(samples=0, slices=28)
-"""For pictures of people's size, drawn in great numbers; the roundness is MuJoCo's own default."""
+"""For videos; the roundness is MuJoCo's default."""
 PRETTY = Detail(samples=4, slices=40, shadows=2048, reflections=True)
-"""For a few pictures for people; one takes as long as dozens of plain ones."""
+"""For single figures; one takes as long as dozens of plain pictures."""
 DETAILS = {"sensor": SENSOR, "plain": PLAIN, "pretty": PRETTY}
-"""By the names that environments take as `detail`."""
+"""Names of the argument `detail` of environments."""
 
 
 def detail_of(name: str) -> Detail:
-    """Returns the Detail of that name; raises UnknownName."""
+    """Return the Detail of a name; raises UnknownName."""
     if name not in DETAILS:
         raise UnknownName("detail of pictures", str(name), DETAILS)
     return DETAILS[name]
 
 
 class Cameras:
-    """Draws pictures of one size; OpenGL opens at the first. Those alike in size, detail and their model's looks share it."""
+    """Draws pictures of one size. OpenGL opens at the first; equal sizes, details and model geometry share a context."""
 
     def __init__(self, *, height: int, width: int, detail: Detail = SENSOR) -> None:
         self._settings = height, width, detail
         self._stage: _Stage | None = None
 
     def picture(self, data: mujoco.MjData, camera: Camera) -> Pictures:
-        """Returns a fresh (height, width, 3) uint8 RGB picture; raises UnknownName for a camera that does not exist."""
+        """Return a new RGB picture (height, width, 3) uint8; raises UnknownName for an unknown camera."""
         return np.asarray(self.draw((data,), camera)[0])
 
     def draw(self, datas: Sequence[mujoco.MjData], camera: Camera, out: Pictures | None = None) -> Pictures:
-        """Draws one camera in many states, with one context where their models look alike.
+        """Draw one camera in many states and return the pictures; models with equal geometry share a context.
 
-        out: (N, height, width, 3) uint8 to write to; a fresh array if None. Returns it.
+        out: (N, height, width, 3) uint8 to write to; a new array if None.
         """
         height, width, _ = self._settings
         pictures = np.empty((len(datas), height, width, 3), np.uint8) if out is None else out
@@ -90,7 +90,7 @@ class Cameras:
         return pictures
 
     def close(self) -> None:
-        """Frees the OpenGL context unless others draw with it; a later picture opens a fresh one."""
+        """Free the OpenGL context unless it is shared; a later picture opens a new one."""
         self._stage = None
 
     def _draw(self, datas: Sequence[mujoco.MjData], camera: Camera, out: Pictures) -> None:
@@ -104,12 +104,12 @@ class Cameras:
 
 
 class CameraObservations:
-    """Pictures in an observation: `camera_<name>` for each camera of a model that was asked for."""
+    """Camera pictures in an observation: `camera_<name>` for each requested camera of a model."""
 
     def __init__(self, model: mujoco.MjModel, names: Sequence[str], image_size: int) -> None:
-        """Raises InvalidSetting, and UnknownName with the cameras that the model has.
+        """Raise InvalidSetting, or UnknownName with the cameras of the model.
 
-        names: of cameras; one without a name is called by its number. image_size: height and width [pixel].
+        names: of cameras; an unnamed one has its number. image_size: height and width [pixel].
         """
         if isinstance(names, str):
             raise InvalidSetting(
@@ -125,19 +125,19 @@ class CameraObservations:
         self._keys = {_key(name): known.index(name) for name in names}
         shape = (image_size, image_size, 3)
         self.arrays = tuple(ArraySpec(_key(name), shape, "uint8", 0, 255, role="image") for name in names)
-        """For the spec; empty if no camera was asked for."""
+        """Specs of the pictures; empty without cameras."""
         self._cameras = Cameras(height=image_size, width=image_size)
 
     def added_to(self, spec: EnvironmentSpec) -> EnvironmentSpec:
-        """Returns the spec with the pictures behind its other observations."""
+        """Return the spec with the pictures after its other observations."""
         return replace(spec, observation=ObservationSpec((*spec.observation.arrays, *self.arrays))) if self.arrays else spec
 
     def observe(self, data: mujoco.MjData) -> dict[str, Pictures]:
-        """Returns fresh pictures (H, W, 3), upright even where a camera of the world hangs head down."""
+        """Return new upright pictures (H, W, 3)."""
         return {key: pictures[0] for key, pictures in self.observe_all((data,)).items()}
 
     def observe_all(self, datas: Sequence[mujoco.MjData]) -> dict[str, Pictures]:
-        """Returns the same of many states, (N, H, W, 3)."""
+        """Return new upright pictures of many states, (N, H, W, 3)."""
         return {key: self._observe_all(datas, number) for key, number in self._keys.items()}
 
     def _observe_all(self, datas: Sequence[mujoco.MjData], number: int) -> Pictures:
@@ -147,25 +147,25 @@ class CameraObservations:
         return pictures
 
     def close(self) -> None:
-        """Frees the OpenGL context."""
+        """Free the OpenGL context."""
         self._cameras.close()
 
 
 def camera_names(model: mujoco.MjModel) -> tuple[str, ...]:
-    """Returns the names of a model's cameras; the number of one without a name."""
+    """Return the camera names of a model; the number of an unnamed one."""
     return tuple(model.camera(number).name or str(number) for number in range(model.ncam))
 
 
 def upright(picture: Pictures, data: mujoco.MjData, camera: Camera) -> Pictures:
-    """Returns a picture turned by half where its camera stands still in the world, head down, as some of Meta-World's do."""
+    """Return the picture, rotated by 180 degrees if its camera is fixed upside down, as some of Meta-World's are."""
     seen = data.camera(camera)
     stands_still = data.model.cam_bodyid[seen.id] == 0
-    upwards = seen.xmat[7]  # vertical part of the picture's upward direction; about 0 for a view from above
+    upwards = seen.xmat[7]  # vertical component of the picture's up axis; about 0 for a view from above
     return picture[::-1, ::-1].copy() if stands_still and upwards < -0.1 else picture
 
 
 def free_camera(data: mujoco.MjData, settings: dict[str, Any]) -> mujoco.MjvCamera:
-    """Returns the free camera of Gymnasium's tasks: it looks at the middle of the scene unless `settings` say otherwise."""
+    """Return the free camera of Gymnasium's tasks; it looks at the middle of the scene unless `settings` override it."""
     camera = mujoco.MjvCamera()
     camera.type = mujoco.mjtCamera.mjCAMERA_FREE
     camera.lookat[:] = np.median(data.geom_xpos, axis=0)
@@ -179,12 +179,12 @@ def free_camera(data: mujoco.MjData, settings: dict[str, Any]) -> mujoco.MjvCame
 
 
 class _Stage:
-    """An OpenGL context with the shapes and textures of a model, and a scene to fill; kept alive by the cameras that use it."""
+    """OpenGL context and scene of a model, kept alive by its cameras."""
 
     def __init__(self, model: mujoco.MjModel, height: int, width: int, detail: Detail) -> None:
         self.looks = _looks(model)
         self._option = mujoco.MjvOption()
-        self._option.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = 0  # rays of sensors are not part of the world
+        self._option.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = 0  # sensor rays are not visible objects
         self._scene = mujoco.MjvScene(model, MOST_GEOMS)
         self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = detail.shadows > 0
         self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = detail.reflections
@@ -194,7 +194,7 @@ class _Stage:
         self._window, self._context = _open(model, height, width, detail)
 
     def draw(self, data: mujoco.MjData, camera: Camera, out: Pictures) -> None:
-        """Writes a picture to `out`, (H, W, 3)."""
+        """Write a picture to `out`, (H, W, 3)."""
         model = data.model
         viewpoint = camera if isinstance(camera, mujoco.MjvCamera) else _fixed(model, camera)
         mujoco.mjv_updateScene(model, data, self._option, None, viewpoint, mujoco.mjtCatBit.mjCAT_ALL, self._scene)
@@ -205,7 +205,7 @@ class _Stage:
         out[:] = self._upside_down[::-1]
 
     def close(self) -> None:
-        """Frees the context."""
+        """Free the context."""
         if self._context is not None:
             self._window.make_current()
             self._context.free()
@@ -217,7 +217,7 @@ class _Stage:
             self.close()
 
     def _upload_terrain(self, model: mujoco.MjModel) -> None:
-        """Some tasks draw new heights for every episode; everything else that is uploaded stays as it is."""
+        """Upload changed height fields: some tasks draw new ones for every episode."""
         if model.nhfield and not np.array_equal(self._terrain, model.hfield_data):
             self._terrain[:] = model.hfield_data
             for number in range(model.nhfield):
@@ -229,7 +229,7 @@ _LOOKS: weakref.WeakKeyDictionary[mujoco.MjModel, bytes] = weakref.WeakKeyDictio
 
 
 def _shared_stage(model: mujoco.MjModel, height: int, width: int, detail: Detail) -> _Stage:
-    """Returns the stage of this process and thread, to which an OpenGL context is bound."""
+    """Return the stage of this process and thread: an OpenGL context is bound to its thread."""
     key = (os.getpid(), threading.get_ident(), height, width, detail, _looks(model))
     stage = _STAGES.get(key)
     if stage is None:
@@ -238,7 +238,7 @@ def _shared_stage(model: mujoco.MjModel, height: int, width: int, detail: Detail
 
 
 def _looks(model: mujoco.MjModel) -> bytes:
-    """Returns a digest of what is uploaded to OpenGL, or sizes a scene; where bodies are and how they move does not count."""
+    """Return a digest of the model data uploaded to OpenGL or sizing a scene, without poses and dynamics."""
     if model not in _LOOKS:
         digest = hashlib.blake2b(repr((model.ngeom, model.nlight, model.stat.extent, model.vis.map.zfar)).encode())
         planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
@@ -256,7 +256,7 @@ _UPLOADED = ("mesh_", "tex_", "skin_", "flex_", "hfield_")
 
 
 def _open(model: mujoco.MjModel, height: int, width: int, detail: Detail) -> tuple[Any, Any]:
-    """Returns an OpenGL context, and MuJoCo's own with the model's shapes; the model itself stays as it is."""
+    """Return an OpenGL context and MuJoCo's rendering context of the model, which stays unchanged."""
     quality, buffer = model.vis.quality, model.vis.global_
     wanted: list[tuple[Any, str, int]] = [
         (quality, "offsamples", detail.samples),
@@ -264,7 +264,7 @@ def _open(model: mujoco.MjModel, height: int, width: int, detail: Detail) -> tup
         (quality, "numstacks", detail.slices // 2),
         (quality, "numquads", 2),
         (quality, "shadowsize", detail.shadows),
-        (buffer, "offheight", height),  # the buffer is cleared whole, so it is no larger than the picture
+        (buffer, "offheight", height),  # clearing costs the whole buffer, so it has the picture's size
         (buffer, "offwidth", width),
     ]
     before = [(place, name, getattr(place, name)) for place, name, _ in wanted]
@@ -274,8 +274,8 @@ def _open(model: mujoco.MjModel, height: int, width: int, detail: Detail) -> tup
         window = mujoco.GLContext(width, height)
         window.make_current()
         context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150.value)
-    except Exception as error:  # each back end raises its own kinds, down to AttributeError of a missing library
-        if KeyboardInterrupt.__name__ in str(error):  # ctypes makes an ArgumentError of Ctrl-C within its call
+    except Exception as error:  # each back end raises other types, even AttributeError for a missing library
+        if KeyboardInterrupt.__name__ in str(error):  # ctypes turns Ctrl-C within a call into ArgumentError
             raise KeyboardInterrupt from error
         raise RenderingUnavailable(
             "MuJoCo cannot open an OpenGL context.",
@@ -293,9 +293,9 @@ def _open(model: mujoco.MjModel, height: int, width: int, detail: Detail) -> tup
 
 @cache
 def _close_before_opengl_ends() -> None:
-    """Makes the interpreter close what a program leaves open; called after MuJoCo's back end has registered its own end.
+    """Register the closing of open contexts at exit, after MuJoCo's back end has registered its own handler.
 
-    Exit handlers run last in, first out. A weakref.finalize would not do: all of them share the handler of the first one.
+    Exit handlers run last in, first out. weakref.finalize does not work: all its instances share the first one's handler.
     """
     atexit.register(_close_all)
 
@@ -316,5 +316,5 @@ def _fixed(model: mujoco.MjModel, camera: str | int) -> mujoco.MjvCamera:
 
 
 def _key(name: str) -> str:
-    """Returns the key of a camera's pictures in snake_case."""
+    """Return the observation key of a camera, in snake_case."""
     return "camera_" + re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")

@@ -1,7 +1,7 @@
-"""Notices when a MuJoCo simulation has left the realm of finite numbers.
+"""Detects divergence of a MuJoCo simulation.
 
-By default MuJoCo answers a bad state with a silent reset to the model's initial state, which looks like an ordinary step to a
-learner. Here that reset is switched off and the environment asks after each control step whether the state can still be used.
+By default MuJoCo resets a bad state silently to the model's initial state, which looks like an ordinary step to a learner. Here
+that reset is disabled, and environments check the state after each control step.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _WARNINGS = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL,
 
 
 class DivergenceMonitor:
-    """Watches one pair of model and data; switches the model's automatic reset off."""
+    """Divergence check of one model and data; disables the model's automatic reset."""
 
     def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, fastest: float = math.inf) -> None:
-        """fastest: [m/s, rad/s] of all velocities together, above which the state is none of the real world.
+        """fastest: [m/s, rad/s] largest norm of all velocities.
 
-        MuJoCo itself warns from 1e10 on, so that a body which was thrown at 1e6 m/s passes for sound.
+        MuJoCo itself warns only above 1e10: a body at 1e6 m/s would pass.
         """
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
-        # Without a handler of our own MuJoCo appends each warning to MUJOCO_LOG.TXT in the working directory.
+        # Without a handler MuJoCo appends each warning to MUJOCO_LOG.TXT in the working directory.
         mujoco.set_mju_user_warning(_log_warning)
         self._states = [getattr(data, name) for name in _STATES]
         self._warnings = [data.warning[int(warning)] for warning in _WARNINGS]
@@ -33,12 +33,12 @@ class DivergenceMonitor:
         self.reset()
 
     def reset(self) -> None:
-        """Notes the warning counters; call it after mj_resetData, at the start of an episode."""
+        """Store the warning counters; call it after mj_resetData, at the start of an episode."""
         self._counts = [int(warning.number) for warning in self._warnings]
 
     def reason(self) -> str | None:
-        """Returns None while the simulation is sound, else what is wrong with it, in words."""
-        squares = [state.dot(state) for state in self._states]  # a quarter of the time of looking at each element
+        """Return the reason of a divergence in words, or None if the state is valid."""
+        squares = [state.dot(state) for state in self._states]  # a quarter of the time of np.isfinite
         for name, square in zip(_STATES, squares, strict=True):
             if not math.isfinite(square):
                 return f"{name} is not finite"

@@ -1,8 +1,8 @@
 """Gymnasium-Robotics: the Fetch arm (reach, push, slide, pick and place) and the Franka kitchen.
 
-Order follows the tables of the documentation (https://robotics.farama.org). Two units differ from those tables because the
-code does: Fetch multiplies velocities by the control period, so they are metres (or radians) per step, and the kitchen
-scales its actions by two.
+Array order follows the tables of the documentation (https://robotics.farama.org). Two units follow the code instead: Fetch
+multiplies velocities by the control period, so they are metres (or radians) per step, and the kitchen scales its actions by
+two.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing_extensions import override
 
 from robo_rl.errors import MissingExtra, UnknownName
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_sims.simulation import Arrays, MujocoSimulation, Simulation, SimulationStep, VectorLayout, source_camera
+from robo_sims.simulation import Arrays, MujocoSimulation, Simulation, SimulationStep, VectorLayout, part, source_camera
 from robo_sims.task_family import TaskFamily
 
 try:
-    with contextlib.redirect_stderr(io.StringIO()):  # it prints news about other tasks when it is imported
+    with contextlib.redirect_stderr(io.StringIO()):  # the import prints messages about other tasks
         import gymnasium_robotics
     from gymnasium_robotics.envs.franka_kitchen.kitchen_env import OBS_ELEMENT_GOALS
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "gymnasium_robotics":
-        raise  # it is installed, and broken: its own words say more
+        raise  # installed but broken: keep the original error
     raise MissingExtra("Gymnasium-Robotics", "gymnasium_robotics", "gymnasium-robotics") from error
 
 _INSTRUCTIONS = {
@@ -41,55 +41,51 @@ _FETCH = tuple(f"{task}{kind}-v4" for task in _INSTRUCTIONS for kind in ("", "De
 _KITCHEN = "FrankaKitchen-v1"
 
 
-def _part(name: str, size: int, unit: str, **details: Any) -> ArraySpec:
-    return ArraySpec(name, (size,), unit=unit, **details)
-
-
-_GRIPPER = _part("gripper_position", 3, "m", frame="world")
-_GRIPPER_VELOCITY = _part("gripper_velocity", 3, "m", frame="world", meaning="metres per control period")
-_FINGERS = _part("finger_position", 2, "m")
-_FINGER_VELOCITY = _part("finger_velocity", 2, "m")
+_GRIPPER = part("gripper_position", 3, "m", frame="world")
+_GRIPPER_VELOCITY = part("gripper_velocity", 3, "m", frame="world", meaning="metres per control period")
+_FINGERS = part("finger_position", 2, "m")
+_FINGER_VELOCITY = part("finger_velocity", 2, "m")
 _FETCH_REACH = VectorLayout([_GRIPPER, _FINGERS, _GRIPPER_VELOCITY, _FINGER_VELOCITY])
 _FETCH_OBJECT = VectorLayout(
     [
         _GRIPPER,
-        _part("object_position", 3, "m", frame="world", role="object"),
-        _part("gripper_to_object", 3, "m", frame="world", role="object"),
+        part("object_position", 3, "m", frame="world", role="object"),
+        part("gripper_to_object", 3, "m", frame="world", role="object"),
         _FINGERS,
-        _part("object_rotation", 3, "rad", frame="world", role="object", meaning="Euler angles about x, y, z"),
-        _part("object_relative_velocity", 3, "m", frame="world", role="object"),
-        _part("object_angular_velocity", 3, "rad", frame="world", role="object"),
+        part("object_rotation", 3, "rad", frame="world", role="object", meaning="Euler angles about x, y, z"),
+        part("object_relative_velocity", 3, "m", frame="world", role="object"),
+        part("object_angular_velocity", 3, "rad", frame="world", role="object"),
         _GRIPPER_VELOCITY,
         _FINGER_VELOCITY,
     ]
 )
 _KITCHEN_LAYOUT = VectorLayout(
     [
-        _part("joint_position", 7, "rad"),
-        _part("finger_position", 2, "m"),
-        _part("joint_velocity", 7, "rad/s"),
-        _part("finger_velocity", 2, "m/s"),
-        _part("burner_position", 8, "mixed", role="object", meaning="knob [rad] and burner [m], four times"),
-        _part("light_position", 2, "mixed", role="object", meaning="switch [m], light [rad]"),
-        _part("slide_cabinet_position", 1, "m", role="object"),
-        _part("hinge_cabinet_position", 2, "rad", role="object"),
-        _part("microwave_position", 1, "rad", role="object"),
-        _part("kettle_position", 3, "m", frame="world", role="object"),
-        _part("kettle_orientation", 4, "1", frame="world", role="object"),
-        _part("burner_velocity", 8, "mixed", role="object"),
-        _part("light_velocity", 2, "mixed", role="object"),
-        _part("slide_cabinet_velocity", 1, "m/s", role="object"),
-        _part("hinge_cabinet_velocity", 2, "rad/s", role="object"),
-        _part("microwave_velocity", 1, "rad/s", role="object"),
-        _part("kettle_velocity", 3, "m/s", frame="world", role="object"),
-        _part("kettle_angular_velocity", 3, "rad/s", frame="kettle", role="object"),
+        part("joint_position", 7, "rad"),
+        part("finger_position", 2, "m"),
+        part("joint_velocity", 7, "rad/s"),
+        part("finger_velocity", 2, "m/s"),
+        part("burner_position", 8, "mixed", role="object", meaning="knob [rad] and burner [m], four times"),
+        part("light_position", 2, "mixed", role="object", meaning="switch [m], light [rad]"),
+        part("slide_cabinet_position", 1, "m", role="object"),
+        part("hinge_cabinet_position", 2, "rad", role="object"),
+        part("microwave_position", 1, "rad", role="object"),
+        part("kettle_position", 3, "m", frame="world", role="object"),
+        part("kettle_orientation", 4, "1", frame="world", role="object"),
+        part("burner_velocity", 8, "mixed", role="object"),
+        part("light_velocity", 2, "mixed", role="object"),
+        part("slide_cabinet_velocity", 1, "m/s", role="object"),
+        part("hinge_cabinet_velocity", 2, "rad/s", role="object"),
+        part("microwave_velocity", 1, "rad/s", role="object"),
+        part("kettle_velocity", 3, "m/s", frame="world", role="object"),
+        part("kettle_angular_velocity", 3, "rad/s", frame="kettle", role="object"),
     ]
 )
 _KITCHEN_UNITS = {"slide cabinet": "m", "hinge cabinet": "rad", "microwave": "rad"}
 
 
 class FetchSimulation(MujocoSimulation):
-    """A task of the Fetch arm."""
+    """Task of the Fetch arm."""
 
     def __init__(self, task: str, detail: str = "plain") -> None:
         gymnasium.register_envs(gymnasium_robotics)
@@ -97,10 +93,10 @@ class FetchSimulation(MujocoSimulation):
         super().__init__(made.unwrapped, detail)
         self._layout = _FETCH_OBJECT if self._environment.has_object else _FETCH_REACH
         goals = (
-            _part("achieved_goal", 3, "m", frame="world", role="object"),
-            _part("desired_goal", 3, "m", frame="world", role="goal"),
+            part("achieved_goal", 3, "m", frame="world", role="object"),
+            part("desired_goal", 3, "m", frame="world", role="goal"),
         )
-        # 0.05 m a step is a constant of the source's `_set_action`; the fingers' command is added to their position.
+        # 0.05 m per step is a constant of the source's `_set_action`; the finger command is added to their position.
         self._limits = np.array([0.05, 0.05, 0.05, 1.0])
         self.spec = EnvironmentSpec(
             f"gymnasium_robotics/{task}",
@@ -128,14 +124,14 @@ class FetchSimulation(MujocoSimulation):
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Moves the gripper; the source never ends an episode by itself."""
+        """Move the gripper; the source never terminates an episode."""
         command = (action / self._limits).astype(np.float32)
         observation, reward, _, _, info = self._environment.step(command)
         self._show_goal()
         return SimulationStep(self._flat(observation), float(reward), success=bool(info["is_success"]))
 
     def _show_goal(self) -> None:
-        """Puts the mark of the goal in its place; the source does so by a simulation step's worth of work for each picture."""
+        """Move the goal marker; the source does this per picture, at the cost of a simulation step."""
         self._environment.data.site("target0").xpos[:] = self._environment.goal
 
     def _flat(self, observation: dict[str, Any]) -> Arrays:
@@ -144,7 +140,7 @@ class FetchSimulation(MujocoSimulation):
 
 
 class KitchenSimulation(MujocoSimulation):
-    """The Franka arm in a kitchen with several things to do in one episode."""
+    """Franka arm in a kitchen with several goals per episode."""
 
     def __init__(self, goals: Sequence[str], detail: str = "plain") -> None:
         for goal in goals:
@@ -180,7 +176,7 @@ class KitchenSimulation(MujocoSimulation):
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Commands joint velocities; the reward counts the goals reached in this step."""
+        """Command joint velocities; the reward counts the goals reached in this step."""
         observation, reward, terminated, _, _ = self._environment.step(action / self._limits)
         return SimulationStep(self._flat(observation), float(reward), bool(terminated), success=bool(terminated))
 
@@ -213,14 +209,14 @@ def _goal_name(kind: str, goal: str) -> str:
 
 def _kitchen_goals(goals: Sequence[str]) -> list[ArraySpec]:
     return [
-        _part(_goal_name(kind, goal), len(OBS_ELEMENT_GOALS[goal]), _KITCHEN_UNITS.get(goal, "mixed"), role=role)
+        part(_goal_name(kind, goal), len(OBS_ELEMENT_GOALS[goal]), _KITCHEN_UNITS.get(goal, "mixed"), role=role)
         for kind, role in (("achieved", "object"), ("desired", "goal"))
         for goal in goals
     ]
 
 
 def _simulate(task: str, goals: Sequence[str] = tuple(OBS_ELEMENT_GOALS), detail: str = "plain") -> Simulation:
-    """`goals` names what to do in the kitchen; the Fetch tasks have their own."""
+    """Create a simulation; `goals` are those of the kitchen, the Fetch tasks have their own."""
     return KitchenSimulation(goals, detail) if task == _KITCHEN else FetchSimulation(task, detail)
 
 

@@ -1,7 +1,7 @@
-"""Meta-World's fifty manipulation tasks with the goal observed, and the scripted expert that comes with each.
+"""Meta-World's fifty manipulation tasks with an observed goal, and their scripted experts.
 
-Start and goal are drawn anew in every episode, from the seed of the reset alone (the source uses NumPy's global generator,
-or a frozen list of fifty). The observation has the source's order: now, one step before, goal.
+Start and goal are drawn in every episode from the seed of the reset alone (the source uses NumPy's global generator, or a
+frozen list of fifty). The observation has the source's order: present, previous step, goal.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ try:
     from metaworld.policies import ENV_POLICY_MAP
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "metaworld":
-        raise  # it is installed, and broken: its own words say more
+        raise  # installed but broken: keep the original error
     raise MissingExtra("Meta-World", "metaworld", "metaworld") from error
 
 Reward = Literal["dense", "sparse"]
 
 
 def _moment(prefix: str) -> list[ArraySpec]:
-    """Eighteen numbers of one moment; a task without a second object fills its place with zeros."""
+    """Return the specs of the 18 numbers of one time step; a missing second object is zeros."""
     return [
         ArraySpec(f"{prefix}hand_position", (3,), unit="m", frame="world"),
         ArraySpec(f"{prefix}gripper_opening", (1,), low=0.0, high=1.0, meaning="distance of the fingers over 0.1 m"),
         ArraySpec(f"{prefix}first_object_position", (3,), unit="m", frame="world", role="object"),
-        # (w, x, y, z) in some tasks, (x, y, z, w) in others: whatever the source's task computes
+        # (w, x, y, z) in some tasks, (x, y, z, w) in others, as in the source
         ArraySpec(f"{prefix}first_object_orientation", (4,), frame="world", role="object"),
         ArraySpec(f"{prefix}second_object_position", (3,), unit="m", frame="world", role="object"),
         ArraySpec(f"{prefix}second_object_orientation", (4,), frame="world", role="object"),
@@ -56,7 +56,7 @@ class MetaWorldSimulation(MujocoSimulation):
     def __init__(
         self, task: str, action_repeat: int = 1, reward: Reward = "dense", camera: str = "corner2", detail: str = "plain"
     ) -> None:
-        """camera: from which `render` looks."""
+        """camera: viewpoint of `render`."""
         if reward not in ("dense", "sparse"):
             raise InvalidSetting("Unknown reward of a Meta-World task.", got=reward, allowed=("dense", "sparse"))
         super().__init__(_observable_task(task), detail)
@@ -90,13 +90,13 @@ class MetaWorldSimulation(MujocoSimulation):
     def reset(self, seed: int | None) -> Arrays:
         if seed is not None:
             self._environment.seed(seed)
-        mujoco.mj_resetData(*self.mujoco)  # the source moves the hand before it does so, from whatever state is there
+        mujoco.mj_resetData(*self.mujoco)  # the source moves the hand from the present state before its own reset
         observation, _ = self._environment.reset()
         return _LAYOUT.split(observation)
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Moves the hand's target; a sparse reward is 1 at success, which ends the episode, a dense one is summed."""
+        """Move the hand's target; a sparse success terminates, dense rewards are summed over the repeats."""
         command = (action / self._limits).astype(np.float32)
         total = 0.0
         for _ in range(self._repeat):
@@ -110,13 +110,13 @@ class MetaWorldSimulation(MujocoSimulation):
 
     @override
     def render(self) -> npt.NDArray[np.uint8]:
-        """Returns a picture from one of the source's cameras, turned upright where the camera hangs head down."""
+        """Return a picture from one of the source's cameras, rotated upright if the camera is upside down."""
         data = self._environment.data
         return upright(self._overview.picture(data, self._camera), data, self._camera)
 
 
 class MetaWorldExpert:
-    """The scripted policy that the source ships for a task, with Gaussian noise on each element of its actions."""
+    """Scripted policy of the source, with Gaussian noise on each element of its actions."""
 
     def __init__(self, task: str, spec: EnvironmentSpec, seed: int, noise: float = 0.0) -> None:
         self.environment_spec = spec
@@ -125,12 +125,12 @@ class MetaWorldExpert:
         self._noise = noise
 
     def reset(self) -> None:
-        """Nothing to forget."""
+        """Do nothing: the policy is stateless."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.float32]:
-        """Returns an action (4,) in [-1, 1]; without noise where `deterministic`."""
+        """Return an action (4,) in [-1, 1], with noise unless `deterministic`."""
         vector = np.concatenate([observation[name] for name in _LAYOUT.observation]).astype(np.float64)
-        with warnings.catch_warnings():  # it warns whenever it asks for more than the limits, which is how it works
+        with warnings.catch_warnings():  # it warns of actions beyond the limits, which it relies on
             warnings.filterwarnings("ignore", "Constant")
             action: npt.NDArray[np.float64] = self._policy.get_action(vector)
         if self._noise > 0.0 and not deterministic:

@@ -1,9 +1,9 @@
-"""Captions of MiniGrid: events of a step, and the objects that the agent carries, faces and sees (entry point `minigrid`).
+"""Captions of MiniGrid steps: event, and objects that the agent carries, faces and sees (entry point `minigrid`).
 
     You pick up a yellow key. You carry a yellow key. Ahead: nothing. In view: a locked yellow door.
 
-Computed from the observations before and after the step and the action, as the agent has them; nothing here knows the map, the
-environment's reward or success. Equal steps have equal captions, so that they can be counted and looked up.
+Computed from the action and the agent's observations before and after the step, without map, reward or success. Equal steps
+have equal captions, so that captions can be counted and looked up.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ WEIGHTS = np.array(
     + [number * PLACE_VALUES[2] for number in range(STATES)],
     np.float32,
 )
-"""What each channel of a one-hot cell adds to its kind; an empty one has none, as an unseen one."""
+"""Contribution of each channel of a one-hot cell to its number; 0 for empty and unseen cells."""
 BY_LOOK = (ONE_HOT @ WEIGHTS).astype(np.uint8)
-"""(look) the same from the numbers of MiniGrid, so that both encodings have the same captions"""
+"""(look) the same from MiniGrid's numbers, so that both encodings have equal captions"""
 KINDS = len(IDX_TO_OBJECT) * COLOURS * STATES
-TOLD = ("door", "key", "ball", "box", "goal", "lava")
-"""Objects that are worth a word when they are in view."""
+DESCRIBED = ("door", "key", "ball", "box", "goal", "lava")
+"""Objects that are described if they are in view."""
 UNCOLOURED = {"wall": "a wall", "goal": "a goal", "lava": "lava"}
 PLACES = ("empty", "floor", "unseen")
 STATE_NAMES = {number: name for name, number in STATE_TO_IDX.items()}
-MOST_KEPT = 100_000  # captions of steps that are kept; beyond that they are made anew
+MOST_KEPT = 100_000  # size of the caption cache
 
 
 class MiniGridCaptioner:
-    """Describes steps of every MiniGrid and BabyAI task; implements `robo_rl.rewards.annotation.captioning.Captioner`."""
+    """Captioner of all MiniGrid and BabyAI tasks; implements `robo_rl.rewards.annotation.captioning.Captioner`."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, str] = {}
 
     def require(self, spec: EnvironmentSpec) -> None:
-        """Raises InvalidSetting for an environment whose observation is no view of a grid."""
+        """Raise InvalidSetting unless the environment observes a grid view."""
         shape = spec.observation["grid"].shape if "grid" in spec.observation else None
         if shape is None or len(shape) != 3 or shape[0] != shape[1] or spec.action.mode != "discrete":
             raise InvalidSetting(
@@ -58,8 +58,8 @@ class MiniGridCaptioner:
             )
 
     def look(self, observations: Mapping[str, Array]) -> Array:
-        """Returns (N, V, V) uint8: one number for object, colour and state of each cell in view."""
-        if "grid" not in observations:  # recorded episodes come without the specification that `require` reads
+        """Return (N, V, V) uint8: one number for object, colour and state of each cell in view."""
+        if "grid" not in observations:  # recorded episodes have no specification for `require`
             raise InvalidSetting(
                 "The captioner minigrid cannot describe these steps.",
                 got=f"observations {', '.join(observations)}",
@@ -68,13 +68,13 @@ class MiniGridCaptioner:
         return _kinds(observations["grid"])
 
     def captions(self, before: Array, actions: Array, after: Array) -> list[str]:
-        """Returns a sentence or more for each of K steps; before, after: looks (K, V, V); actions: (K,)."""
+        """Return the captions of K steps; before, after: looks (K, V, V); actions: (K,)."""
         now, size = after, after.shape[1]
         hands, faced = (size // 2, size - 1), (size // 2, size - 2)
         held, ahead = (before[:, *place] for place in (hands, faced))
         is_seen = np.zeros((len(now), KINDS), np.bool_)
         is_seen[np.arange(len(now))[:, None], now.reshape(len(now), -1)] = True
-        # Two steps with these bytes in common have one caption: looking it up costs a tenth of writing it.
+        # These bytes determine the caption: a look-up costs a tenth of writing it.
         facts = [held, ahead, now[:, *hands], now[:, *faced], np.asarray(actions).reshape(-1)]
         columns = np.stack(facts, 1).astype(np.uint8)
         keys = np.concatenate([columns, np.packbits(is_seen, axis=1)], axis=1)
@@ -89,11 +89,8 @@ class MiniGridCaptioner:
         return caption
 
 
-CAPTIONER = MiniGridCaptioner
-
-
 def _kinds(grids: Array) -> npt.NDArray[np.uint8]:
-    """Returns one number for object, colour and state of each cell, from the channels (..., C) of either encoding."""
+    """Return one number for object, colour and state of each cell, from channels (..., C) of either encoding."""
     if grids.shape[-1] == ONE_HOT.shape[1]:
         return (grids @ WEIGHTS).astype(np.uint8)
     cells = grids.astype(np.int32)
@@ -101,19 +98,19 @@ def _kinds(grids: Array) -> npt.NDArray[np.uint8]:
 
 
 def _sentences(held: int, faced: int, holds: int, faces: int, action: int, *, seen: Sequence[int]) -> str:
-    """Returns the caption of a step that began with `held` in the hands and `faced` ahead."""
+    """Return the caption of a step; held, faced: before it; holds, faces: after it."""
     parts = _events(held, faced, holds, faces, action)
     if _object(holds) not in PLACES:
         parts.append(f"You carry {_name(holds)}.")
     parts.append("Ahead: nothing." if _object(faces) in PLACES else f"Ahead: {_name(faces)}.")
-    others = [_name(kind) for kind in seen if _object(kind) in TOLD and kind not in (holds, faces)]
+    others = [_name(kind) for kind in seen if _object(kind) in DESCRIBED and kind not in (holds, faces)]
     if others:
         parts.append(f"In view: {', '.join(others)}.")
     return " ".join(parts)
 
 
 def _events(held: int, faced: int, holds: int, faces: int, action: int) -> list[str]:
-    """Returns what the step did to the world, at most one sentence."""
+    """Return the event of the step, at most one sentence."""
     had, has, object_ = _object(held) not in PLACES, _object(holds) not in PLACES, _object(faced)
     if has and not had:
         return [f"You pick up {_name(holds)}."]
@@ -144,7 +141,7 @@ def _state(kind: int) -> str:
 
 
 def _name(kind: int, *, with_state: bool = True) -> str:
-    """Returns the object with its article, such as "an open red door"."""
+    """Return the object with its article, such as "an open red door"."""
     object_ = _object(kind)
     if object_ in UNCOLOURED:
         return UNCOLOURED[object_]

@@ -1,4 +1,4 @@
-"""MiniGrid and BabyAI: grid worlds, one at a time or batched, with a teacher who names subgoals if asked for."""
+"""MiniGrid and BabyAI: grid worlds, single or batched, optionally with subgoals from a teacher."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import minigrid
 
-from robo_sims.batched.environment import Batch
+from robo_sims.batched.environment import SimulationBatch
 from robo_sims.grids.batch import MiniGridBatch, is_batchable
 from robo_sims.grids.cells import Encoding
 from robo_sims.grids.simulation import MiniGridSimulation
@@ -17,7 +17,7 @@ from robo_sims.task_family import TaskFamily
 
 
 def _tasks() -> list[str]:
-    """Returns the newest version of each task, without MiniGrid-WFC, whose pattern pictures are missing from the package."""
+    """Return the newest version of each task, without MiniGrid-WFC, whose pattern pictures are not in the package."""
     gymnasium.register_envs(minigrid)
     newest: dict[str, str] = {}
     for name, entry in gymnasium.registry.items():
@@ -32,7 +32,7 @@ def _simulate(
     simulation = MiniGridSimulation(task, encoding)
     if not subgoals and teaching is None:
         return simulation
-    from robo_sims.grids.guided import GuidedSimulation, guidance  # lists of environments need no language model
+    from robo_sims.grids.subgoals.environments import GuidedSimulation, guidance  # slow import, not needed to list environments
 
     return GuidedSimulation(simulation, guidance(subgoals, teaching))
 
@@ -44,8 +44,8 @@ def _batch(
     encoding: Encoding = "codes",
     subgoals: str = "",
     teaching: Mapping[str, Any] | None = None,
-) -> Batch | None:
-    """Returns None for a task with rules of its own; threads would not help."""
+) -> SimulationBatch | None:
+    """Return None for a task with additional rules; `threads` is unused, the rules run in numpy."""
     del threads
     batch = MiniGridBatch(task, num_envs, encoding)
     if not is_batchable(batch.source):
@@ -53,7 +53,7 @@ def _batch(
         return None
     if not subgoals and teaching is None:
         return batch
-    from robo_sims.grids.guided import GuidedBatch, guidance
+    from robo_sims.grids.subgoals.environments import GuidedBatch, guidance
 
     return GuidedBatch(batch, guidance(subgoals, teaching))
 

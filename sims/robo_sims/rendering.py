@@ -1,6 +1,6 @@
-"""Drawing without a display: which OpenGL back end works here.
+"""Headless rendering: choice of the OpenGL back end.
 
-MuJoCo reads MUJOCO_GL once, when it is first imported: the choice comes before that import, and nothing here imports it early.
+MuJoCo reads MUJOCO_GL once, at its first import: the choice must come before, and this module does not import it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from types import ModuleType
 from robo_rl.errors import RenderingUnavailable, printable
 
 BACKENDS = {"egl": "libEGL.so.1", "osmesa": "libOSMesa.so.8"}
-"""Headless back ends in order of preference, and the shared library that each needs."""
+"""Headless back ends in order of preference -> required shared library."""
 OTHERS = ("glfw", "glx", "", "enable", "enabled", "on", "true", "1", "disable", "disabled", "off", "false", "0")
-"""Further values of MUJOCO_GL that MuJoCo takes on Linux; the last five switch drawing off."""
+"""Further values of MUJOCO_GL accepted on Linux; the last five disable rendering."""
 OFF = OTHERS[-5:]
 REQUESTED = os.environ.get("MUJOCO_GL")
-"""Back end that the environment variable requests; None leaves the choice to `prefer_headless`."""
+"""Back end requested by the environment variable; None leaves the choice to `prefer_headless`."""
 INSTALL = "apt-get install -y libegl1 libgl1 libgles2 libosmesa6 libgl1-mesa-dri"
 
 _PROBE = """
@@ -37,9 +37,9 @@ with mujoco.Renderer(model, 16, 16) as renderer:
 
 
 def prefer_headless() -> None:
-    """Set MUJOCO_GL to the first headless back end whose library is here, unless it is set or there is a display.
+    """Set MUJOCO_GL to the first installed headless back end, unless it is set or there is a display.
 
-    If it is set to what cannot work, whoever imports MuJoCo later is told so in one error, and who does not is left in peace.
+    If it is set to a value that cannot work, a later import of MuJoCo raises RenderingUnavailable.
     """
     if sys.platform == "linux" and (problem := setting_problem(os.environ.get("MUJOCO_GL", ""))) is not None:
         sys.meta_path.insert(0, _Refusal(problem))
@@ -51,7 +51,7 @@ def prefer_headless() -> None:
 
 
 def setting_problem(value: str) -> str | None:
-    """Return why MuJoCo cannot be imported with this value of MUJOCO_GL, None if nothing is known against it."""
+    """Return the reason why a value of MUJOCO_GL cannot work, or None."""
     backend, platform = value.lower().strip(), os.environ.get("PYOPENGL_PLATFORM", "")
     if backend not in BACKENDS:
         return None if backend in OTHERS else "no back end of that name"
@@ -63,7 +63,7 @@ def setting_problem(value: str) -> str | None:
 
 
 class _Refusal(MetaPathFinder):
-    """Finds no MuJoCo, whose own import would end in some error or other of a library."""
+    """Import hook that raises one clear error for MuJoCo, whose own import would raise that of some library."""
 
     def __init__(self, problem: str) -> None:
         self._problem = problem
@@ -79,9 +79,9 @@ class _Refusal(MetaPathFinder):
 
 
 def probe(backend: str | None, *, timeout: float = 60.0) -> str | None:
-    """Draws one picture in a process of its own; returns None if that works, else the last line of what went wrong.
+    """Draw one picture in a child process; return None if that works, else the last line of its error.
 
-    backend: "egl", "osmesa" or "glfw"; None for the environment as it is. timeout: [s].
+    backend: "egl", "osmesa" or "glfw"; None for the present environment variables. timeout: [s].
     """
     other = {} if backend is None else {"MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend if backend != "glfw" else ""}
     environment = {**os.environ, **other}
@@ -96,7 +96,7 @@ def probe(backend: str | None, *, timeout: float = 60.0) -> str | None:
 
 
 def choose_backend() -> str:
-    """Returns the first headless back end that really draws; raises RenderingUnavailable with the remedy."""
+    """Return the first headless back end that can draw; raises RenderingUnavailable with the fix."""
     problems = {}
     for backend in BACKENDS:
         problem = probe(backend)

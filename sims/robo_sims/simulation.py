@@ -1,6 +1,6 @@
-"""Turn a foreign simulator into an environment that keeps all promises: limits, divergence, seeds, names of `info`.
+"""Gymnasium environment around a simulator: action limits, time limit, divergence, seeds, `info`.
 
-A simulator implements the small protocol `Simulation`; `SimulationEnvironment` does what is the same for all of them.
+A simulator implements the small protocol `Simulation`; `SimulationEnvironment` has the part common to all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from robo_sims.divergence import DivergenceMonitor
 Arrays = dict[str, npt.NDArray[Any]]
 
 PICTURE_SIZE = 320
-"""[pixel] height and width of a rendered picture; without a graphics card 480 takes more than twice as long."""
+"""[pixel] height and width of a rendered picture; without a graphics card 480 takes over twice as long."""
 
 
 @dataclass(frozen=True)
@@ -36,41 +36,41 @@ class SimulationStep:
     reward: float
     terminated: bool = False
     truncated: bool = False
-    """True if the simulation itself keeps a time limit that changes from episode to episode."""
+    """True at a time limit of the simulation itself, which may differ between episodes."""
     success: bool | None = None
-    """None if the task has no notion of success."""
+    """None if the task has no success criterion."""
     reward_terms: Mapping[str, float] = field(default_factory=dict)
 
 
 class Simulation(Protocol):
-    """A task in a simulator; observations are fresh arrays in the shapes and types of `spec`."""
+    """Task in a simulator; observations are new arrays in the shapes and types of `spec`."""
 
     spec: EnvironmentSpec
     instruction: str | None = None
-    """Of the present episode, where it changes from one to the next."""
+    """Of the current episode, if it differs between episodes."""
     scripted_policy: Callable[..., Policy] | None = None
     """(seed, noise=0.0) -> the task's expert, if it has one"""
 
     @property
     def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData] | None:
-        """The pair that is simulated now, or None if MuJoCo is not involved."""
+        """Model and data of the current episode, or None without MuJoCo."""
         return None
 
     def reset(self, seed: int | None) -> Arrays:
-        """Begins an episode that the seed determines entirely; None goes on with the present random state."""
+        """Start an episode, determined by the seed; None continues the present random state."""
 
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Applies an action in physical units for one control period."""
+        """Apply an action in physical units for one control period."""
 
     def render(self) -> npt.NDArray[np.uint8]:
-        """Returns a picture (H, W, 3); with `overview` where MuJoCo is involved, so that all families draw alike."""
+        """Return a picture (H, W, 3); MuJoCo families use `overview`, so that all draw alike."""
 
     def close(self) -> None:
-        """Frees what the simulator holds."""
+        """Free the simulator."""
 
 
 class MujocoSimulation(Simulation):
-    """A task of another package, whose environment holds MuJoCo's `model` and `data`; pictures are from its own camera."""
+    """Task of another package with MuJoCo's `model` and `data`; rendered from its own camera."""
 
     def __init__(self, environment: Any, detail: str) -> None:
         self._environment, self._overview = environment, overview(detail)
@@ -91,7 +91,7 @@ class MujocoSimulation(Simulation):
 
 
 class SimulationEnvironment(gymnasium.Env[Any, Any]):
-    """A Gymnasium environment around a `Simulation`."""
+    """Gymnasium environment around a `Simulation`."""
 
     def __init__(
         self,
@@ -101,9 +101,9 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         image_size: int = 84,
         render_mode: str | None = None,
     ) -> None:
-        """Reads the simulation's spec, to which cameras of its MuJoCo model are added as `camera_<name>`.
+        """Add the pictures of `cameras` of the MuJoCo model to the observation, as `camera_<name>`.
 
-        image_size: height and width of the cameras' pictures [pixel].
+        image_size: height and width of the pictures [pixel].
         """
         if render_mode not in (None, "rgb_array"):
             raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, "rgb_array"))
@@ -119,18 +119,18 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
             self.scripted_policy = simulation.scripted_policy  # absent if there is no expert
         self._monitor: DivergenceMonitor | None = None
         self._watched: object = None
-        self._observation: Arrays | None = None  # of the step before; None while no episode is under way
+        self._observation: Arrays | None = None  # of the previous step; None between episodes
         self._steps = 0
         self._is_closed = False
 
     @property
     def model(self) -> mujoco.MjModel:
-        """The MuJoCo model; absent where the simulator is another one."""
+        """MuJoCo model; absent for other simulators."""
         return self._mujoco[0]
 
     @property
     def data(self) -> mujoco.MjData:
-        """The MuJoCo state; absent where the simulator is another one."""
+        """MuJoCo data; absent for other simulators."""
         return self._mujoco[1]
 
     @property
@@ -141,7 +141,7 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         return pair
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Arrays, dict[str, Any]]:
-        """Begins an episode; with a seed it depends on nothing else."""
+        """Start an episode, determined by the seed if given."""
         super().reset(seed=seed)
         observation = self._simulation.reset(seed)
         self._watch()
@@ -150,7 +150,7 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         return self._observation, self._episode_info()
 
     def step(self, action: npt.NDArray[Any]) -> tuple[Arrays, float, bool, bool, dict[str, Any]]:
-        """Applies an action from [-1, 1]^A (or a choice) for one control period."""
+        """Apply an action in [-1, 1]^A, or a discrete one, for one control period."""
         physical = self.environment_spec.action.to_physical(action)
         if self._observation is None:
             raise gymnasium.error.ResetNeeded("The episode is over or has not begun: call reset() before step().")
@@ -167,11 +167,11 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         return observation, float(step.reward), step.terminated, truncated, self._info(step, truncated)
 
     def render(self) -> npt.NDArray[np.uint8] | None:
-        """Returns a picture (H, W, 3), or None unless the render mode is "rgb_array"."""
+        """Return a picture (H, W, 3), or None unless the render mode is "rgb_array"."""
         return self._simulation.render() if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:
-        """Frees the simulator; may be called again."""
+        """Free the simulator; may be called again."""
         if not self._is_closed:
             self._is_closed = True
             if self._cameras is not None:
@@ -183,7 +183,7 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         return {} if self._cameras is None or pair is None else dict(self._cameras.observe(pair[1]))
 
     def _watch(self) -> None:
-        """Watches the present model and data; some simulators compile new ones for every episode."""
+        """Monitor the current model and data; some simulators compile new ones per episode."""
         pair = self._simulation.mujoco
         if pair is None:
             return
@@ -193,11 +193,11 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         self._monitor.reset()
 
     def _attempt(self, action: npt.NDArray[Any]) -> SimulationStep | None:
-        """Returns None if the simulation diverged."""
-        with np.errstate(all="ignore"):  # a simulator that computes a reward from NaN would warn before the monitor is asked
+        """Return the step, or None if the simulation diverged."""
+        with np.errstate(all="ignore"):  # rewards computed from NaN would warn before the divergence check
             try:
                 step = self._simulation.step(action)
-            except Exception:  # it may also raise anything; an error that divergence does not explain goes on
+            except Exception:  # a diverged simulator may raise anything; other errors propagate
                 if self._monitor is None or self._monitor.reason() is None:
                     raise
                 return None
@@ -221,8 +221,13 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         return info
 
 
+def part(name: str, size: int, unit: str, **details: Any) -> ArraySpec:
+    """Return the spec of a part of a flat observation vector."""
+    return ArraySpec(name, (size,), unit=unit, **details)
+
+
 class VectorLayout:
-    """Names the parts of a flat observation vector, in order: concatenating the parts gives the vector again."""
+    """Named parts of a flat observation vector; their concatenation is the vector."""
 
     def __init__(self, arrays: Iterable[ArraySpec]) -> None:
         self.observation = ObservationSpec(tuple(arrays))
@@ -235,24 +240,24 @@ class VectorLayout:
         return sum(array.size for array in self.observation.arrays)
 
     def split(self, vector: npt.NDArray[Any]) -> Arrays:
-        """Returns name -> fresh float32 array."""
+        """Return name -> new float32 array."""
         values = vector.astype(np.float32)
         return {array.name: values[part].reshape(array.shape) for array, part in self._parts}
 
 
 def overview(detail: str) -> Cameras:
-    """Returns what draws a task's picture for people; `detail` is a name of robo_sims.cameras.DETAILS."""
+    """Return the renderer of a task's pictures; `detail` is a name of robo_sims.cameras.DETAILS."""
     return Cameras(height=PICTURE_SIZE, width=PICTURE_SIZE, detail=detail_of(detail))
 
 
 def source_camera(environment: Any) -> int | mujoco.MjvCamera:
-    """Returns the camera from which an environment of Gymnasium's kind draws itself: one of its model, or a free one."""
+    """Return the render camera of a Gymnasium environment: one of its model, or a free one."""
     source = environment.mujoco_renderer
     return source.camera_id if source.camera_id >= 0 else free_camera(environment.data, source.default_cam_config or {})
 
 
 def actuator_names(model: mujoco.MjModel) -> tuple[str, ...]:
-    """Returns the name of each actuator, or of the joint that it drives, or its number."""
+    """Return the name of each actuator, else of its joint, else its number."""
     kinds = mujoco.mjtObj
     return tuple(
         mujoco.mj_id2name(model, kinds.mjOBJ_ACTUATOR, index)

@@ -1,4 +1,4 @@
-"""Several environments that share one wrapper, by name."""
+"""Environment family made of simulation tasks."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from robo_rl.errors import UnknownName
 from robo_rl.protocols.components import EnvironmentFamily
 
 if TYPE_CHECKING:
-    from robo_sims.batched.environment import Batch
+    from robo_sims.batched.environment import SimulationBatch
     from robo_sims.simulation import Simulation
 
 
 @dataclass(frozen=True)
 class TaskFamily(EnvironmentFamily):
-    """Family whose tasks are listed and simulated by functions."""
+    """Family defined by functions that list, simulate and batch its tasks."""
 
     name: str
-    """What stands before the slash of a full name."""
+    """Part before the slash of a full name."""
     list_tasks: Callable[[], Iterable[str]]
-    """Returns the task names; raises MissingExtra."""
+    """() -> task names; raises MissingExtra"""
     simulate: Callable[..., Simulation]
     """(task, **arguments) -> simulation"""
-    batch: Callable[..., Batch | None] | None = None
+    batch: Callable[..., SimulationBatch | None] | None = None
     """(task, num_envs, threads, **arguments of `simulate`) -> batch of simulations, or None if the task has none"""
     drawing: tuple[str, ...] = ("cameras", "image_size", "render_mode")
     """Arguments of SimulationEnvironment and BatchedEnvironment."""
@@ -47,18 +47,18 @@ class TaskFamily(EnvironmentFamily):
     def make_vector(
         self, name: str, num_envs: int, *, threads: int | None = None, autoreset_mode: Any = "NextStep", **arguments: Any
     ) -> gymnasium.vector.VectorEnv[Any, Any, Any] | None:
-        """Returns `num_envs` environments in one; None if the family or the task has no batched simulation."""
+        """Return a vector environment; None if the family or the task has no batched simulation."""
         if self.batch is None:
             return None
         drawing = self._split(name, arguments)
         from robo_sims.batched.environment import BatchedEnvironment
-        from robo_sims.batched.workers import choose_threads
+        from robo_sims.batched.thread_pool import choose_threads
 
         batch = self.batch(name, num_envs, choose_threads(threads, num_envs), **arguments)
         return None if batch is None else BatchedEnvironment(batch, autoreset_mode=autoreset_mode, **drawing)
 
     def _split(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Takes the arguments of the environment out of those of the simulation; raises UnknownName."""
+        """Move the arguments of the environment out of those of the simulation; raises UnknownName."""
         tasks = self.names()
         if name not in tasks:
             raise UnknownName(f"task of {self.name}", name, tasks)
@@ -69,9 +69,9 @@ class TaskFamily(EnvironmentFamily):
 def refuse_unknown_arguments(
     full_name: str, build: Callable[..., Any], arguments: Iterable[str], also: Iterable[str] = ()
 ) -> None:
-    """Raises UnknownName for an argument that `build`, whose first parameter is the task, does not take.
+    """Raise UnknownName for an argument that `build`, whose first parameter is the task, does not take.
 
-    also: arguments that the family itself takes.
+    also: arguments of the family itself.
     """
     allowed = [*list(inspect.signature(build).parameters)[1:], *also]
     for argument in arguments:

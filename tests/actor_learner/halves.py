@@ -28,7 +28,7 @@ from robo_rl.runs.checkpoints import has_checkpoint, load_checkpoint
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.system.supervised_process import inherited
-from robo_rl.training.actor_learner.acting import ActingTraining, Apart, acting_training
+from robo_rl.training.actor_learner.acting import ActingTraining, LearnerConnection, acting_training
 from robo_rl.training.actor_learner.learning import LearningTraining, learn
 from robo_rl.training.actor_learner.process import LearnerProcess, LearnerTimeouts
 from robo_rl.training.replay_learning import ReplayLearner
@@ -200,7 +200,7 @@ def acting(folder: Path, steps: int, environment: Any = None) -> ActingTraining:
         Numbered(folder) if environment is None else environment,
         Fitting(),
         SAMPLING,
-        Apart(log, process, told["most_ahead"]),
+        LearnerConnection(log, process, told["most_ahead"]),
         steps=steps,
         seed=1,
     )

@@ -177,7 +177,7 @@ def test_learning_from_the_log_is_learning_in_one_process(tmp_path: Path, has_mo
     second = half(Halved() if has_model else None)
     reader = StepReader(tmp_path, 32)
     second.load_from(parts, reader)
-    assert second.told == {"acting": {"episodes": 4}} and second.step == 32
+    assert second.acting_parts == {"acting": {"episodes": 4}} and second.step == 32
     learnt(second, reader)
     found = second.state_dict()
     del found["learner"]["policy"]
@@ -193,14 +193,14 @@ def test_episode_that_broke_off_is_not_joined_to_the_next(tmp_path: Path, has_mo
     stood = demonstrations()[0]
     for begin in (0, 3):  # the learner was lost after three steps, and the arm was left where it was
         log.begin({"place": stood.observations["place"][begin]}, seed=None, instruction="go east")
-        expected.student.memory.begin({"place": stood.observations["place"][begin]})
+        expected.step_learner.memory.begin({"place": stood.observations["place"][begin]})
         for step in range(begin, begin + 3):
             log.step(stood.transition(step))
             told = stood.transition(step)
-            expected.student.memory.add(replace(told, reward=told.reward / 2) if has_model else told)
-        expected.student.memory.cut()
+            expected.step_learner.memory.add(replace(told, reward=told.reward / 2) if has_model else told)
+        expected.step_learner.memory.cut()
     log.close()
     found = half(Halved() if has_model else None)
     learnt(found, StepReader(tmp_path))
-    found.student.memory.cut()
+    found.step_learner.memory.cut()
     assert leaves(found.state_dict()["replay"]) == leaves(expected.state_dict()["replay"])

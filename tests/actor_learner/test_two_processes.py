@@ -147,7 +147,7 @@ def kill_and_see_it_gone(folder: Path) -> Any:
 def test_a_policy_is_learnt_by_another_process_and_without_its_parameters_it_is_not(tmp_path: Path, acting: Any) -> None:
     training = acting(tmp_path, 300)
     run(training, tmp_path)
-    assert training.policy.slope[0] > 0.5 and training.student.version == 300
+    assert training.policy.slope[0] > 0.5 and training.step_learner.version == 300
     assert_nothing_lost_nothing_twice(tmp_path)
     assert_learnt_as_if_nothing_had_happened(tmp_path)
 
@@ -166,7 +166,7 @@ def test_a_learner_that_is_killed_is_replaced_nothing_is_lost_and_versions_only_
     load, told = training.policy.load_parameters, []
 
     def watched(parameters: Any) -> None:
-        taken.append(training.student.version)
+        taken.append(training.step_learner.version)
         load(parameters)
 
     training.policy.load_parameters = watched
@@ -176,7 +176,7 @@ def test_a_learner_that_is_killed_is_replaced_nothing_is_lost_and_versions_only_
     staleness = [metrics["learner/staleness"] for metrics in observer.seen]
     assert min(staleness) >= 0 and max(staleness) <= 20 + 1 + 1  # what may be ahead, the running step, one being sent
     assert len(told) == 2 and all(words.startswith("the learner died at step") for words in told)
-    assert training.student.holds >= 2 and training.process.restarts == 2
+    assert training.step_learner.holds >= 2 and training.process.restarts == 2
     assert_nothing_lost_nothing_twice(tmp_path)
     assert_learnt_as_if_nothing_had_happened(tmp_path)
 
@@ -196,16 +196,16 @@ def test_a_slow_learner_holds_the_acting_process_back_and_nothing_is_dropped(tmp
     tell(tmp_path, seconds=0.02, most_ahead=5)
     behind: list[int] = []
     training = acting(tmp_path, 120)
-    remember = training.student.add
+    remember = training.step_learner.add
 
     def watched(transition: Any) -> None:
         remember(transition)
-        behind.append(training.student.log.steps - training.process.step)
+        behind.append(training.step_learner.log.steps - training.process.step)
 
-    training.student.add = watched
+    training.step_learner.add = watched
     observer = run(training, tmp_path)
     assert 5 <= max(behind[31:]) <= 6  # the step that was just taken is not known to the learner
-    assert training.student.holds > 5 and observer.seen[-1]["learner/held_s"] > 0.5
+    assert training.step_learner.holds > 5 and observer.seen[-1]["learner/held_s"] > 0.5
     assert_nothing_lost_nothing_twice(tmp_path)
 
 

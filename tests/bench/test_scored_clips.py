@@ -9,13 +9,13 @@ import pytest
 from robo_bench.scored_clips import SCORES, clips_of, episode_of, facts_of, scored, scores_of
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.evaluation.statistics import wilson
-from robo_rl.rewards.classifier import ClassifierReward, save
-from robo_rl.rewards.doubles import Constant, Oracle
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_rl.rewards.identity import settings_hash
-from robo_rl.rewards.pictures import PictureReward
-from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
-from robo_rl.rewards.success_examples import Measured
+from robo_rl.rewards.images.picture_reward import PictureReward
+from robo_rl.rewards.success.classifier import ClassifierConfig, SuccessNetwork
+from robo_rl.rewards.success.classifier_reward import ClassifierReward, save
+from robo_rl.rewards.success.examples import Measured
+from robo_rl.rewards.synthetic import Constant, Oracle
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Labels
 

@@ -89,7 +89,7 @@ def test_success_is_learned_and_the_classifier_can_be_audited(dataset, capsys):
     assert "warning: 3 failed episodes are too few to tell a rate of 1.0%" in told
     page = Path("fitted/classifier.html").read_text()
     assert page.count("<svg") == 1 and "3 successes, 3 failures" in page and "nan" not in page
-    found = audited("classifier", "--settings", "folder=fitted")
+    found = audited("classifier", "--reward.settings.folder", "fitted")
     assert "blank pictures" in found["controls"] and "--wrong-text" not in str(found["verdict"])  # it reads no words
     assert found["agreement"]["success by last score"]["estimate"] > 0.9 and found["calibration_error"] is not None
     assert "It was fitted to 20 of these 20 episodes" in found["verdict"]["reasons"][-1]
@@ -125,7 +125,17 @@ def test_a_mistake_with_a_classifier_is_one_error(arguments, error, message):
         (["oracle", "--clips", "-1"], InvalidSetting, "'clips' is out of range"),
         (["oracle", "--dataset", "none"], DatasetError, "is not a dataset"),
         (
-            ["vlm-rm", "--settings", "model=colours", "goal=[red]", "alpha=0", "--wrong-text", "go"],
+            [
+                "vlm-rm",
+                "--reward.settings.model",
+                "colours",
+                "--reward.settings.goal",
+                "[red]",
+                "--reward.settings.alpha",
+                "0",
+                "--wrong-text",
+                "go",
+            ],
             InvalidSetting,
             "does not hear the instruction",
         ),

@@ -74,7 +74,7 @@ def stepped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def trained(recipe: dict[str, Any], *words: str) -> Any:
-    told = {"steps": 40, "evaluation": {"episodes": 1, "films": 0}, **recipe}
+    told = {"steps": 40, "evaluation": {"episodes": 1, "videos": 0}, **recipe}
     Path("tiny.yaml").write_text(yaml.safe_dump(told))
     assert main.dispatch(["train", "tiny.yaml", *words]) == 0
     return find_run("latest", Path("runs"))

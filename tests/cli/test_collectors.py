@@ -33,7 +33,7 @@ PPO: dict[str, Any] = {
     "steps": 160,
     "log_every": 32,
     "checkpoint_every": 64,
-    "evaluation": {"episodes": 1, "every": 64, "episodes_during": 1, "films": 0},
+    "evaluation": {"episodes": 1, "every": 64, "episodes_during": 1, "videos": 0},
 }
 RLPD: dict[str, Any] = {
     "name": "rushing",
@@ -44,7 +44,7 @@ RLPD: dict[str, Any] = {
     "steps": 230,
     "log_every": 40,
     "checkpoint_every": 50,
-    "evaluation": {"episodes": 1, "films": 0},
+    "evaluation": {"episodes": 1, "videos": 0},
 }
 
 

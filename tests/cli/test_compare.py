@@ -92,7 +92,7 @@ def test_success_is_compared_where_both_know_it_and_what_was_cut_is_said(make, t
     b = make("b", 0, [True, True, True, None, True, True, None, False])
     text = compare(tmp_path, capsys, a, b)
     assert "8 shared evaluation seeds" in text
-    assert "success on 5 of them; 3 more left out, where an episode was cut before its outcome was known" in text
+    assert "success on 5 of them; 3 more left out, whose episode was cut before its outcome was known" in text
     found = json.loads(compare(tmp_path, capsys, a, b, json=True))["comparisons"]
     assert found["success"]["mean_difference"]["estimate"] == pytest.approx(2 / 5) and found["success"]["episodes"] == 5
     assert found["success"]["p_value"] == 0.5 and found["return"]["episodes"] == 8

@@ -30,7 +30,7 @@ RECIPE = {
     "demonstrations": {"episodes": 1},
     "steps": 10,
     "threads": 1,
-    "evaluation": {"episodes": 1, "films": 0},
+    "evaluation": {"episodes": 1, "videos": 0},
 }
 
 
@@ -105,12 +105,12 @@ def test_a_person_begins_takes_over_labels_and_is_lost_and_a_learner_that_dies_o
     (tmp_path / "reach.yaml").write_text(yaml.safe_dump(RECIPE))
     runs, demos = tmp_path / "runs", tmp_path / "demos"
     dispatch(["train", str(tmp_path / "reach.yaml"), "--out", str(runs)])
-    settings = ["action_repeat=2", "max_steps=40"]
-    dispatch(["record", "robo/ArmReach-v0", "--episodes", "1", "--out", str(demos), "--arguments", *settings])
-    command = [sys.executable, "-m", "robo_cli.main", "refine", "latest", "--runs", str(runs), "--demos", str(demos)]
+    settings = ["--environment.arguments.action_repeat", "2", "--environment.arguments.max_steps", "40"]
+    dispatch(["record", "robo/ArmReach-v0", "--episodes", "1", "--out", str(demos), *settings])
+    command = [sys.executable, "-m", "robo_cli.main", "refine", "latest", "--runs", str(runs), "--dataset", str(demos)]
     command += ["--human", "console", "--port", "0", "--no-browser", "--steps", "60", "--episodes", "1"]
     with (
-        twin_process(tmp_path / "audit.jsonl", "cameras=[]") as url,
+        twin_process(tmp_path / "audit.jsonl", cameras=[]) as url,
         subprocess.Popen([*command, "--robot", url], stdout=subprocess.PIPE, text=True) as process,
     ):
         person = Person(process.stdout.readline(), runs)

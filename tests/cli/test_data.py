@@ -104,7 +104,7 @@ def test_split_merge_and_filter_keep_episodes_labels_and_notes(recorded, capsys)
         labels = RewardLabels(_array([0.5] * entry.steps), _array([1.0] * entry.steps) > 0, "m", "w", "p")
         LabelSet(source, "progress").add(entry.identity, labels)
         source.catalogue.note(entry.identity, f"seed {entry.seed}")
-    assert dispatch(["data", "split", str(recorded), "--into", "train=0.5", "test=0.5"]) == 0
+    assert dispatch(["data", "split", str(recorded), "--into.train", "0.5", "--into.test", "0.5"]) == 0
     assert dispatch(["data", "merge", f"{recorded}-train", f"{recorded}-test", "--out", "data/all"]) == 0
     merged = Dataset(Path("data/all"))
     assert sorted(entry.seed for entry in merged.entries()) == [0, 1, 2, 3, 4, 5]
@@ -123,7 +123,7 @@ def _array(values):
 def test_a_recipe_learns_from_a_dataset(recorded, capsys):
     Path("bc.yaml").write_text(
         f"environment: {{name: {TASK}}}\nalgorithm: bc\nsteps: 20\ndemonstrations: {{dataset: {recorded}}}\n"
-        "evaluation: {episodes: 2, films: 0}\n"
+        "evaluation: {episodes: 2, videos: 0}\n"
     )
     assert dispatch(["train", "bc.yaml"]) == 0
     assert f"6 episodes of {recorded}" in capsys.readouterr().out
@@ -140,7 +140,7 @@ environment: {{name: {TASK}}}
 algorithm: bc
 steps: 20
 checkpoint_every: 10
-evaluation: {{episodes: 2, films: 0}}
+evaluation: {{episodes: 2, videos: 0}}
 demonstrations: {{dataset: {recorded}}}
 """)
     dispatch(["train", "bc.yaml"])
@@ -202,8 +202,12 @@ def test_statistics_fit_a_terminal(recorded, capsys):
     [
         (["record", TASK, "--policy", "mix:a=2", "--out", "x"], InvalidSetting, "shares do not add up to 1"),
         (["record", TASK, "--policy", "mix:random=nan", "--out", "x"], InvalidSetting, "shares do not add up to 1"),
-        (["record", TASK, "--arguments", "cameras", "--out", "x"], InvalidSetting, "has no value"),
-        (["record", TASK, "--arguments", "cameras=[", "--out", "x"], InvalidSetting, r"no readable value(.|\n)*as in YAML"),
+        (["record", TASK, "--environment.arguments.cameras", "--out", "x"], InvalidSetting, "has no value"),
+        (
+            ["record", TASK, "--environment.arguments.cameras", "[", "--out", "x"],
+            InvalidSetting,
+            r"no readable value(.|\n)*as in YAML",
+        ),
         (["record", "gymnasium/Hopper-v5", "--out", "x"], InvalidSetting, "no scripted expert"),
         (["data", "inf", "x"], UnknownName, "did you mean 'info'"),
         (["data", "info", "x"], DatasetError, "is not a dataset"),
@@ -218,13 +222,13 @@ def test_bad_input(arguments, error, message):
 
 def test_append_refuses_another_way_of_rewarding(recorded):
     """The spec is the same, so that only the card tells."""
-    with pytest.raises(DatasetError, match=r"recorded in another environment(.|\n)*dense(.|\n)*give the same --arguments"):
-        dispatch(["record", TASK, "--out", str(recorded), "--append", "--arguments", "reward=dense"])
+    with pytest.raises(DatasetError, match=r"recorded in another environment(.|\n)*dense(.|\n)*same --environment.arguments"):
+        dispatch(["record", TASK, "--out", str(recorded), "--append", "--environment.arguments.reward", "dense"])
     assert len(Dataset(recorded)) == 6
 
 
 def test_datasets_that_cannot_be_merged_leave_nothing(recorded):
-    dispatch(["record", TASK, "--episodes", "1", "--out", "data/slow", "--arguments", "action_repeat=3"])
+    dispatch(["record", TASK, "--episodes", "1", "--out", "data/slow", "--environment.arguments.action_repeat", "3"])
     with pytest.raises(SpecMismatch, match=r"data/slow is of another environment than data/reach(.|\n)*one environment"):
         dispatch(["data", "merge", str(recorded), "data/slow", "--out", "data/all"])
     with pytest.raises(InvalidSetting, match="two datasets or more"):
@@ -237,7 +241,7 @@ def test_a_damaged_episode_leaves_no_half_of_a_dataset(recorded):
     with pytest.raises(EpisodeCorrupt):
         dispatch(["data", "filter", str(recorded), "--out", "data/good"])
     with pytest.raises(EpisodeCorrupt):
-        dispatch(["data", "split", str(recorded), "--into", "all=1"])
+        dispatch(["data", "split", str(recorded), "--into.all", "1"])
     assert {path.name for path in Path("data").iterdir()} == {"reach"}
 
 
@@ -261,15 +265,15 @@ def test_a_selection_of_nothing(recorded):
 @pytest.mark.parametrize(
     ("into", "message"),
     [
-        (["a=nan", "b=1"], "do not add up to 1"),
-        (["../out=0.5", "b=0.5"], r"impossible name(.|\n)*\.\./out"),
-        (["=0.5", "b=0.5"], "impossible name"),
-        (["a=0.99", "b=0.01"], r"No episode is left for the part 'b'(.|\n)*0.01 of 6"),
+        (["--into.a", "nan", "--into.b", "1"], "do not add up to 1"),
+        (["--into.../out", "0.5", "--into.b", "0.5"], r"impossible name(.|\n)*\.\./out"),
+        (["--into", "{'': 0.5, b: 0.5}"], "impossible name"),
+        (["--into.a", "0.99", "--into.b", "0.01"], r"No episode is left for the part 'b'(.|\n)*0.01 of 6"),
     ],
 )
 def test_parts_that_cannot_be(recorded, into, message):
     with pytest.raises(InvalidSetting, match=message):
-        dispatch(["data", "split", str(recorded), "--into", *into])
+        dispatch(["data", "split", str(recorded), *into])
     assert {path.name for path in Path("data").iterdir()} == {"reach"}
 
 
@@ -277,13 +281,13 @@ def test_a_part_that_is_there_stops_the_split_before_it_begins(recorded):
     Path("data/reach-b").mkdir()
     Path("data/reach-b/mine").write_text("")
     with pytest.raises(DatasetError, match="reach-b is there already"):
-        dispatch(["data", "split", str(recorded), "--into", "a=0.5", "b=0.5"])
+        dispatch(["data", "split", str(recorded), "--into.a", "0.5", "--into.b", "0.5"])
     assert not Path("data/reach-a").exists()
 
 
 def test_a_split_from_inside(recorded, monkeypatch):
     monkeypatch.chdir(recorded)
-    assert dispatch(["data", "split", ".", "--into", "a=0.5", "b=0.5"]) == 0
+    assert dispatch(["data", "split", ".", "--into.a", "0.5", "--into.b", "0.5"]) == 0
     assert len(Dataset(Path("../reach-a"))) == 3
 
 
@@ -311,9 +315,9 @@ def test_learning_from_nothing(recorded):
 
 def test_shares_that_do_not_add_up(recorded):
     with pytest.raises(InvalidSetting, match="shares do not add up to 1"):
-        dispatch(["data", "split", str(recorded), "--into", "train=0.5", "test=0.6"])
+        dispatch(["data", "split", str(recorded), "--into.train", "0.5", "--into.test", "0.6"])
     with pytest.raises(InvalidSetting, match="share is not a number"):
-        dispatch(["data", "split", str(recorded), "--into", "train"])
+        dispatch(["data", "split", str(recorded), "--into.train", "much"])
 
 
 def test_help_lists_the_actions(capsys):

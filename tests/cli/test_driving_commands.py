@@ -15,7 +15,7 @@ from robo_rl.evaluation.video import read_frames
 
 pytest.importorskip("carla", reason="the carla wheel exists for Linux x86-64 and Windows, Python 3.10 to 3.12")
 LITTLE = """--steps 64 --learner.num-envs 1 --learner.steps-per-env 32 --learner.batch-size 32 --evaluation.every 0
---evaluation.episodes 1 --evaluation.films 0 --environment.arguments.max-steps 20"""
+--evaluation.episodes 1 --evaluation.videos 0 --environment.arguments.max-steps 20"""
 GOALS = """
 reward: driving-clg
 settings: {model: colours, camera: birdseye, undesired: red, desired: green, low: -1.0, high: 1.0}
@@ -32,7 +32,7 @@ sys.exit(max(map(dispatch, json.loads(sys.argv[1]))))
 
 def robo_rl(*commands, folder, without="", limit=90):
     """Runs commands in one process, one after the other, `without` an object; returns what they print."""
-    words = json.dumps([command.split() if isinstance(command, str) else command for command in commands])
+    words = json.dumps([shlex.split(command) if isinstance(command, str) else command for command in commands])
     command = [sys.executable, "-c", ONE_BY_ONE, words, without]
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False, cwd=folder)
     assert done.returncode == 0, f"{done.stderr}\n{done.stdout}"
@@ -42,7 +42,7 @@ def robo_rl(*commands, folder, without="", limit=90):
 def test_a_policy_is_evaluated_on_a_set_of_routes_with_measures_a_film_and_a_report(tmp_path):
     told = robo_rl(
         f"train drive-route {LITTLE}",
-        "evaluate latest --routes town-test --episodes 2 --films 1 --arguments traffic=3",
+        "evaluate latest --routes town-test --episodes 2 --videos 1 --environment.arguments.traffic 3",
         folder=tmp_path,
     )
     for words in ("carla/TownTest-v0: 2 episodes", "route_completion", "driving_score", "collision_walker"):
@@ -63,10 +63,11 @@ def test_a_server_that_is_named_takes_the_place_of_the_stand_in_and_nothing_else
     try:
         port = re.search(r"carla.Client\('127.0.0.1', (\d+)\)", server.stdout.readline())[1]
         there = f"--carla-host 127.0.0.1 --carla-port {port}"
-        record = "record carla/Town-v0 --episodes 1 --arguments route_length=40.0 birdseye=0 traffic=2 --out"
+        arguments = "--environment.arguments '{route_length: 40.0, birdseye: 0, traffic: 2}'"
+        record = f"record carla/Town-v0 --episodes 1 {arguments} --out"
         robo_rl(
             f"train drive-route {LITTLE} {there} --evaluation.every 40 --evaluation.episodes-during 1",
-            f"evaluate latest --episodes 2 --films 1 {there}",
+            f"evaluate latest --episodes 2 --videos 1 {there}",
             f"{record} there {there}",
             folder=tmp_path,
             without="robo_sims.carla.local_server.StandIn",
@@ -74,7 +75,7 @@ def test_a_server_that_is_named_takes_the_place_of_the_stand_in_and_nothing_else
     finally:
         server.kill()
         server.communicate()
-    robo_rl("evaluate latest --episodes 2 --arguments host=null", f"{record} here", folder=tmp_path)
+    robo_rl("evaluate latest --episodes 2 --environment.arguments.host null", f"{record} here", folder=tmp_path)
     (run,) = (tmp_path / "runs").iterdir()
     there, here = (json.loads((run / "evaluations" / f"{name}.json").read_text()) for name in ("at-127.0.0.1", "host=null"))
     assert there["returns"] == here["returns"] and there["measured"] == here["measured"] and there["videos"]
@@ -95,7 +96,7 @@ def test_more_environments_at_once_than_servers_are_one_error(tmp_path):
         server.communicate()
 
 
-SHORT = "--evaluation.every 0 --evaluation.episodes 1 --evaluation.films 0 --environment.arguments.max-steps 30"
+SHORT = "--evaluation.every 0 --evaluation.episodes 1 --evaluation.videos 0 --environment.arguments.max-steps 30"
 
 
 @pytest.mark.slow
@@ -105,7 +106,7 @@ def test_commands_that_a_fit_for_driving_prints_work(tmp_path):
     printed = {title: shlex.split(line) for title, line in re.findall(r"^(record|label).*?: robo-rl (.*)$", told, re.MULTILINE)}
     fills = {"DATASET": "data", "NAME": "seen", "20": "1"}
     record, label = ([fills.get(word, word) for word in printed[title]] for title in ("record", "label"))
-    told = robo_rl([*record, "max_steps=4", "route_length=40.0"], label, folder=tmp_path)
+    told = robo_rl([*record, "--environment.arguments", "{max_steps: 4, route_length: 40.0}"], label, folder=tmp_path)
     assert "1 of 1 episodes labelled now" in told
     values = LabelSet.existing(dataset := Dataset(tmp_path / "data"), "seen").read(dataset.entries()[0].identity).values
     assert len(values) == 4 and np.isfinite(values).all()
@@ -116,10 +117,10 @@ def test_driving_is_recorded_labelled_by_what_is_seen_and_learnt_from_offline(tm
     (tmp_path / "goals.yaml").write_text(GOALS)
     told = robo_rl(
         "record carla/Town-v0 --episodes 3 --noise 0.1 --out data "
-        "--arguments traffic=3 birdseye=0 birdseye_rgb=32 route_length=40.0 max_steps=60",
+        "--environment.arguments '{traffic: 3, birdseye: 0, birdseye_rgb: 32, route_length: 40.0, max_steps: 60}'",
         "label data --reward goals.yaml --name seen",
         "train offline-iql --dataset data --labels seen --steps 40 --evaluation.every 0 --evaluation.episodes 1 "
-        "--evaluation.films 0 --learner.batch-size 16",
+        "--evaluation.videos 0 --learner.batch-size 16",
         folder=tmp_path,
     )
     assert "3 episodes of data" in told and "label set seen" in told and "collision_vehicle" in told

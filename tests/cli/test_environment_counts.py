@@ -13,7 +13,7 @@ import yaml
 from robo_cli import main
 from robo_cli.recipe import recipe_files
 from robo_rl.environments.discovery import load
-from robo_rl.rewards.pictures import PictureReward
+from robo_rl.rewards.images.picture_reward import PictureReward
 from robo_rl.types import Labels
 from robo_sims.arm.family import FAMILY
 
@@ -50,7 +50,7 @@ SHORT = {
     "steps": 12,
     "environment": {"name": "robo/ArmPick-v0", "arguments": {"max_steps": 5}},
     "demonstrations": {},
-    "evaluation": {"every": 6, "episodes_during": 1, "episodes": 1, "films": 0},
+    "evaluation": {"every": 6, "episodes_during": 1, "episodes": 1, "videos": 0},
 }
 
 

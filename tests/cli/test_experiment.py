@@ -24,7 +24,7 @@ TINY: dict[str, Any] = {
     "learner": {"hidden": [8, 8], "batch_size": 8, "learning_starts": 10},
     "steps": 20,
     "log_every": 0,
-    "evaluation": {"episodes": 1, "every": 10, "episodes_during": 1, "films": 0},
+    "evaluation": {"episodes": 1, "every": 10, "episodes_during": 1, "videos": 0},
 }
 RACE = {"summary": "One.", "recipe_of_all": TINY, "methods": {"plain": {}}, "tasks": {"Reach": {}}, "seeds": [0]}
 
@@ -113,4 +113,4 @@ def test_compared_rewards_go_on_in_a_folder_of_before(in_this_process: list[Any]
     assert dispatch(words) == 0 and in_this_process == []
     assert [path.parent for path in Path("compared").rglob("evaluation.json")] == [before.path]
     with pytest.raises(RunError, match=r"own\.yaml was made with other settings(.|\n)*steps: 20, now 30"):
-        dispatch([*words, "--settings", "steps=30"])
+        dispatch([*words, "--recipe.steps", "30"])

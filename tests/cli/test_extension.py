@@ -34,7 +34,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "bc": REACH | {"algorithm": "bc", "learner": {"hidden": [8], "batch_size": 4}, "demonstrations": {"episodes": 2}},
 }
-EVALUATION = {"episodes": 2, "every": 30, "episodes_during": 1, "films": 0}
+EVALUATION = {"episodes": 2, "every": 30, "episodes_during": 1, "videos": 0}
 
 
 def trained(folder: Path, name: str, steps: int) -> Run:

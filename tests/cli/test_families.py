@@ -34,7 +34,7 @@ learner: {{hidden: [8, 8], batch_size: 16, learning_starts: 10}}
 steps: 80
 log_every: 0
 record_episodes: true
-evaluation: {{episodes: 1, every: 20, episodes_during: 1, films: 0}}
+evaluation: {{episodes: 1, every: 20, episodes_during: 1, videos: 0}}
 """
 ENDS = (15, 30, 45, 60, 75)  # steps at which training episodes end
 
@@ -138,7 +138,7 @@ def test_the_card_is_what_a_reader_computes(run, capsys):
     assert dispatch(["data", "info", "replay"]) == 0
     page = capsys.readouterr().out
     assert "  family       replay\n" in page and "  reference    random 0.1, expert 1, success (" in page
-    assert dispatch(["data", "split", "replay", "--into", "a=0.5", "b=0.5"]) == 0
+    assert dispatch(["data", "split", "replay", "--into.a", "0.5", "--into.b", "0.5"]) == 0
     assert Dataset(Path("replay-a")).card["reference"] == card["reference"]
 
 
@@ -182,7 +182,9 @@ def test_a_killed_recording_is_completed_by_the_same_command(run):
     assert all(a.actions.tobytes() == b.actions.tobytes() for a, b in zip(killed, whole, strict=True))
     assert verify(killed) == [] and killed.card["content"] == content_hash(killed.entries())
     with pytest.raises(DatasetError, match=r"is a family of datasets(.|\n)*--family medium, to complete it"):
-        dispatch(["record", TASK, "--arguments", "max_steps=15", "--policy", "random", "--out", "killed", "--append"])
+        dispatch(
+            ["record", TASK, "--environment.arguments.max_steps", "15", "--policy", "random", "--out", "killed", "--append"]
+        )
 
 
 @pytest.mark.parametrize(
@@ -205,7 +207,7 @@ def test_bad_input(arguments, error, message, monkeypatch):
 
 def test_a_run_that_does_not_suffice(run):
     with pytest.raises(InvalidSetting, match=r"trained in another environment(.|\n)*'max_steps': 15"):
-        record("medium", run, "x", "--arguments", "max_steps=16")
+        record("medium", run, "x", "--environment.arguments.max_steps", "16")
     for step in (20, 40, 60, 80):
         _say(run, step, 0.39)
     with pytest.raises(InvalidSetting, match=r"No evaluation of the run(.|\n)*at most 0.39 in 4 evaluations(.|\n)*0.4 or more"):
@@ -219,12 +221,25 @@ def test_a_run_that_does_not_suffice(run):
 
 def test_a_policy_of_a_step(run):
     assert (
-        dispatch(["record", TASK, "--arguments", "max_steps=15", "--policy", f"{run.path}@60", "--episodes", "1", "--out", "d"])
+        dispatch(
+            [
+                "record",
+                TASK,
+                "--environment.arguments.max_steps",
+                "15",
+                "--policy",
+                f"{run.path}@60",
+                "--episodes",
+                "1",
+                "--out",
+                "d",
+            ]
+        )
         == 0
     )
     assert Dataset(Path("d")).entries()[0].source == f"{run.path.name}@60"
     with pytest.raises(InvalidSetting, match=r"no policy of that step(.|\n)*20, 40, 60, 80"):
-        dispatch(["record", TASK, "--arguments", "max_steps=15", "--policy", f"{run.path}@61", "--out", "x"])
+        dispatch(["record", TASK, "--environment.arguments.max_steps", "15", "--policy", f"{run.path}@61", "--out", "x"])
 
 
 def test_wandering_is_slow_bounded_and_follows_from_its_seed():

@@ -34,7 +34,7 @@ RECIPE: dict[str, Any] = {
     "steps": 90,
     "log_every": 30,
     "checkpoint_every": 40,
-    "evaluation": {"episodes": 2, "every": 45, "episodes_during": 1, "films": 0},
+    "evaluation": {"episodes": 2, "every": 45, "episodes_during": 1, "videos": 0},
 }
 
 
@@ -112,7 +112,7 @@ SEEING: dict[str, Any] = {
     "steps": 45,
     "checkpoint_every": 15,
     "threads": 1,
-    "evaluation": {"episodes": 1, "films": 0},
+    "evaluation": {"episodes": 1, "videos": 0},
 }
 
 

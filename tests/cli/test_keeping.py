@@ -27,7 +27,7 @@ steps: 70
 log_every: 0
 checkpoint_every: 25
 record_episodes: true
-evaluation: {episodes: 1, every: 20, episodes_during: 1, films: 0}
+evaluation: {episodes: 1, every: 20, episodes_during: 1, videos: 0}
 """
 # Episodes end at steps 15, 30, 45 and 60; the fifth is under way at the end and is not kept.
 

@@ -14,7 +14,7 @@ from robo_cli.reward_file import program_file
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet, label_sets
 from robo_rl.errors import DatasetError, InvalidSetting, RoboRLError, UnknownName
-from robo_rl.rewards.preference import BradleyTerryConfig, RewardEnsemble, inputs_of, save
+from robo_rl.rewards.preferences.preference_reward import BradleyTerryConfig, RewardEnsemble, inputs_of, save
 from robo_rl.runs.run import find_run
 
 TASK = "robo/ArmReach-v0"
@@ -25,14 +25,21 @@ learner: {hidden: [8], batch_size: 16}
 steps: 40
 log_every: 20
 checkpoint_every: 20
-evaluation: {episodes: 1, films: 0}
+evaluation: {episodes: 1, videos: 0}
 """
 
 
 @pytest.fixture(autouse=True)
 def dataset(tmp_path, monkeypatch) -> Dataset:
     monkeypatch.chdir(tmp_path)
-    arguments = ["--arguments", "max_steps=20", "action_repeat=2", "reward=dense"]
+    arguments = [
+        "--environment.arguments.max_steps",
+        "20",
+        "--environment.arguments.action_repeat",
+        "2",
+        "--environment.arguments.reward",
+        "dense",
+    ]
     dispatch(["record", TASK, "--episodes", "4", "--out", "data", *arguments])
     Path("tiny.yaml").write_text(TINY)
     return Dataset(Path("data"))
@@ -50,7 +57,7 @@ def are_equal(one, other) -> bool:
 
 def test_an_oracles_labels_train_what_the_rewards_themselves_train(dataset, capsys):
     dispatch(["label", "data", "--reward", "oracle", "--name", "oracle"])
-    dispatch(["label", "data", "--reward", "constant", "--settings", "value=1", "--name", "flat"])
+    dispatch(["label", "data", "--reward", "constant", "--reward.settings.value", "1", "--name", "flat"])
     own = trained()
     assert are_equal(own, trained("--labels", "oracle"))
     assert not are_equal(own, trained("--labels", "flat"))
@@ -80,12 +87,12 @@ def test_a_run_on_labels_is_resumed_with_them_and_refused_with_others(dataset):
 
 
 def test_steps_without_a_label_are_told_of(dataset, capsys):
-    dispatch(["label", "data", "--reward", "noisy-oracle", "--settings", "missing=0.5", "--name", "half"])
+    dispatch(["label", "data", "--reward", "noisy-oracle", "--reward.settings.missing", "0.5", "--name", "half"])
     trained("--labels", "half")
     steps = sum(entry.steps for entry in dataset.entries())
     known = LabelSet(dataset, "half").count(dataset.entries())
     assert f"({known} of {steps} steps have one, the others are left out)" in capsys.readouterr().out
-    dispatch(["label", "data", "--reward", "noisy-oracle", "--settings", "missing=1", "--name", "none"])
+    dispatch(["label", "data", "--reward", "noisy-oracle", "--reward.settings.missing", "1", "--name", "none"])
     with pytest.raises(InvalidSetting, match="No step has a label of the set 'none'"):
         trained("--labels", "none")
 
@@ -93,7 +100,7 @@ def test_steps_without_a_label_are_told_of(dataset, capsys):
 def test_a_reward_from_a_file_and_settings_over_it(dataset):
     Path("mine.yaml").write_text("reward: constant\nsettings: {value: 2}\n")
     dispatch(["label", "data", "--reward", "mine.yaml", "--name", "two"])
-    dispatch(["label", "data", "--reward", "mine.yaml", "--settings", "value=3", "--name", "three"])
+    dispatch(["label", "data", "--reward", "mine.yaml", "--reward.settings.value", "3", "--name", "three"])
     identity = dataset.entries()[0].identity
     assert [LabelSet(dataset, name).read(identity).values[0] for name in ("two", "three")] == [2, 3]
     dispatch(["label", "data", "--shuffled", "two", "--name", "control"])
@@ -151,9 +158,13 @@ def test_what_there_is_can_be_listed(capsys):
         (["label", "data", "--name", "x", "--reward", "oracle", "--shuffled", "y"], InvalidSetting, "both"),
         (["label", "data", "--name", "x", "--reward", "orakel"], UnknownName, "did you mean 'oracle'"),
         (["label", "data", "--name", "../x", "--reward", "oracle"], InvalidSetting, "impossible name"),
-        (["label", "data", "--name", "x", "--reward", "constant", "--settings", "valu=1"], UnknownName, "'value'"),
-        (["label", "data", "--name", "x", "--reward", "constant", "--settings", "value=a"], InvalidSetting, "wrong type"),
-        (["label", "data", "--name", "x", "--reward", "constant", "--settings", "value=.nan"], InvalidSetting, "finite"),
+        (["label", "data", "--name", "x", "--reward", "constant", "--reward.settings.valu", "1"], UnknownName, "'value'"),
+        (
+            ["label", "data", "--name", "x", "--reward", "constant", "--reward.settings.value", "a"],
+            InvalidSetting,
+            "wrong type",
+        ),
+        (["label", "data", "--name", "x", "--reward", "constant", "--reward.settings.value", ".nan"], InvalidSetting, "finite"),
         (["label", "data", "--name", "x", "--reward", "none.yaml"], InvalidSetting, "cannot be read"),
         (["label", "data", "--name", "x", "--reward", "tiny.yaml"], InvalidSetting, "is not a reward"),
         (["label", "nothing", "--name", "x", "--reward", "oracle"], DatasetError, "is not a dataset"),
@@ -170,14 +181,14 @@ def test_a_mistake_is_one_error_and_leaves_nothing(dataset, arguments, error, me
 
 # ---------------------------------------------------------------------------------------------- preferences
 def test_from_comparisons_to_labels(dataset, capsys):
-    assert dispatch(["prefer", "data", "--name", "noisy", "--pairs", "60", "--settings", "mistakes=0.1"]) == 0
-    assert dispatch(["prefer", "data", "--name", "noisy", "--pairs", "60", "--settings", "mistakes=0.1"]) == 0
+    assert dispatch(["prefer", "data", "--name", "noisy", "--pairs", "60", "--rater.settings.mistakes", "0.1"]) == 0
+    assert dispatch(["prefer", "data", "--name", "noisy", "--pairs", "60", "--rater.settings.mistakes", "0.1"]) == 0
     assert "\n0 pairs compared now" in capsys.readouterr().out
     fitting = ["reward", "fit", "preference", "--dataset", "data", "--preferences", "noisy", "--out", "fitted"]
     assert dispatch([*fitting, "--settings.epochs", "3", "--settings.hidden", "8"]) == 0
     told = capsys.readouterr().out
     assert "usable of" in told and "of those held out" in told and "warning: with less than 1000 comparisons" in told
-    assert dispatch(["label", "data", "--reward", "preference", "--settings", "folder=fitted", "--name", "learned"]) == 0
+    assert dispatch(["label", "data", "--reward", "preference", "--reward.settings.folder", "fitted", "--name", "learned"]) == 0
     values = np.concatenate([LabelSet(dataset, "learned").read(entry.identity).values for entry in dataset.entries()])
     assert values.mean() == pytest.approx(0, abs=1e-3) and values.std() == pytest.approx(1, abs=0.05)
     with pytest.raises(InvalidSetting, match="is not empty"):
@@ -189,7 +200,7 @@ def test_from_comparisons_to_labels(dataset, capsys):
     [
         (["prefer", "data", "--name", "x", "--length", "500"], InvalidSetting, "not two segments"),
         (["prefer", "data", "--name", "x", "--rater", "orakel"], UnknownName, "did you mean 'oracle'"),
-        (["prefer", "data", "--name", "x", "--settings", "mistakes=2"], InvalidSetting, "0 to 1"),
+        (["prefer", "data", "--name", "x", "--rater.settings.mistakes", "2"], InvalidSetting, "0 to 1"),
         (["reward", "fit", "preference", "--dataset", "data", "--preferences", "x", "--out", "f"], UnknownName, "set of pref"),
         (["label", "data", "--reward", "preference", "--name", "x"], InvalidSetting, "Which fitted reward"),
     ],
@@ -205,8 +216,8 @@ def test_annotations_are_for_steps_that_can_be_described_and_replies_for_their_e
         str(dataset.path),
         "--reward",
         "oni-retrieval",
-        "--settings",
-        "llm=pack:beacons-doorkey",
+        "--reward.settings.llm",
+        "pack:beacons-doorkey",
         "--name",
         "never",
     ]
@@ -223,7 +234,7 @@ def test_annotations_are_for_steps_that_can_be_described_and_replies_for_their_e
     [
         (["rrd"], "rrd", ""),
         (["return-decomposition"], "return-decomposition", ""),
-        (["lare", "--settings", f"path={program_file('arm_reach')}"], "lare", r"program:PATH"),
+        (["lare", "--reward.settings.path", f"{program_file('arm_reach')}"], "lare", r"program:PATH"),
     ],
 )
 def test_what_is_learned_in_a_run_says_that_recorded_episodes_need_another_reward(dataset, reward, name, also):

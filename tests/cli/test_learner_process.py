@@ -41,7 +41,7 @@ RECIPE: dict[str, Any] = {
     "steps": 90,
     "log_every": 30,
     "checkpoint_every": 40,
-    "evaluation": {"episodes": 1, "every": 60, "episodes_during": 1, "films": 0},
+    "evaluation": {"episodes": 1, "every": 60, "episodes_during": 1, "videos": 0},
 }
 
 
@@ -147,7 +147,7 @@ def test_what_judges_is_closed_and_only_the_control_loop_comes_first(
         monkeypatch.setattr(RunRecord, name, noted)
     environment = assembly.judged_environment_of
     monkeypatch.setattr(assembly, "judged_environment_of", made)
-    monkeypatch.setattr(learner_process, "running_first", first)
+    monkeypatch.setattr(learner_process, "realtime_priority", first)
     assert main.dispatch(["train", str(recipe), "--evaluation.episodes", "1", "--out", str(tmp_path)]) == 0
     assert {*seen} == {("__init__", False), ("on_step", True), ("finish", False)}
     assert judging and all(each.closed == 1 for each in judging)
@@ -178,12 +178,12 @@ class Alone:
 
 
 def test_it_goes_on_from_what_a_run_has_learnt_also_once_that_run_is_gone_and_the_dataset_was_moved(tmp_path: Path) -> None:
-    short = {"steps": 30, "log_every": 0, "checkpoint_every": 0, "evaluation": {"episodes": 1, "films": 0}}
+    short = {"steps": 30, "log_every": 0, "checkpoint_every": 0, "evaluation": {"episodes": 1, "videos": 0}}
     (tmp_path / "first.yaml").write_text(yaml.safe_dump({**RECIPE, **short, "learner_process": "off"}))
     assert main.dispatch(["train", str(tmp_path / "first.yaml"), "--out", str(tmp_path / "first")]) == 0
     first = find_run("latest", tmp_path / "first")
-    command = ["record", "robo/ArmReach-v0", "--episodes", "2", "--out", str(tmp_path / "there"), "--arguments"]
-    main.dispatch([*command, "action_repeat=3", "max_steps=15"])
+    command = ["record", "robo/ArmReach-v0", "--episodes", "2", "--out", str(tmp_path / "there")]
+    main.dispatch([*command, "--environment.arguments.action_repeat", "3", "--environment.arguments.max_steps", "15"])
     begins = {"initial": {"run": str(first.path)}, "demonstrations": {"dataset": str(tmp_path / "there")}}
     (tmp_path / "next.yaml").write_text(yaml.safe_dump({**RECIPE, **short, **begins}))
     assert main.dispatch(["train", str(tmp_path / "next.yaml"), "--out", str(tmp_path / "next")]) == 0
@@ -243,5 +243,5 @@ def test_robots_have_it_by_themselves(changes: dict[str, Any], expected: bool) -
 @pytest.mark.parametrize("algorithm", ["bc", "hg-dagger", "ppo", "sb3-sac"])
 def test_a_learner_that_does_not_act_step_by_step_is_refused(algorithm: str) -> None:
     recipe = parse_recipe({**RECIPE, "algorithm": algorithm, "learner": {}}, source="a test")
-    with pytest.raises(InvalidSetting, match=rf"The learner {algorithm} cannot be trained with a learner process of its own"):
+    with pytest.raises(InvalidSetting, match=rf"The learner {algorithm} cannot be trained with a separate learner process"):
         loop_of(recipe)

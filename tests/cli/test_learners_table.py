@@ -54,7 +54,7 @@ def recipe_with(name: str, features: frozenset[Feature]) -> dict[str, Any]:
     recipe = {"environment": environment, "algorithm": name, "learner": SMALL[name], "steps": 16}
     for feature in features:
         recipe |= CHANGES[feature]
-    return recipe | {"evaluation": {"episodes": 1, "films": 0}}
+    return recipe | {"evaluation": {"episodes": 1, "videos": 0}}
 
 
 @pytest.mark.parametrize(("name", "feature"), CELLS, ids=str)

@@ -16,7 +16,7 @@ from robo_cli.experiment import read_plan
 from robo_cli.experiment_inputs import Asked, Compared
 from robo_cli.main import dispatch
 from robo_cli.selection import runs_of
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import Group, gather
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import normalised
 from robo_datasets.labelling import shuffle
@@ -33,14 +33,27 @@ learner: {{hidden: [8], batch_size: 16, normalization_rows: 100}}
 steps: 40
 log_every: 20
 checkpoint_every: 20
-evaluation: {{episodes: 1, every: 25, episodes_during: 1, films: 0}}
+evaluation: {{episodes: 1, every: 25, episodes_during: 1, videos: 0}}
 """
 
 
 @pytest.fixture
 def dataset() -> Path:
     path = Path("data")
-    dispatch(["record", TASK, "--episodes", "4", "--out", str(path), "--arguments", "max_steps=20", "action_repeat=2"])
+    dispatch(
+        [
+            "record",
+            TASK,
+            "--episodes",
+            "4",
+            "--out",
+            str(path),
+            "--environment.arguments.max_steps",
+            "20",
+            "--environment.arguments.action_repeat",
+            "2",
+        ]
+    )
     return path
 
 
@@ -69,7 +82,19 @@ def test_the_dataset_may_grow_between_two_halves_of_a_run(dataset, recipe):
     assert dispatch(["train", recipe, "--dataset", str(dataset)]) == 0
     first = find_run("latest", Path("runs"))
     dispatch(
-        ["record", TASK, "--append", "--seed", "4", "--out", str(dataset), "--arguments", "max_steps=20", "action_repeat=2"]
+        [
+            "record",
+            TASK,
+            "--append",
+            "--seed",
+            "4",
+            "--out",
+            str(dataset),
+            "--environment.arguments.max_steps",
+            "20",
+            "--environment.arguments.action_repeat",
+            "2",
+        ]
     )
     resumed = ["train", str(first.path / "recipe.yaml"), "--out", "again", "--name", "again"]
     assert dispatch(resumed) == 0
@@ -133,7 +158,7 @@ sources:
 datasets:
   reach-replay: {source: reach, family: replay}
   reach-random: {source: reach, family: random, episodes: 3}
-settings: {steps: 20, evaluation.episodes: 2, evaluation.films: 0, evaluation.every: 0}
+settings: {steps: 20, evaluation.episodes: 2, evaluation.videos: 0, evaluation.every: 0}
 methods:
   bc: {recipe: bc.yaml, only: [reach-replay]}
   iql: {recipe: iql.yaml, return_span: 1000, only: [reach-replay]}
@@ -147,7 +172,7 @@ algorithm: sac
 learner: {{hidden: [8, 8], batch_size: 16, learning_starts: 10}}
 steps: 60
 log_every: 0
-evaluation: {{episodes: 1, every: 30, episodes_during: 1, films: 0}}
+evaluation: {{episodes: 1, every: 30, episodes_during: 1, videos: 0}}
 """
 
 
@@ -228,7 +253,7 @@ labels:
   compared: {rater: oracle, settings: {mistakes: 0.2}, pairs: 30}
   asked: {reward: constant, settings: {value: 2.0}}
   control: {shuffled: compared}
-settings: {steps: 20, evaluation.episodes: 2, evaluation.films: 0, evaluation.every: 0}
+settings: {steps: 20, evaluation.episodes: 2, evaluation.videos: 0, evaluation.every: 0}
 methods:
   true: {recipe: iql.yaml, return_span: 1000}
   compared: {recipe: iql.yaml, return_span: 1000, labels: compared}
@@ -275,7 +300,8 @@ def test_settings_of_labels_arrive_as_they_were_written(tmp_path):
     settings = {"nothing": None, "words": "pick: the cube", "number": "1", "several": [1, "a"], "inner": {"max_tokens": None}}
     for labels in (Asked("vlm-rm", settings), Compared("judge", settings)):
         command = labels.commands("mine", tmp_path / "data", tmp_path)[0]
-        assert settings_of(tuple(command[command.index("--settings") + 1 :])) == settings
+        group = Group("reward.settings" if command[0] == "label" else "rater.settings")
+        assert json.loads(gather(command, [group])[-1]) == settings
 
 
 def test_a_training_counts_only_with_the_settings_of_the_study_as_it_is(study, in_this_process):

@@ -13,7 +13,7 @@ from robo_datasets.dataset import Dataset
 from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.identity import settings_hash
-from robo_rl.rewards.pictures import PictureReward
+from robo_rl.rewards.images.picture_reward import PictureReward
 from robo_rl.runs.observer import RunRecord
 from robo_rl.runs.run import Run, find_run
 from robo_rl.types import Labels
@@ -30,7 +30,7 @@ reward:
   completion: {name: brightness, threshold: 0.2}
 steps: 30
 log_every: 8
-evaluation: {episodes: 1, films: 0}
+evaluation: {episodes: 1, videos: 0}
 """
 
 

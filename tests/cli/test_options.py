@@ -18,7 +18,7 @@ WRONG = {
     f"{PICK} --steps many": ["--steps cannot be read.", "got:     many", "allowed: --steps INT: Environment steps"],
     f"{PICK} --environment.arguments.action_repeat 3.5": ["action-repeat cannot be read.", "got:     3.5", "INT"],
     f"{PICK} --lr 1e-4": ["Unknown option '--lr'.", "got:     --lr 1e-4", "did you mean --learner.lr FLOAT"],
-    "record robo/X --out a --episode 2": ["Unknown option '--episode'.", "did you mean --episodes INT: How many"],
+    "record robo/X --out a --episode 2": ["Unknown option '--episode'.", "did you mean --episodes INT: Number of"],
     "resume": ["robo-rl resume needs more.", "got:     nothing", "allowed: RUN: Path or name of a run folder"],
     "record robo/X": ["robo-rl record needs more.", "got:     robo/X", "allowed: --out PATH: Folder of the dataset."],
     "envs a b": ["'b' is one word too many."],

@@ -36,7 +36,7 @@ from robo_rl.evaluation.video import read_frames
 from robo_rl.rollout.episode import RandomPolicy
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
-COMMON = {"evaluation": {"episodes": 2, "films": 0}}
+COMMON = {"evaluation": {"episodes": 2, "videos": 0}}
 TINY = {"hidden": [8], "batch_size": 5}
 RECIPES: dict[str, dict[str, Any]] = {
     "sac": COMMON
@@ -183,7 +183,7 @@ def test_film_shows_the_evaluated_episodes(
     name: str, runs: dict[str, robo_rl.Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     film, run = tmp_path / "made" / "film.mp4", runs[name]
-    assert dispatch(["play", str(run.path), "--film", str(film), "--episodes", "2"]) == 0
+    assert dispatch(["play", str(run.path), "--video", str(film), "--episodes", "2"]) == 0
     evaluation = run.evaluation
     assert evaluation is not None
     mean = f"{np.mean(evaluation.returns):.4g}"
@@ -204,7 +204,7 @@ def test_film_at_another_speed_of_another_seed_and_step(runs: dict[str, robo_rl.
         "early": ["--step", "20", "--stochastic"],
         "other": ["--seed", "3"],
     }.items():
-        assert dispatch(["play", str(runs["sac"].path), "--film", str(tmp_path / f"{name}.mp4"), *options]) == 0
+        assert dispatch(["play", str(runs["sac"].path), "--video", str(tmp_path / f"{name}.mp4"), *options]) == 0
     usual, fast = length(tmp_path / "usual.mp4"), length(tmp_path / "fast.mp4")
     assert usual[0] == fast[0] and fast[1] < usual[1]
     last = {name: read_frames(tmp_path / f"{name}.mp4", [1.0])[0] for name in ("usual", "early", "other")}
@@ -435,7 +435,7 @@ def test_environment_that_draws_nothing_is_one_error(
         return environment()
 
     monkeypatch.setattr(play, "judged_environment_of", make)
-    for options in (["--film", str(tmp_path / "film.mp4")], ["--viewer", "browser", "--port", "0"]):
+    for options in (["--video", str(tmp_path / "film.mp4")], ["--viewer", "browser", "--port", "0"]):
         with pytest.raises(RenderingUnavailable, match="draws no pictures"):
             dispatch(["play", str(runs["ppo"].path), *options])
     assert not (tmp_path / "film.mp4").exists()
@@ -449,7 +449,7 @@ def test_episodes_without_a_render_mode_have_no_pictures() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--film", "film.gif"], "A film is an mp4 file"),
+        (["--video", "film.gif"], "A film is an mp4 file"),
         (["--speed", "0"], "'speed' is out of range"),
         (["--speed", "nan"], "'speed' is out of range"),
         (["--episodes", "0"], "'episodes' is out of range"),

@@ -18,7 +18,7 @@ learner: {num_envs: 3, steps_per_env: 16, batch_size: 16, epochs: 2, hidden: [8]
 steps: 240
 log_every: 40
 checkpoint_every: 96
-evaluation: {episodes: 2, every: 100, episodes_during: 1, films: 0}
+evaluation: {episodes: 2, every: 100, episodes_during: 1, videos: 0}
 """
 
 

@@ -25,7 +25,7 @@ from robo_rl.environments import discovery
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting, MissingOperation, RoboRLError, RunError, RunNotFound, UnknownName
 
 REACH = {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 20}}
-EVALUATION = {"episodes": 2, "every": 30, "episodes_during": 1, "films": 0}
+EVALUATION = {"episodes": 2, "every": 30, "episodes_during": 1, "videos": 0}
 COMMON = {"log_every": 10, "checkpoint_every": 20, "evaluation": EVALUATION}
 RLPD: dict[str, Any] = COMMON | {
     "environment": REACH,

@@ -27,7 +27,7 @@ RACE: dict[str, Any] = {
         "steps": 128,
         "log_every": 64,
         "checkpoint_every": 96,
-        "evaluation": {"episodes": 2, "every": 64, "episodes_during": 2, "films": 0, "stochastic": True},
+        "evaluation": {"episodes": 2, "every": 64, "episodes_during": 2, "videos": 0, "stochastic": True},
     },
     "methods": {
         "plain": {},

@@ -24,7 +24,7 @@ from robo_rl.runs.run import find_run
 
 ROOT = Path(__file__).parents[2]
 README, FIRST_HOUR = ROOT / "README.md", ROOT / "docs" / "first-hour.md"
-JUDGED = "--evaluation.episodes 1 --evaluation.every 0 --evaluation.films 0 --log-every 0 --checkpoint-every 0"
+JUDGED = "--evaluation.episodes 1 --evaluation.every 0 --evaluation.videos 0 --log-every 0 --checkpoint-every 0"
 ARM = f"--steps 40 --learner.learning-starts 20 --learner.hidden 8 --learner.batch-size 8 {JUDGED}"
 PICK = f"{ARM} --demonstrations.episodes 1"
 PPO = f"--learner.num-envs 2 --learner.steps-per-env 8 --learner.batch-size 8 --learner.epochs 1 --steps 32 {JUDGED}"
@@ -64,15 +64,17 @@ SMALL: dict[str, Small] = {
     # people and robots
     "robo-rl train arm-pick-hil": Small(PICK),
     "robo-rl demo hil": Small("--human simulated --steps 40 --episodes 1 --out demo --speed 3", slow=True),
-    "robo-rl refine RUN --robot URL --demos DATASET": Small("--steps 20 --episodes 1 --seed 0", slow=True),
+    "robo-rl refine RUN --robot URL --dataset DATASET": Small("--steps 20 --episodes 1 --seed 0", slow=True),
     # rewards
     "robo-rl reward fit embedded --environment robo/ArmPick-v0 --out rewards/pick": Small(
         "--pictures 120 --settings.see-steps 4 --settings.read-steps 4", slow=True
     ),
     "robo-rl record robo/ArmPick-v0 --policy mix:scripted=0.5,random=0.5 --episodes 60 --out data/seen "
-    "--arguments cameras=[front] image_size=192": Small(instead=(("60", "4"),), slow=True),
-    "robo-rl audit embedded-progress --settings folder=rewards/pick --dataset data/seen --out audits/pick": Small(slow=True),
-    "robo-rl label data/seen --reward embedded-progress --settings folder=rewards/pick --name mine": Small(slow=True),
+    "--environment.arguments.cameras [front] --environment.arguments.image_size 192": Small(instead=(("60", "4"),), slow=True),
+    "robo-rl audit embedded-progress --reward.settings.folder rewards/pick --dataset data/seen --out audits/pick": Small(
+        slow=True
+    ),
+    "robo-rl label data/seen --reward embedded-progress --reward.settings.folder rewards/pick --name mine": Small(slow=True),
     "robo-rl train arm-pick-vlm": Small(PICK, slow=True),
     "robo-rl reward write arm-push-sac --llm pack:text2reward-push --out rewards/push": Small(),
     "robo-rl train arm-push-sac --reward.name program:rewards/push/program.py": Small(ARM),
@@ -143,7 +145,7 @@ def names_before(commands: list[str], is_slow: bool) -> dict[str, Any]:
     Path("space.yaml").write_text("learner.lr: {low: 1.0e-4, high: 1.0e-3, log: true}\n")
     if is_slow and any("URL" in command for command in commands):
         dispatch(shlex.split(f"train arm-pick-rlpd {PICK} --out before"))
-        dispatch(shlex.split("record robo/ArmPick-v0 --episodes 1 --out data/demos --arguments action_repeat=3"))
+        dispatch(shlex.split("record robo/ArmPick-v0 --episodes 1 --out data/demos --environment.arguments.action_repeat 3"))
         return {"RUN": str(find_run("latest", Path("before")).path), "DATASET": "data/demos"}
     return {}
 
@@ -159,7 +161,7 @@ def test_first_hour_runs_in_order(number: int, is_slow: bool) -> None:
             seeds = sorted(Path("runs/arm-pick-rlpd-seeds/runs").iterdir())
             names |= {"RUN_A": str(seeds[0]), "RUN_B": str(seeds[1])}
         if "URL" in command:
-            with twin_process(Path("twin.log"), "task=robo/ArmPick-v0") as address:
+            with twin_process(Path("twin.log"), task="robo/ArmPick-v0") as address:
                 run(command, names | {"URL": address})
         else:
             run(command, names)

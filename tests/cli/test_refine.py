@@ -36,14 +36,14 @@ RECIPE = {
     "demonstrations": {"episodes": 1},
     "steps": 30,
     "threads": 1,
-    "evaluation": {"episodes": 1, "films": 0},
+    "evaluation": {"episodes": 1, "videos": 0},
 }
 
 
 @pytest.fixture(scope="module")
 def twin(tmp_path_factory):
     """Gives the address of a twin in real time: a faster one cuts episodes where the machine is busy."""
-    with twin_process(tmp_path_factory.mktemp("twin") / "audit.jsonl", "speed=1", "cameras=[]") as url:
+    with twin_process(tmp_path_factory.mktemp("twin") / "audit.jsonl", speed=1, cameras=[]) as url:
         yield url
 
 
@@ -53,7 +53,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("simulation")
     (folder / "reach.yaml").write_text(yaml.safe_dump(RECIPE))
     dispatch(["train", str(folder / "reach.yaml"), "--out", str(folder / "runs")])
-    settings = ["--arguments", "action_repeat=2", "max_steps=20"]
+    settings = ["--environment.arguments.action_repeat", "2", "--environment.arguments.max_steps", "20"]
     dispatch(["record", "robo/ArmReach-v0", "--episodes", "2", "--out", str(folder / "demos"), *settings])
     return folder
 
@@ -64,7 +64,7 @@ def source(trained: Path) -> Run:
 
 def refine(trained, url, *more):
     run = str(source(trained).path)
-    return ["refine", run, "--robot", url, "--demos", str(trained / "demos"), "--runs", str(trained / "refined"), *more]
+    return ["refine", run, "--robot", url, "--dataset", str(trained / "demos"), "--runs", str(trained / "refined"), *more]
 
 
 def test_a_run_of_the_simulation_is_refined_on_the_twin(trained, twin, capsys, tmp_path):
@@ -110,7 +110,7 @@ FAKE = {
     "checkpoint_every": 10,
     "record_episodes": True,
     "threads": 1,
-    "evaluation": {"episodes": 1, "films": 0},
+    "evaluation": {"episodes": 1, "videos": 0},
 }
 
 
@@ -190,10 +190,10 @@ def test_a_killed_refinement_goes_on_once_its_lease_has_ended_and_counts_the_int
             r"bc cannot be trained with an initial run(.|\n)*rlpd, sac",
         ),
         (
-            ["--demos", ""],
+            ["--dataset", ""],
             {},
             InvalidSetting,
-            r"none are named(.|\n)*robo-rl record robo/ArmReach-v0 --arguments action_repeat=2",
+            r"none are named(.|\n)*robo-rl record robo/ArmReach-v0 --environment.arguments.action_repeat 2",
         ),
         (["--human", "nobdy"], {}, UnknownName, r"Unknown kind of simulated human 'nobdy'"),
     ],
@@ -204,7 +204,7 @@ def test_what_cannot_be_refined_is_told_before_anything_moves(trained, twin, tmp
     if changes:
         recipe = yaml.safe_load((before.path / "recipe.yaml").read_text()) | changes
         before = Run.create(tmp_path / "other", recipe_name="other", seed=0, recipe=yaml.safe_dump(recipe), spec=before.spec)
-    order = ["refine", str(before.path), "--robot", twin, "--demos", str(trained / "demos"), "--runs", str(tmp_path)]
+    order = ["refine", str(before.path), "--robot", twin, "--dataset", str(trained / "demos"), "--runs", str(tmp_path)]
     with pytest.raises(kind, match=said):
         dispatch([*order, *(word.replace("URL", twin) for word in more)])
 
@@ -223,7 +223,7 @@ def test_a_changed_unit_or_frame_is_refused_with_the_difference(trained, twin, t
     changed = replace(spec, observation=replace(spec.observation, arrays=arrays))
     (copied / "spec.json").write_text(json.dumps(changed.to_json()))
     with pytest.raises(SpecMismatch, match=said):
-        dispatch(["refine", str(copied), "--robot", twin, "--demos", str(trained / "demos"), "--runs", str(tmp_path)])
+        dispatch(["refine", str(copied), "--robot", twin, "--dataset", str(trained / "demos"), "--runs", str(tmp_path)])
 
 
 def test_a_robot_without_a_rule_of_success_needs_a_person_who_labels(trained, twin, monkeypatch):
@@ -234,7 +234,7 @@ def test_a_robot_without_a_rule_of_success_needs_a_person_who_labels(trained, tw
         self.environment_spec = replace(self.environment_spec, success_rule=None)
 
     monkeypatch.setattr(RobotEnv, "__init__", without_rule)
-    order = {"run": "", "robot": twin, "demos": str(trained / "demos")}
+    order = {"run": "", "robot": twin, "dataset": str(trained / "demos")}
     with pytest.raises(InvalidSetting, match=r"nothing to learn from(.|\n)*--human console"):
         refinement(source(trained), Refine(**order))
     assert refinement(source(trained), Refine(**order, human="console")).human.kind == "console"
@@ -265,12 +265,12 @@ def test_a_person_at_the_console_is_for_robots_alone(changes, said):
 def test_a_training_begins_only_with_a_learner_that_fits(trained, tmp_path):
     recipe = {**RECIPE, "initial": {"run": str(source(trained).path)}, "learner": {**SMALL, "hidden": [8]}}
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(recipe))
-    with pytest.raises(InvalidSetting, match=r"is another than that of the recipe(.|\n)*robo-rl refine makes"):
+    with pytest.raises(InvalidSetting, match=r"differs from that of the recipe(.|\n)*robo-rl refine makes"):
         dispatch(["train", str(tmp_path / "other.yaml"), "--out", str(tmp_path)])
 
 
 def test_before_and_after_is_of_a_run_that_was_evaluated_before(tmp_path, capsys):
-    recipe = {**RECIPE, "steps": 12, "evaluation": {"episodes": 3, "episodes_during": 2, "before": True, "films": 0}}
+    recipe = {**RECIPE, "steps": 12, "evaluation": {"episodes": 3, "episodes_during": 2, "before": True, "videos": 0}}
     (tmp_path / "both.yaml").write_text(yaml.safe_dump(recipe))
     dispatch(["train", str(tmp_path / "both.yaml"), "--out", str(tmp_path / "runs")])
     run = find_run("latest", tmp_path / "runs")
@@ -278,7 +278,7 @@ def test_before_and_after_is_of_a_run_that_was_evaluated_before(tmp_path, capsys
     assert "on 2 shared seeds\n" in capsys.readouterr().out
     after = Evaluation.from_json(json.loads((run.path / "evaluation.json").read_text()))
     cut = before_and_after(run, replace(after, successes=(None, *after.successes[1:])))
-    assert cut.endswith("on 1 shared seeds; 1 more left out, where an episode was cut before its outcome was known")
+    assert cut.endswith("on 1 shared seeds; 1 more left out, whose episode was cut before its outcome was known")
 
 
 def test_a_run_that_was_evaluated_elsewhere_can_be_resumed(trained, tmp_path):
@@ -294,7 +294,7 @@ def test_a_run_that_was_evaluated_elsewhere_can_be_resumed(trained, tmp_path):
 def test_cameras_that_a_policy_does_not_read_refuse_nothing(trained, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("robo_real.remote.MOST_AGE", 60.0)  # a busy machine draws late, which stops the arm with good reason
     run = source(trained).path
-    with twin_process(tmp_path / "audit.jsonl", "cameras=[front]", "image_size=32") as url:
+    with twin_process(tmp_path / "audit.jsonl", cameras=["front"], image_size=32) as url:
         there = ["--environment", f"robot:{url}?action_repeat=2&max_steps=20", "--episodes", "1", "--json"]
         assert dispatch(["evaluate", str(run), "--runs", str(trained / "runs"), *there]) == 0
         assert json.loads(capsys.readouterr().out)["environment"] == "robo/ArmReach-v0"

@@ -28,7 +28,7 @@ demonstrations: {episodes: 2}
 steps: 60
 log_every: 10
 checkpoint_every: 20
-evaluation: {episodes: 2, every: 30, episodes_during: 1, films: 0}
+evaluation: {episodes: 2, every: 30, episodes_during: 1, videos: 0}
 """
 # Episodes end at steps 20, 40 and 60, as long as none succeeds: the reach takes 20 steps at least for this policy.
 DEATHS = {

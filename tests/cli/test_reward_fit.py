@@ -33,10 +33,17 @@ def test_a_model_is_fitted_and_labels_and_compares(capsys):
         assert line in told
     facts = EmbeddedModel.load(Path("model")).origin.facts
     assert facts["pictures"] == 80 and facts["settings"]["see_steps"] == 2 and "progress_order" in facts["measures"]
-    arguments = ["--arguments", "cameras=[front]", "image_size=32", "max_steps=4"]
+    arguments = [
+        "--environment.arguments.cameras",
+        "[front]",
+        "--environment.arguments.image_size",
+        "32",
+        "--environment.arguments.max_steps",
+        "4",
+    ]
     dispatch(["record", TASK, "--episodes", "2", "--out", "data", *arguments])
-    dispatch(["label", "data", "--reward", "embedded-progress", "--settings", "folder=model", "--name", "seen"])
-    dispatch(["prefer", "data", "--rater", "embedded", "--settings", "folder=model", "--name", "seen", "--pairs", "4"])
+    dispatch(["label", "data", "--reward", "embedded-progress", "--reward.settings.folder", "model", "--name", "seen"])
+    dispatch(["prefer", "data", "--rater", "embedded", "--rater.settings.folder", "model", "--name", "seen", "--pairs", "4"])
     dataset = Dataset(Path("data"))
     labels = LabelSet(dataset, "seen").read(dataset.entries()[0].identity)
     assert labels.valid.all() and labels.model == "embedded-progress" and ((labels.values > 0) & (labels.values < 1)).all()

@@ -94,8 +94,8 @@ def test_check_says_what_is_wrong_in_words_and_by_its_exit_status(recorded, tmp_
     assert dispatch(["reward", "check", mine]) == 1
     with pytest.raises(InvalidSetting, match="Rows come from an environment or from a dataset"):
         dispatch(["reward", "check", mine, "--dataset", "x", "--environment", "y"])
-    with pytest.raises(InvalidSetting, match="--arguments are those of an --environment"):
-        dispatch(["reward", "check", mine, "--arguments", "action_repeat=3"])
+    with pytest.raises(InvalidSetting, match=r"--environment\.arguments\.KEY needs an --environment"):
+        dispatch(["reward", "check", mine, "--environment.arguments.action_repeat", "3"])
 
 
 def test_explain_writes_a_page_and_show_prints_the_program(recorded, capsys):
@@ -134,7 +134,7 @@ learner: {{hidden: [8], batch_size: 8, learning_starts: 4}}
 reward: {reward}
 steps: 30
 log_every: 10
-evaluation: {{episodes: 1, films: 0}}
+evaluation: {{episodes: 1, videos: 0}}
 """
 
 

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 from robo_cli.conclude import judge
 from robo_cli.main import dispatch
 from robo_cli.reward_trainer import term_traces
+from robo_cli.typed_settings import option_words
 from robo_rl.errors import InvalidProgram, InvalidSetting, JudgeError, RunError, UnknownName
 from robo_rl.rewards.language.call_log import read_log
 from robo_rl.rewards.programs.program import RewardProgram
@@ -23,7 +24,7 @@ learner: {hidden: [8], batch_size: 8, learning_starts: 4}
 steps: 30
 log_every: 8
 checkpoint_every: 15
-evaluation: {every: 15, episodes: 2, episodes_during: 1, films: 0}
+evaluation: {every: 15, episodes: 2, episodes_during: 1, videos: 0}
 """
 SMALL = ["--eureka.rounds", "1", "--eureka.programs", "2", "--eureka.budget", "1"]
 
@@ -33,7 +34,7 @@ def few_steps_to_try_on(monkeypatch):
     Path("tiny.yaml").write_text(RECIPE)
     monkeypatch.setattr("robo_cli.reward_probation.ROWS", 20)
     for name in ("SINGLE_ROWS", "EVERY_SIZE"):
-        monkeypatch.setattr(f"robo_rl.rewards.programs.probation.{name}", 2)
+        monkeypatch.setattr(f"robo_rl.rewards.programs.validation.{name}", 2)
 
 
 def parameters(folder: Path) -> dict[str, np.ndarray]:
@@ -66,7 +67,7 @@ def test_who_never_succeeds_does_not_win(capsys):
 @pytest.mark.usefixtures("luck")
 def test_a_killed_search_goes_on_and_its_replay_gives_identical_parameters(monkeypatch, capsys):
     search = ["reward", "search", "tiny.yaml", *SMALL]
-    rule = ["--llm", "rule:reach", "--llm-settings", "seed=3", "--out", "search"]
+    rule = ["--llm", "rule:reach", "--llm.settings.seed", "3", "--out", "search"]
     original = RunRecord.on_step
 
     def interrupted(self, step, training):
@@ -97,7 +98,7 @@ def test_a_killed_search_goes_on_and_its_replay_gives_identical_parameters(monke
     page = Path("search/search.html").read_text()
     assert "Candidate 1-0 won" in page and "The budget of trainings was spent." in page and "gain = closer" in page
     with pytest.raises(RunError, match="holds a search with other settings"):
-        dispatch([*search, *rule, "--settings", "steps=40"])
+        dispatch([*search, *rule, "--recipe.steps", "40"])
 
 
 def test_a_program_is_written_mended_and_improved_by_feedback(capsys):
@@ -140,7 +141,11 @@ def test_what_cannot_be_done_is_said_before_anything_is_asked():
     [
         (["--llm", "endpont"], UnknownName, "did you mean 'endpoint'"),
         (["--llm", "endpoint"], InvalidSetting, "Which model"),
-        (["--llm", "endpoint", "--llm-settings", "model=m", "key_variable=NO_SUCH_KEY"], JudgeError, "NO_SUCH_KEY is empty"),
+        (
+            ["--llm", "endpoint", "--llm.settings.model", "m", "--llm.settings.key_variable", "NO_SUCH_KEY"],
+            JudgeError,
+            "NO_SUCH_KEY is empty",
+        ),
         (["--llm", "pack:beacons-doorkey"], InvalidSetting, "(?s)got:     robo/Arm.*allowed: minigrid/MiniGrid-DoorKey-5x5-v0"),
         (["--replay", "no.jsonl"], JudgeError, "no.jsonl cannot be read"),
     ],
@@ -162,16 +167,16 @@ def test_a_command_that_asked_in_vain_does_not_bind_its_folder():
     write = ["reward", "write", "robo/ArmPush-v0", "--out", "push", "--llm"]
     with pytest.raises(InvalidSetting, match="Which model"):
         dispatch([*write, "endpoint"])
-    nobody = ["base_url=http://127.0.0.1:9/v1", "retries=0", "deadline_s=5"]
+    nobody = option_words("llm.settings", {"base_url": "http://127.0.0.1:9/v1", "retries": 0, "deadline_s": 5})
     with pytest.raises(JudgeError, match="has not answered even once"):
-        dispatch([*write, "endpoint", "--llm-settings", "model=some", *nobody])
+        dispatch([*write, "endpoint", "--llm.settings.model", "some", *nobody])
     assert dispatch([*write, "pack:text2reward-push"]) == 0
     with pytest.raises(RunError, match="holds a search with other settings"):
-        dispatch([*write, "endpoint", "--llm-settings", "model=some"])
+        dispatch([*write, "endpoint", "--llm.settings.model", "some"])
 
 
 def test_programs_are_compared_with_the_own_reward(capsys):
-    words = ["reward", "compare", "tiny.yaml", "--programs", "mine=arm_reach", "--seeds", "0", "--out", "compared"]
+    words = ["reward", "compare", "tiny.yaml", "--programs.mine", "arm_reach", "--seeds", "0", "--out", "compared"]
     assert dispatch(words) == 0
     table = Path("compared/table.md").read_text()
     assert "| own | 0% | 0% | – |" in table and "| mine | 0% | 0% |" in table
@@ -179,7 +184,7 @@ def test_programs_are_compared_with_the_own_reward(capsys):
     runs = len([*Path("compared").rglob("recipe.yaml")])
     assert dispatch(words) == 0 and len([*Path("compared").rglob("recipe.yaml")]) == runs == 2
     with pytest.raises(InvalidProgram, match="cannot be read"):
-        dispatch([*words[:3], "--programs", "mine=none.py", "--out", "other"])
+        dispatch([*words[:3], "--programs.mine", "none.py", "--out", "other"])
 
 
 def test_terms_are_told_per_step():

@@ -65,12 +65,12 @@ def test_a_run_of_the_simulation_is_evaluated_on_the_twin_and_refused_at_another
         "learner": {"hidden": [64, 64], "lr": 0.003},
         "demonstrations": {"episodes": 60},  # always succeeds in the simulation; one of 20 does in 6 of 10 there
         "steps": 2000,
-        "evaluation": {"every": 0, "episodes_during": 1, "episodes": 1, "films": 0},
+        "evaluation": {"every": 0, "episodes_during": 1, "episodes": 1, "videos": 0},
     }
     with open("reach.yaml", "w") as file:
         yaml.safe_dump(recipe, file)
     dispatch(["train", "reach.yaml"])
-    with twin("--options", "speed=0.5") as (_, url):  # a busy machine is late less often
+    with twin("--driver.settings.speed", "0.5") as (_, url):  # a busy machine is late less often
         capsys.readouterr()
         dispatch(["evaluate", "latest", "--environment", f"robot:{url}", "--episodes", "3", "--json"])
         assert json.loads(capsys.readouterr().out)["successes"].count(True) >= 2
@@ -79,7 +79,7 @@ def test_a_run_of_the_simulation_is_evaluated_on_the_twin_and_refused_at_another
 
 
 def test_a_recipe_trains_evaluates_and_saves_on_the_twin(capsys):
-    with twin("--options", "speed=4") as (_, url):
+    with twin("--driver.settings.speed", "4") as (_, url):
         recipe = {
             "environment": {"name": f"robot:{url}?max_steps=20"},
             "algorithm": "rlpd",
@@ -88,7 +88,7 @@ def test_a_recipe_trains_evaluates_and_saves_on_the_twin(capsys):
             "steps": 45,
             "checkpoint_every": 30,
             "threads": 1,
-            "evaluation": {"every": 30, "episodes_during": 1, "episodes": 1, "films": 0},
+            "evaluation": {"every": 30, "episodes_during": 1, "episodes": 1, "videos": 0},
         }
         with open("twin.yaml", "w") as file:
             yaml.safe_dump(recipe, file)
@@ -101,9 +101,9 @@ def test_a_recipe_trains_evaluates_and_saves_on_the_twin(capsys):
     [
         (["--driver", "franka-http"], InvalidSetting, "No limits are given for franka-http"),
         (["--driver", "frank"], UnknownName, "franka-http"),
-        (["--options", "task=robo/ArmPik-v0"], UnknownName, "ArmPick-v0"),
-        (["--options", "sped=2"], UnknownName, "speed"),
-        (["--options", "task=gymnasium/Ant-v5"], InvalidSetting, "no plant"),
+        (["--driver.settings.task", "robo/ArmPik-v0"], UnknownName, "ArmPick-v0"),
+        (["--driver.settings.sped", "2"], UnknownName, "speed"),
+        (["--driver.settings.task", "gymnasium/Ant-v5"], InvalidSetting, "no plant"),
     ],
 )
 def test_what_cannot_be_served_is_told(arguments, kind, said, monkeypatch):
@@ -121,7 +121,7 @@ def test_check_tells_what_is_wrong(capsys, monkeypatch):
 
 def test_check_of_a_server_that_knows_the_contract_only(capsys, monkeypatch):
     from robo_real.drivers.fake import FakeArm
-    from robo_real.guarded import GuardedArm
+    from robo_real.guarded_arm import GuardedArm
     from robo_real.limits import TWIN
 
     methods = Application._methods  # /robo/ is as unknown to it as any other path

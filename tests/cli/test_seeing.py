@@ -32,7 +32,7 @@ RECIPE: dict[str, Any] = {
     "steps": 45,
     "checkpoint_every": 15,
     "threads": 1,
-    "evaluation": {"episodes": 1, "films": 0},
+    "evaluation": {"episodes": 1, "videos": 0},
 }
 
 pytestmark = pytest.mark.slow

@@ -41,15 +41,15 @@ def test_a_policy_of_the_quickstart_is_refused_where_it_does_not_fit_and_refined
     Measured, five seeds: 28.0, 18.0, 30.7, 4.0, 30.0 % before and 42.7, 20.0, 47.3, 37.3, 60.0 % after, of 150 episodes.
     """
     runs, demos = tmp_path / "runs", tmp_path / "demos"
-    steps, cut = str(STEPS["simulation"]), ["--evaluation.every", "0", "--evaluation.episodes", "5", "--evaluation.films", "0"]
-    settings = ["--episodes", "20", "--noise", "0.1", "--arguments", "action_repeat=3"]
+    steps, cut = str(STEPS["simulation"]), ["--evaluation.every", "0", "--evaluation.episodes", "5", "--evaluation.videos", "0"]
+    settings = ["--episodes", "20", "--noise", "0.1", "--environment.arguments.action_repeat", "3"]
     dispatch(["record", "robo/ArmPick-v0", "--out", str(demos), *settings])
-    order = ["--demos", str(demos), "--human", "perfect", "--runs", str(runs), "--episodes", str(EPISODES["twin"])]
+    order = ["--dataset", str(demos), "--human", "perfect", "--runs", str(runs), "--episodes", str(EPISODES["twin"])]
     rates = []
     for seed in SEEDS:
         dispatch(["train", "arm-pick-rlpd", "--steps", steps, "--seed", seed, *cut, "--out", str(runs)])
         trained = find_run("latest", runs)
-        with twin_process(tmp_path / "audit.jsonl", "task=robo/ArmPick-v0", f"speed={SPEED}") as url:
+        with twin_process(tmp_path / "audit.jsonl", task="robo/ArmPick-v0", speed=SPEED) as url:
             refused = {
                 "end_effector_position.unit: 'mm' here, 'm' there": [
                     changed(trained, tmp_path / f"unit{seed}", unit="mm"),

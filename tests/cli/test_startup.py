@@ -20,18 +20,27 @@ LISTING = [
     "evaluate nope",
     "record",
     "data info nope",
+    "reward",
     "reward list",
+    "reward show program:arm_push",
+    "reward packs",
+    "envs",
+    "envs pick",
+    "envs robo/ArmPik-v0",
+    "learners",
+    "learners hil-serl",
     "--version",
     *(f"{name} --help" for name in COMMANDS if name not in ROBOTS),
 ]
-WITH_SCIPY = [  # Meta-World imports it to list its tasks, and robots have poses
-    "envs",
+WITH_SCIPY = [  # robots have poses
     "envs robo/ArmPick-v0",
-    "envs robo/ArmPik-v0",
     "robot check 127.0.0.1:5000",
     *(f"{name} --help" for name in ROBOTS),
 ]
+NAMES = ["--help", "--version", "envs", "envs pick", "learners", "learners hil-serl", "reward", "bench --help"]
+"""Commands that need no environment at all."""
 HEAVY = ["torch", "stable_baselines3", "matplotlib", "optuna", "ray"]
+SIMULATORS = ["mujoco", "dm_control", "metaworld", "minigrid", "gymnasium_robotics", "carla"]
 CODE = """
 import contextlib, io, sys
 from robo_cli.main import dispatch
@@ -47,7 +56,15 @@ for line in sys.argv[2:]:
 """
 
 
-@pytest.mark.parametrize(("lines", "heavy"), [(LISTING, [*HEAVY, "scipy"]), (WITH_SCIPY, HEAVY)], ids=["all", "with scipy"])
+@pytest.mark.parametrize(
+    ("lines", "heavy"),
+    [
+        (LISTING, [*HEAVY, *SIMULATORS[1:-1], "scipy"]),
+        (WITH_SCIPY, HEAVY),
+        (NAMES, [*HEAVY, *SIMULATORS, "scipy", "av", "cv2", "h5py"]),
+    ],
+    ids=["all", "with scipy", "names"],
+)
 def test_listing_commands_import_nothing_that_computes(lines: list[str], heavy: list[str]) -> None:
     command = [sys.executable, "-c", CODE, " ".join(heavy), *lines]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)

@@ -24,7 +24,7 @@ SPACE = {"learner.lr": {"low": 1.0e-5, "high": 1.0e-1, "log": True}, "learner.hi
 SMALL = ["arm-reach-sac", "--steps", "100", "--evaluation.every", "20", "--jobs", "2"]
 REAL = [
     *("arm-reach-sac", "--steps", "60", "--learner.learning-starts", "30", "--evaluation.every", "20"),
-    *("--evaluation.episodes", "2", "--evaluation.episodes-during", "2", "--evaluation.films", "0", "--name", "real"),
+    *("--evaluation.episodes", "2", "--evaluation.episodes-during", "2", "--evaluation.videos", "0", "--name", "real"),
 ]
 
 
@@ -139,7 +139,7 @@ def test_a_sweep_finds_the_best_stops_what_is_behind_and_reports(stub, space, ca
     assert f"robo-rl train {folder}/best.yaml --seeds 0-2" in shown
     assert read_recipe(str(folder / "best.yaml")).learner.lr == best["values"]["learner.lr"]
     page = (folder / "report.html").read_text()
-    assert page.count("<polyline") > 12 and "What mattered" in page and "PED-ANOVA" in page
+    assert page.count("<polyline") > 12 and "Importance of the settings" in page and "PED-ANOVA" in page
     assert max(told["importance"], key=told["importance"].get) == "learner.lr"
     trained = (folder / "ledger").read_text().splitlines()
     assert len(trained) == len({*trained}) < 12 * 3 * 5, "what is stopped is not trained to its end"

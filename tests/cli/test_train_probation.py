@@ -20,7 +20,7 @@ RECIPE = {
     "algorithm": "sac",
     "learner": {"hidden": [8], "batch_size": 8, "learning_starts": 4},
     "steps": 10,
-    "evaluation": {"episodes": 1, "films": 0},
+    "evaluation": {"episodes": 1, "videos": 0},
 }
 NEXT = """def reward(batch):
     distance = np.linalg.norm(batch["goal_from_gripper"], axis=1)
@@ -106,7 +106,18 @@ def test_train_moves_no_robot_for_a_probation(monkeypatch):
         require_sound_programs(served, reward)
     require_sound_programs(replace(served, reward=RewardSettings("program:next.py", probation=False)), reward)
     dispatch(
-        ["record", "robo/ArmReach-v0", "--episodes", "2", "--arguments", "max_steps=60", "action_repeat=3", "--out", "data"]
+        [
+            "record",
+            "robo/ArmReach-v0",
+            "--episodes",
+            "2",
+            "--environment.arguments.max_steps",
+            "60",
+            "--environment.arguments.action_repeat",
+            "3",
+            "--out",
+            "data",
+        ]
     )
     recorded = replace(served, demonstrations=replace(served.demonstrations, dataset="data"))
     with pytest.raises(InvalidSetting, match="other rows of the batch"):

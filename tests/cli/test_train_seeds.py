@@ -27,7 +27,7 @@ SHORT = [
         "--checkpoint-every",
         "20",
     ),
-    *("--evaluation.episodes", "2", "--evaluation.films", "0"),
+    *("--evaluation.episodes", "2", "--evaluation.videos", "0"),
 ]
 
 

@@ -6,7 +6,7 @@ from robo_cli.recipe import parse_recipe
 from robo_cli.reward_file import read_reward
 from robo_cli.train import recipe_of
 from robo_cli.typed_mappings import mappings_in, with_mappings
-from robo_cli.typed_settings import settings_of
+from robo_cli.typed_settings import typed_value
 from robo_rl.errors import InvalidSetting
 
 RECIPE = parse_recipe(
@@ -42,13 +42,13 @@ def as_words() -> dict:
 
 @pytest.mark.parametrize("nothing", ["None", "null", ""])
 def test_none_is_no_value_however_it_is_typed(nothing):
-    assert settings_of((f"goal={nothing}", "word=none")) == {"goal": None, "word": "none"}
+    assert typed_value(nothing) is None and typed_value("none") == "none"
     assert mappings_in(RECIPE, ["--reward.settings.goal", nothing])[0] == [("reward.settings", {"goal": None})]
-    for settings in (f"path={nothing}", f"limits={nothing}"):
+    for name in ("path", "limits"):
         with pytest.raises(
             InvalidSetting, match=r"(?s)the reward program: (path|limits) has no value.*null.*leave the key out"
         ):
-            read_reward("program", {"path": "x.py", **settings_of((settings,))})
+            read_reward("program", {"path": "x.py", name: typed_value(nothing)})
 
 
 def test_the_word_none_in_a_file_is_told_from_null(tmp_path):

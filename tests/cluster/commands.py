@@ -13,13 +13,13 @@ from pathlib import Path
 from robo_datasets.dataset import Dataset
 from robo_rl.runs.checkpoints import checkpoint_steps
 
-REACH = ["record", "robo/ArmReach-v0", "--noise", "0.1", "--arguments", "max_steps=60"]
+REACH = ["record", "robo/ArmReach-v0", "--noise", "0.1", "--environment.arguments.max_steps", "60"]
 
 
 def long(steps: int) -> list[str]:
     """Returns the words of a training of so many steps: a hundred or more of them take a second."""
     words = ["arm-reach-sac", "--steps", str(steps), "--learner.learning-starts", "30", "--evaluation.every", "0"]
-    return [*words, "--checkpoint-every", "100", "--evaluation.episodes", "2", "--evaluation.films", "0"]
+    return [*words, "--checkpoint-every", "100", "--evaluation.episodes", "2", "--evaluation.videos", "0"]
 
 
 LONG = long(1500)

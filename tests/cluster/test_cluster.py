@@ -16,16 +16,17 @@ import pytest
 from robo_cli import cluster_training
 from robo_cli.folder_copies import place
 from robo_cli.main import dispatch
+from robo_cli.typed_settings import option_words
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.cluster import host, preflight
 from robo_rl.cluster.connection import connected
-from robo_rl.cluster.pool import Pool
-from robo_rl.cluster.temp_folders import held_folder
+from robo_rl.cluster.task_pool import TaskPool
+from robo_rl.cluster.temp_folders import locked_folder
 from robo_rl.cluster.workers import Timeouts
 from robo_rl.errors import BudgetReached, ClusterUnavailable, InvalidSetting, MissingExtra, WorkerFailed
-from robo_rl.rewards.answer_cache import AnswerCache
-from robo_rl.rewards.doubles import Chance
+from robo_rl.rewards.judges.answer_cache import AnswerCache
+from robo_rl.rewards.judges.random_judge import Chance
 from robo_rl.runs.checkpoints import checkpoint_steps
 
 pytestmark = pytest.mark.timeout(280)
@@ -41,11 +42,21 @@ SHORT = [
     "20",
     "--evaluation.episodes",
     "2",
-    "--evaluation.films",
+    "--evaluation.videos",
     "0",
 ]
 LONGEST_GUESS = len('{"completion_progress": 10}')
-FEW = ["record", "robo/ArmReach-v0", "--episodes", "4", "--arguments", "max_steps=20", "action_repeat=2", "--out"]
+FEW = [
+    "record",
+    "robo/ArmReach-v0",
+    "--episodes",
+    "4",
+    "--environment.arguments.max_steps",
+    "20",
+    "--environment.arguments.action_repeat",
+    "2",
+    "--out",
+]
 
 
 # without a cluster
@@ -69,7 +80,7 @@ def test_what_is_no_address_is_refused_at_once():
 def test_where_nobody_listens_it_says_so_at_once():
     pytest.importorskip("ray")
     with (
-        pytest.raises(ClusterUnavailable, match=r"Nobody listens at 127\.0\.0\.1:1\.(.|\n)*ray start --head"),
+        pytest.raises(ClusterUnavailable, match=r"No cluster listens at 127\.0\.0\.1:1\.(.|\n)*ray start --head"),
         connected("127.0.0.1:1"),
     ):
         pass
@@ -78,54 +89,54 @@ def test_where_nobody_listens_it_says_so_at_once():
 def test_a_port_that_says_nothing_is_not_waited_for(monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "x" * 64)
-    monkeypatch.setattr(preflight, "PATIENCE", 3.0)
+    monkeypatch.setattr(preflight, "DRIVER_TIMEOUT", 3.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         where = f"127.0.0.1:{mute.getsockname()[1]}"
         with (
-            pytest.raises(ClusterUnavailable, match=r"lets nobody in\.(.|\n)*the same Ray and the same Python"),
+            pytest.raises(ClusterUnavailable, match=r"rejects this machine\.(.|\n)*the same Ray and the same Python"),
             connected(where),
         ):
             pass
 
 
 def test_folders_of_those_who_were_killed_are_removed(tmp_path):
-    script = "from pathlib import Path; from robo_rl.cluster.temp_folders import held_folder\n"
-    script += f"import os, signal; held = held_folder('ray-', Path({str(tmp_path)!r})); os.kill(os.getpid(), signal.SIGKILL)"
+    script = "from pathlib import Path; from robo_rl.cluster.temp_folders import locked_folder\n"
+    script += f"import os, signal; held = locked_folder('ray-', Path({str(tmp_path)!r})); os.kill(os.getpid(), signal.SIGKILL)"
     (tmp_path / "ray-of-somebody").mkdir()
-    first, lock = held_folder("ray-", tmp_path)
+    first, lock = locked_folder("ray-", tmp_path)
     subprocess.run([sys.executable, "-c", script], check=False)
     assert len([*tmp_path.iterdir()]) == 3
-    second, other = held_folder("ray-", tmp_path)
+    second, other = locked_folder("ray-", tmp_path)
     assert {*tmp_path.iterdir()} == {tmp_path / "ray-of-somebody", first, second}
     lock.close()
     other.close()
 
 
-def test_held_folder_does_not_wait_for_a_fifo(tmp_path):
+def test_locked_folder_does_not_wait_for_a_fifo(tmp_path):
     """Anybody may put one into a folder of everybody's: to open it would wait for a writer."""
     (tmp_path / "ray-trap").mkdir()
     os.mkfifo(tmp_path / "ray-trap" / "robo-rl.lock")
-    script = "from pathlib import Path; from robo_rl.cluster.temp_folders import held_folder\n"
-    script += f"held_folder('ray-', Path({str(tmp_path)!r}))"
+    script = "from pathlib import Path; from robo_rl.cluster.temp_folders import locked_folder\n"
+    script += f"locked_folder('ray-', Path({str(tmp_path)!r}))"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
-def test_held_folder_leaves_folders_of_others_alone(tmp_path):
+def test_locked_folder_leaves_folders_of_others_alone(tmp_path):
     (tmp_path / "ray-theirs").mkdir()
     (tmp_path / "ray-theirs/robo-rl.lock").touch()
     os.chown(tmp_path / "ray-theirs", 65534, 65534)
-    held_folder("ray-", tmp_path)[1].close()
+    locked_folder("ray-", tmp_path)[1].close()
     assert (tmp_path / "ray-theirs/robo-rl.lock").exists()
 
 
-def test_held_folder_follows_no_links(tmp_path):
+def test_locked_folder_follows_no_links(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/robo-rl.lock").touch()
     (tmp_path / "ray-link").symlink_to(tmp_path / "mine")
     (tmp_path / "ray-file").mkdir()
     (tmp_path / "ray-file/robo-rl.lock").symlink_to(tmp_path / "mine/robo-rl.lock")
-    held_folder("ray-", tmp_path)[1].close()
+    locked_folder("ray-", tmp_path)[1].close()
     assert (tmp_path / "mine/robo-rl.lock").exists() and (tmp_path / "ray-file").exists()
 
 
@@ -175,7 +186,7 @@ def sockets_of(pids: set[int]) -> set[str]:
 def test_results_belong_to_their_tasks_and_lost_ones_are_done_again(cluster, tmp_path):
     said = []
     timeouts = Timeouts(answer=8.0)
-    with closing(Pool(cluster, "asked:Asked", [b">"] * 2, timeouts=timeouts, say=said.append)) as pool:
+    with closing(TaskPool(cluster, "asked:Asked", [b">"] * 2, timeouts=timeouts, say=said.append)) as pool:
         words = ["a", f"die {tmp_path / 'died'}", "b", f"hang {tmp_path / 'hung'}", "c"]
         found = dict(pool.results(word.encode() for word in words))
         assert found == {0: b">a", 1: b">die", 2: b">b", 3: b">hang", 4: b">c"}
@@ -196,7 +207,7 @@ def test_results_belong_to_their_tasks_and_lost_ones_are_done_again(cluster, tmp
 
 def test_what_no_node_can_hold_is_refused(cluster):
     with pytest.raises(InvalidSetting, match="No node has that many cores"):
-        Pool(cluster, "asked:Asked", [b""], cores=3.0)
+        TaskPool(cluster, "asked:Asked", [b""], cores=3.0)
 
 
 def test_another_ray_or_python_is_refused_at_the_door(cluster):
@@ -212,7 +223,9 @@ def test_another_ray_or_python_is_refused_at_the_door(cluster):
     for name, other in (("ray_version", "2.59.0"), ("python_version", "3.12.1")):
         try:
             put({**known, name: other})
-            with pytest.raises(ClusterUnavailable, match=rf"(?s)lets nobody in.*Version mismatch.*{other}.*the same Ray and"):
+            with pytest.raises(
+                ClusterUnavailable, match=rf"(?s)rejects this machine.*Version mismatch.*{other}.*the same Ray and"
+            ):
                 preflight.require_open(cluster.address)
         finally:
             put(known)
@@ -227,9 +240,9 @@ def test_another_robo_rl_ends_the_command_with_one_error(cluster, tmp_path, monk
 def test_what_cannot_be_made_is_an_error_and_more_workers_than_cores_wait(cluster):
     timeouts = Timeouts(losses=1)
     fatal = pytest.raises(WorkerFailed, match=r"Worker 0 was lost 1 times in a row")
-    with closing(Pool(cluster, "asked:Fatal", [b""], timeouts=timeouts)) as pool, fatal:
+    with closing(TaskPool(cluster, "asked:Fatal", [b""], timeouts=timeouts)) as pool, fatal:
         list(pool.results([b"a"]))
-    with closing(Pool(cluster, "asked:Asked", [b""] * 3, timeouts=timeouts)) as pool:
+    with closing(TaskPool(cluster, "asked:Asked", [b""] * 3, timeouts=timeouts)) as pool:
         assert len([*pool.results([b"a", b"b", b"c", b"d"])]) == 4 and len(pool.idle) < 3
 
 
@@ -305,10 +318,20 @@ def test_labels_are_those_that_are_made_here(cluster, capsys):
 
 
 def test_a_budget_holds_for_all_workers_together(cluster):
-    arguments = ["--arguments", "max_steps=20", "action_repeat=2", "cameras=[front]", "image_size=16"]
+    arguments = [
+        "--environment.arguments.max_steps",
+        "20",
+        "--environment.arguments.action_repeat",
+        "2",
+        "--environment.arguments.cameras",
+        "[front]",
+        "--environment.arguments.image_size",
+        "16",
+    ]
     dispatch(["record", "robo/ArmReach-v0", "--episodes", "4", *arguments, "--out", "seen"])
-    settings = ["judge=chance", f"judge_settings={json.dumps({'terms': {'cache': 'answers', 'most_tokens': 200}})}", "every=5"]
-    order = ["label", "seen", "--reward", "judge-progress", "--settings", *settings, "--cache", "none", "--name", "mine"]
+    terms = {"cache": "answers", "most_tokens": 200}
+    settings = option_words("reward.settings", {"judge": "chance", "judge_settings": {"terms": terms}, "every": 5})
+    order = ["label", "seen", "--reward", "judge-progress", *settings, "--cache", "none", "--name", "mine"]
     with pytest.raises(BudgetReached, match="The budget is spent"):
         dispatch([*order, "--ray", "auto"])
     with AnswerCache("answers").opened() as kept:
@@ -325,11 +348,12 @@ def test_episodes_are_those_that_are_played_here(cluster, capsys):
         "5",
         "--noise",
         "0.2",
-        "--arguments",
-        "max_steps=20",
-        "action_repeat=2",
+        "--environment.arguments.max_steps",
+        "20",
+        "--environment.arguments.action_repeat",
+        "2",
     ]
-    for name, more in (("here", []), ("there", ["--ray", "auto", "--workers", "2"])):
+    for name, more in (("here", []), ("there", ["--ray", "auto", "--jobs", "2"])):
         assert dispatch([*words, "--out", name, *more]) == 0
     here, there = (Dataset(Path(name)) for name in ("here", "there"))
     assert [entry.seed for entry in there.entries()] == [0, 1, 2, 3, 4]

@@ -22,7 +22,15 @@ from robo_rl.errors import InvalidSetting
 
 pytest.importorskip("carla", reason="the carla wheel exists for Linux x86-64 and Windows, Python 3.10 to 3.12")
 DRIVE = ["record", "carla/Town-v0", "--episodes", "6", "--noise", "0.1"]
-DRIVE += ["--arguments", "route_length=40.0", "birdseye=0", "traffic=2", "--out"]
+DRIVE += [
+    "--environment.arguments.route_length",
+    "40.0",
+    "--environment.arguments.birdseye",
+    "0",
+    "--environment.arguments.traffic",
+    "2",
+    "--out",
+]
 STAND_IN, SERVER = b"carla_standin.server", b"carla-server"
 
 
@@ -82,7 +90,7 @@ def test_a_named_server_is_one_workers_alone():
 def test_a_stand_in_ends_with_its_worker_and_one_that_dies_is_replaced():
     pytest.importorskip("ray")
     mark = secrets.token_hex(16)
-    process = robo_rl(*DRIVE, "there", "--ray", "auto", "--workers", "2", MARK=mark)
+    process = robo_rl(*DRIVE, "there", "--ray", "auto", "--jobs", "2", MARK=mark)
     until(lambda: recorded("there") >= 1, process)
     worker, *_ = hosts(process.pid)
     (its,) = below(worker, STAND_IN)
@@ -103,7 +111,7 @@ def test_named_servers_have_a_worker_each_and_one_that_comes_back_goes_on():
     pytest.importorskip("ray")
     with server() as (first, port), server() as (_, other):
         ports = ["--carla-port", str(port), str(other)]
-        process = robo_rl(*DRIVE, "there", "--ray", "auto", "--workers", "4", *ports)
+        process = robo_rl(*DRIVE, "there", "--ray", "auto", "--jobs", "4", *ports)
         until(lambda: recorded("there") >= 2, process)
         assert not below(process.pid, STAND_IN) and len(hosts(process.pid)) == 2
         first.kill()

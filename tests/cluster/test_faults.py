@@ -134,7 +134,7 @@ def collectors() -> Work:
 
 
 def labels() -> Work:
-    dispatch([*REACH, "--episodes", "200", "--arguments", "max_steps=3", "--out", "data"])
+    dispatch([*REACH, "--episodes", "200", "--environment.arguments.max_steps", "3", "--out", "data"])
     words = ["label", "data", "--reward", "oracle", "--name", "mine", "--cache", "none"]
     return Work(words, labelled, 200, "give the same command again", lambda: words)
 

@@ -121,7 +121,18 @@ def test_who_drives_a_named_server_and_is_cut_off_has_ended_before_another_one_i
     pytest.importorskip("carla", reason="the carla wheel exists for Linux x86-64 and Windows, Python 3.10 to 3.12")
     lan.other.begin(sys.executable, "-c", SERVE)  # so that who is cut off has it still
     lan.other.begin(sys.executable, "-c", SERVE.replace("2000", "2004"))
-    words = ["record", "carla/Town-v0", "--noise", "0.1", "--arguments", "birdseye=0", "--episodes", "100", "--out", "there"]
+    words = [
+        "record",
+        "carla/Town-v0",
+        "--noise",
+        "0.1",
+        "--environment.arguments.birdseye",
+        "0",
+        "--episodes",
+        "100",
+        "--out",
+        "there",
+    ]
     process = lan.robo_rl(*words, "--carla-host", lan.other.address, "--carla-port", "2000", "2004")
     until(lambda: recorded("there") >= 2 and lan.other.workers(), process)
     lan.switch.cut("other")

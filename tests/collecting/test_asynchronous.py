@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robo_rl.cluster.local import InProcessEngine, InProcessLink
+from robo_rl.cluster.local import InProcessEngine, InProcessWorker
 from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.replay.rows import columns_of
 from robo_rl.runs.checkpoints import checkpoint_steps
@@ -37,13 +37,13 @@ class Shuffled(InProcessEngine):
 
     def __init__(self, make: Any, seed: int = 0, slow: int = -1) -> None:
         super().__init__(make)
-        self._random, self._slow, self.links = random.Random(seed), slow, list[InProcessLink]()
+        self._random, self._slow, self.links = random.Random(seed), slow, list[InProcessWorker]()
 
-    def start(self, job: bytes) -> InProcessLink:
+    def start(self, job: bytes) -> InProcessWorker:
         self.links.append(super().start(job))
         return self.links[-1]
 
-    def next(self, timeout: float) -> tuple[InProcessLink, bytes | None] | None:
+    def next(self, timeout: float) -> tuple[InProcessWorker, bytes | None] | None:
         asked = list(dict.fromkeys(link for link, *_ in self.open))
         quick = [link for link in asked if self.links.index(link) != self._slow]
         if not asked or (not timeout and self._random.random() < 0.8):
@@ -61,7 +61,7 @@ class Shuffled(InProcessEngine):
 
 def remembered(training: AsynchronousTraining) -> Counter[tuple[int, int]]:
     """Returns birth and number of each step in the memory, with how many rows each has."""
-    rows = training.student.replay.state_dict()["rows"]
+    rows = training.step_learner.replay.state_dict()["rows"]
     starts, columns = rows["starts"].astype(bool), columns_of(toys.SPEC)
     birth, count = (rows["vectors"][starts][:, columns[name]].ravel().astype(int) for name in ("birth", "count"))
     return Counter(zip(birth.tolist(), count.tolist(), strict=True))
@@ -96,7 +96,7 @@ def test_it_learns_every_step_once_with_an_update_for_each(tmp_path: Path) -> No
 
 def test_transitions_are_those_of_one_episode_also_where_segments_of_others_come_between(tmp_path: Path) -> None:
     training, _ = run(tmp_path, Shuffled(toys.collector_of))
-    batch = training.student.replay.sample(500)
+    batch = training.step_learner.replay.sample(500)
     assert np.array_equal(batch.next_observations["count"], batch.observations["count"] + 1)
     assert np.array_equal(batch.next_observations["birth"], batch.observations["birth"])
     assert (batch.masks == 1).all(), "the clock is no end of the task"
@@ -118,7 +118,7 @@ class Counting(Shuffled):
 
     most = 0
 
-    def next(self, timeout: float) -> tuple[InProcessLink, bytes | None] | None:
+    def next(self, timeout: float) -> tuple[InProcessWorker, bytes | None] | None:
         self.most = max(self.most, len(self.open))
         return super().next(timeout)
 
@@ -150,8 +150,8 @@ def test_a_learner_that_is_killed_learns_the_same_from_the_log_and_goes_on(tmp_p
                 (checkpoints_of / "collected" / path.name).write_bytes(path.read_bytes())
         observer = toys.Observer(every=10**6, at=len(on_disk), deed=killed)
         training = toys.training_of(checkpoints_of, toys.crew_of(InProcessEngine(toys.collector_of), 3), 10**6)
-        assert training.step == (100 if checkpoints_of == tmp_path else 0) and training.crew.births >= 3
-        training.crew.next = lambda timeout: None  # nobody has anything new yet
+        assert training.step == (100 if checkpoints_of == tmp_path else 0) and training.pool.births >= 3
+        training.pool.next = lambda timeout: None  # nobody has anything new yet
         with pytest.raises(Killed):
             training.run(observer)
         assert sorted(remembered(training).elements()) == sorted(on_disk)
@@ -168,7 +168,7 @@ class Losing(Shuffled):
 
     count = 0
 
-    def next(self, timeout: float) -> tuple[InProcessLink, bytes | None] | None:
+    def next(self, timeout: float) -> tuple[InProcessWorker, bytes | None] | None:
         found = super().next(timeout)
         self.count += found is not None
         if found is not None and self.count % 20 == 0:
@@ -178,8 +178,8 @@ class Losing(Shuffled):
 
 def test_a_collector_that_is_lost_costs_its_open_requests_and_no_seed_is_used_twice(tmp_path: Path) -> None:
     training, observer = run(tmp_path, Losing(toys.collector_of))
-    assert observer.metrics[-1]["collect/lost"] == training.crew.losses >= 3
-    assert training.crew.births == 3 + training.crew.losses
+    assert observer.metrics[-1]["collect/lost"] == training.pool.losses >= 3
+    assert training.pool.births == 3 + training.pool.losses
     assert sum(remembered(training).values()) == 300 and max(remembered(training).values()) == 1
 
 

@@ -23,7 +23,7 @@ from robo_rl.runs.run import Run, find_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 PENDULUM = {"name": "gymnasium/InvertedPendulum-v5"}
-USUAL: dict[str, Any] = {"environment": PENDULUM, "checkpoint_every": 64, "evaluation": {"episodes": 1, "films": 0}}
+USUAL: dict[str, Any] = {"environment": PENDULUM, "checkpoint_every": 64, "evaluation": {"episodes": 1, "videos": 0}}
 PPO = {"num_envs": 4, "steps_per_env": 8, "batch_size": 8, "epochs": 2, "hidden": [8]}
 SAC = {"hidden": [8], "batch_size": 8, "learning_starts": 20}
 
@@ -102,7 +102,7 @@ def test_actors_that_are_killed_are_replaced_and_the_learner_learns_on(
 def test_a_head_that_is_killed_is_told_of_and_the_run_goes_on_with_another_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(head_monitor, "LOOK", 0.01)
+    monkeypatch.setattr(head_monitor, "POLL_PERIOD", 0.01)
     with (
         monkeypatch.context() as patched,
         pytest.raises(ClusterUnavailable, match=r"is gone.\n.*refused\n.*\n.*robo-rl resume"),

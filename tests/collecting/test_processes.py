@@ -53,7 +53,7 @@ def engine(tmp_path: Path) -> Iterator[Any]:
 
 
 def steps_of(training: Any) -> Counter[Any]:
-    rows = training.student.replay.state_dict()["rows"]
+    rows = training.step_learner.replay.state_dict()["rows"]
     starts, columns = rows["starts"].astype(bool), columns_of(toys.SPEC)
     birth, count = (rows["vectors"][starts][:, columns[name]].ravel().tolist() for name in ("birth", "count"))
     return Counter(zip(birth, count, strict=True))
@@ -75,10 +75,10 @@ def until_gone(pids: list[int]) -> None:
 
 def test_a_killed_and_a_hung_collector_are_replaced_and_the_learner_learns_on(tmp_path: Path, engine: Any) -> None:
     clock = Clock()
-    crew = toys.crew_of(engine, timeouts=Timeouts(start=1e9, answer=50), clock=clock)
+    pool = toys.crew_of(engine, timeouts=Timeouts(start=1e9, answer=50), clock=clock)
     told: list[str] = []
-    crew.tell = told.append
-    training = toys.training_of(tmp_path, crew, 400)
+    pool.tell = told.append
+    training = toys.training_of(tmp_path, pool, 400)
     pids: list[int] = []
 
     def kill_one_and_stop_the_other() -> None:
@@ -86,7 +86,7 @@ def test_a_killed_and_a_hung_collector_are_replaced_and_the_learner_learns_on(tm
         pids.extend((first.pid, second.pid))
         os.kill(first.pid, signal.SIGKILL)
         os.kill(second.pid, signal.SIGSTOP)
-        hear = crew.next
+        hear = pool.next
 
         def later(timeout: float) -> Any:
             """The clock moves where the learner has nothing to do but to wait, until the one that is stopped is replaced."""
@@ -95,10 +95,10 @@ def test_a_killed_and_a_hung_collector_are_replaced_and_the_learner_learns_on(tm
                 clock.now += 51
             return reply
 
-        crew.next = later
+        pool.next = later
 
     training.run(toys.Observer(at=100, deed=kill_one_and_stop_the_other))
-    crew.close()
+    pool.close()
     assert training.step == 400 and max(steps_of(training).values()) == 1 and sum(steps_of(training).values()) == 400
     assert any(words.startswith("collector 0 died") for words in told)
     assert any(words.startswith("collector 1 was silent for 50 s") for words in told)
@@ -114,21 +114,21 @@ def test_a_learner_that_is_killed_leaves_no_process_and_loses_nothing_that_it_ha
         for _, segment in SegmentLog(tmp_path / "collected").since(0)
         for step in segment.transitions()
     ]
-    crew = toys.crew_of(engine)
-    training = toys.training_of(tmp_path, crew, 300)
+    pool = toys.crew_of(engine)
+    training = toys.training_of(tmp_path, pool, 300)
     assert training.step == 100 and training.resumed == "warm"
     training.run(toys.Observer())
-    crew.close()
+    pool.close()
     assert len(taken) >= 137 and set(taken) <= set(steps_of(training)) and sum(steps_of(training).values()) == 300
     assert training.learner.updates == 300 - toys.SAMPLING.learning_starts + 1
 
 
 def test_a_collector_that_cannot_start_says_why(tmp_path: Path, engine: Any) -> None:
     engine._command = [sys.executable, "-c", "import sys; sys.exit('no such simulator')"]
-    crew = toys.crew_of(engine, 1, timeouts=Timeouts(losses=2))
-    crew.ask(0, {})
+    pool = toys.crew_of(engine, 1, timeouts=Timeouts(losses=2))
+    pool.ask(0, {})
     with pytest.raises(RunError, match=r"lost 2 times in a row.\n.*no such simulator"):
         while True:
-            if (reply := crew.next(1.0)) is not None and reply.content is None:
-                crew.ask(0, {})
-    crew.close()
+            if (reply := pool.next(1.0)) is not None and reply.content is None:
+                pool.ask(0, {})
+    pool.close()

@@ -12,12 +12,12 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from robo_policies.learners.ppo import PPO, PPOConfig
-from robo_rl.cluster.local import InProcessEngine, InProcessLink
+from robo_rl.cluster.local import InProcessEngine, InProcessWorker
 from robo_rl.environments.discovery import make_vector_environment
 from robo_rl.errors import NonFiniteUpdate
 from robo_rl.runs.checkpoints import packed, unpacked
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training.collectors.crew import Crew
+from robo_rl.training.collectors.collector_pool import CollectorPool
 from robo_rl.training.collectors.rollouts import CollectedLearner, CollectedRollout, RolloutCollector
 from robo_rl.training.collectors.synchronous import SynchronousTraining
 from robo_rl.training.on_policy import OnPolicyTraining
@@ -87,8 +87,8 @@ def training_of(
     collectors: int, config: PPOConfig = CONFIG, make: Any = pendulums, steps: int = 128, engine: type = InProcessEngine
 ) -> SynchronousTraining:
     learner = config.build(make(1).environment_spec, 5)
-    crew = Crew(engine(partial(collector_of, make, config)), {}, collectors)
-    return SynchronousTraining(learner, crew, config, steps=steps)
+    pool = CollectorPool(engine(partial(collector_of, make, config)), {}, collectors)
+    return SynchronousTraining(learner, pool, config, steps=steps)
 
 
 def leaves(state: Any) -> Any:
@@ -127,8 +127,8 @@ def test_a_shortened_rollout_has_the_same_bits_too(steps: int) -> None:
 def test_environments_of_one_training_are_all_different_and_random_numbers_never_the_same() -> None:
     rollouts: list[CollectedRollout] = []
     training = training_of(2, make=shorts)
-    take_in = training.learner.take_in
-    training.learner.take_in = lambda rollout: (rollouts.append(rollout), take_in(rollout))  # type: ignore[method-assign]
+    add_rollout = training.learner.add_rollout
+    training.learner.add_rollout = lambda rollout: (rollouts.append(rollout), add_rollout(rollout))  # type: ignore[method-assign]
     training.run(Observer())
     assert [rollout.begins for rollout in rollouts] == [True, False, False, False]
     drawn = np.concatenate([rollout.actions for rollout in rollouts]).ravel()
@@ -174,7 +174,7 @@ def test_a_rollout_that_others_collected_teaches_what_the_same_one_of_its_own_wo
     own.update = lambda: (kept.append(own.rollout()), update())[1]  # type: ignore[method-assign]
     OnPolicyTraining(shorts(4), own, steps=32, seed=0).run(Observer())
     assert isinstance(other, CollectedLearner)
-    other.take_in(kept[0])
+    other.add_rollout(kept[0])
     other.update()
     states = [{**learner.state_dict(), **learner.state_dict()["buffer"]} for learner in (other, own)]
     for name in ("networks", "optimizer", "reward_moments"):
@@ -184,13 +184,13 @@ def test_a_rollout_that_others_collected_teaches_what_the_same_one_of_its_own_wo
 def test_moments_of_observations_stand_still_within_a_rollout_and_count_each_observation_once() -> None:
     training = training_of(2, steps=96)
     versions: list[Any] = []
-    publish = training.crew.publish
+    publish = training.pool.publish
 
     def watched(version: int, parameters: Any) -> None:
         versions.append((version, parameters["observations"]["count"]))
         publish(version, parameters)
 
-    training.crew.publish = watched  # type: ignore[method-assign]
+    training.pool.publish = watched  # type: ignore[method-assign]
     training.run(Observer())
     assert [(version, round(count)) for version, count in versions] == [(0, 0), (32, 36), (64, 68)]
 
@@ -205,7 +205,7 @@ def test_a_rollout_that_is_not_finite_is_refused_before_it_changes_anything() ->
         observed, np.zeros((8, 4, 1), np.float32), np.zeros((8, 4)), **flags, final_observations={}, begins=True
     )
     with pytest.raises(NonFiniteUpdate, match="observations"):
-        learner.take_in(rollout)
+        learner.add_rollout(rollout)
     assert leaves(learner.state_dict()) == before
 
 
@@ -260,7 +260,7 @@ class Losing(InProcessEngine):
         super().__init__(make)
         self.count = 0
 
-    def next(self, timeout: float) -> tuple[InProcessLink, bytes | None] | None:
+    def next(self, timeout: float) -> tuple[InProcessWorker, bytes | None] | None:
         if self.open:
             self.count += 1
             if self.count in self.lost:
@@ -272,10 +272,10 @@ def test_one_that_is_lost_costs_its_part_of_the_rollout_and_nothing_else() -> No
     kept: dict[type, list[CollectedRollout]] = {}
     for engine in (InProcessEngine, Losing):
         training, observer = training_of(2, steps=128, engine=engine), Observer()
-        take_in, rollouts = training.learner.take_in, kept.setdefault(engine, [])
-        training.learner.take_in = lambda each, keep=rollouts, take=take_in: (keep.append(each), take(each))  # type: ignore[method-assign]
+        add_rollout, rollouts = training.learner.add_rollout, kept.setdefault(engine, [])
+        training.learner.add_rollout = lambda each, keep=rollouts, take=add_rollout: (keep.append(each), take(each))  # type: ignore[method-assign]
         told: list[str] = []
-        training.crew.tell = told.append
+        training.pool.tell = told.append
         training.run(observer)
         assert observer.steps == [32, 64, 96, 128] and observer.metrics[-1]["collect/lost"] == len(told)
     assert told == ["collector 0 died and is replaced; its environments begin new episodes"]

@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 
 from robo_rl.cluster.host import serve
-from robo_rl.cluster.local import LocalEngine, LocalLink
+from robo_rl.cluster.local import LocalEngine, LocalWorker
 from robo_rl.cluster.workers import Engine, Timeouts
 from robo_rl.protocols.sampling import Sampling
 from robo_rl.runs.checkpoints import has_checkpoint, load_checkpoint, unpacked
@@ -23,7 +23,7 @@ from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Obs
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.system.supervised_process import inherited
 from robo_rl.training.collectors.asynchronous import AsynchronousTraining, Pace
-from robo_rl.training.collectors.crew import Crew
+from robo_rl.training.collectors.collector_pool import CollectorPool
 from robo_rl.training.collectors.segment_log import SegmentLog
 from robo_rl.training.collectors.segments import SegmentCollector
 from robo_rl.training.replay_learning import ReplayLearner
@@ -115,17 +115,17 @@ def collector_of(job: bytes) -> SegmentCollector:
     return SegmentCollector(Numbered(birth), Slope(birth), seed=1, birth=birth)
 
 
-def crew_of(engine: Engine, count: int = 2, **more: Any) -> Crew:
-    return Crew(engine, {}, count, **more)
+def crew_of(engine: Engine, count: int = 2, **more: Any) -> CollectorPool:
+    return CollectorPool(engine, {}, count, **more)
 
 
-def training_of(folder: Path, crew: Crew, steps: int, pace: Pace = PACE) -> AsynchronousTraining:
+def training_of(folder: Path, pool: CollectorPool, steps: int, pace: Pace = PACE) -> AsynchronousTraining:
     """Returns a training, which goes on from its newest checkpoint and its log where there are some."""
     checkpoints = folder / "checkpoints"
     checkpoint = load_checkpoint(checkpoints) if has_checkpoint(checkpoints) else None
     log = SegmentLog(folder / "collected", 0 if checkpoint is None else checkpoint.step)
     student = ReplayLearner(Fitting(), SAMPLING, seed=1, stopwatch=Stopwatch())
-    training = AsynchronousTraining(student, crew, log, checkpoints, steps=steps, pace=pace)
+    training = AsynchronousTraining(student, pool, log, checkpoints, steps=steps, pace=pace)
     training.go_on(None if checkpoint is None else checkpoint.parts)
     return training
 
@@ -156,9 +156,9 @@ class Remembering(LocalEngine):
 
     def __init__(self, command: list[str], log: Path) -> None:
         super().__init__(command, log)
-        self.links: list[LocalLink] = []
+        self.links: list[LocalWorker] = []
 
-    def start(self, setup: bytes) -> LocalLink:
+    def start(self, setup: bytes) -> LocalWorker:
         self.links = [*(link for link in self.links if link.status is None), super().start(setup)]
         return self.links[-1]
 
@@ -169,13 +169,13 @@ def local(folder: Path) -> Remembering:
 
 def train_and_die(folder: Path, step: int) -> None:
     engine = local(folder)
-    crew = crew_of(engine, timeouts=Timeouts(start=600.0, answer=600.0))
+    pool = crew_of(engine, timeouts=Timeouts(start=600.0, answer=600.0))
 
     def die() -> None:
         (folder / "pids.txt").write_text(" ".join(str(link.pid) for link in engine.links))
         os.kill(os.getpid(), signal.SIGKILL)
 
-    training_of(folder, crew, 10**6).run(Observer(at=step, deed=die))  # type: ignore[arg-type]
+    training_of(folder, pool, 10**6).run(Observer(at=step, deed=die))  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ import torch
 
 from robo_rl.environments.discovery import known
 from robo_rl.errors import ConformanceFailure, UnknownName
-from robo_rl.rewards.conformance import IMAGE_TEXT_CHECKS, check_image_text_model, inputs_are_told_apart
-from robo_rl.rewards.doubles import Colours
+from robo_rl.rewards.conformance.image_text import IMAGE_TEXT_CHECKS, check_image_text_model, inputs_are_told_apart
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedImageText
+from robo_rl.rewards.images.colours import Colours
 
 TEXTS = ("red", "green grey", "blue")
 

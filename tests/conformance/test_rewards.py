@@ -14,34 +14,34 @@ from robo_rl.evaluation.statistics import Interval
 from robo_rl.rewards.annotation.annotator import Label
 from robo_rl.rewards.annotation.captioning import Arrival, RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONIClassification, ONIRanking, ONIRetrieval
-from robo_rl.rewards.annotation.questions import Rule
-from robo_rl.rewards.classifier import ClassifierReward
-from robo_rl.rewards.classifier import save as save_classifier
-from robo_rl.rewards.clg import ContrastingLanguageGoals, DrivingGoals
-from robo_rl.rewards.conformance import REWARD_CHECKS, check_reward
+from robo_rl.rewards.annotation.questions import AnnotationRule
+from robo_rl.rewards.conformance.online import ONLINE_CHECKS, check_online_reward, environments_are_apart
+from robo_rl.rewards.conformance.rewards import REWARD_CHECKS, check_reward
 from robo_rl.rewards.decomposition.rewards import (
     EpisodicReward,
     LatentReward,
     RandomizedReturnDecomposition,
     ReturnDecomposition,
 )
-from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedProgress, EmbeddedShuffled
-from robo_rl.rewards.judge_rewards import JudgeCompletion, JudgeContrast, JudgeOrder, JudgeOrdinal, JudgeProgress, JudgeTri
-from robo_rl.rewards.online_conformance import ONLINE_CHECKS, check_online_reward, environments_are_apart
-from robo_rl.rewards.picture_scoring import Completion, PictureScoring
-from robo_rl.rewards.pictures import PictureReward
-from robo_rl.rewards.pipeline import RewardPipeline
-from robo_rl.rewards.preference import BradleyTerryConfig, PreferenceReward, RewardEnsemble, save
-from robo_rl.rewards.programs.gates import Limits
+from robo_rl.rewards.images.clg import ContrastingLanguageGoals, DrivingGoals
+from robo_rl.rewards.images.picture_reward import PictureReward
+from robo_rl.rewards.images.picture_scoring import Completion, PictureScoring
+from robo_rl.rewards.images.vlm_rm import VLMRM
+from robo_rl.rewards.judges.rewards import JudgeCompletion, JudgeContrast, JudgeOrder, JudgeOrdinal, JudgeProgress, JudgeTri
+from robo_rl.rewards.preferences.preference_reward import BradleyTerryConfig, PreferenceReward, RewardEnsemble, save
+from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.reward import ProgramReward
-from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import StepScores
+from robo_rl.rewards.shaping.pipeline import RewardPipeline
+from robo_rl.rewards.step_rewards.reward import StepReward
+from robo_rl.rewards.step_rewards.steps import StepScores
 from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
-from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
-from robo_rl.rewards.success_examples import Measured
-from robo_rl.rewards.vlm_rm import VLMRM
+from robo_rl.rewards.success.classifier import ClassifierConfig, SuccessNetwork
+from robo_rl.rewards.success.classifier_reward import ClassifierReward
+from robo_rl.rewards.success.classifier_reward import save as save_classifier
+from robo_rl.rewards.success.examples import Measured
+from robo_rl.rewards.synthetic import Constant, NoisyOracle, Oracle
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode, Labels
 
@@ -122,7 +122,7 @@ def annotated(kind):
     class Sided(kind):
         captions_of = Sides()
 
-    return lambda _: Sided(rule=Rule(progress=("left",), garbage=0.3))
+    return lambda _: Sided(rule=AnnotationRule(progress=("left",), garbage=0.3))
 
 
 REWARDS = {

@@ -135,7 +135,7 @@ BROKEN = [
     (anonymous_error, "wrong actions name their environments", "does not say 'environments [1]'"),
     (builds_on_what_it_returned, "observations are not shared", "differs after writing into one"),
     (reuses_its_arrays, "observations are not shared", "a later step writes into an earlier observation"),
-    (forgets_generators, "a restored batch goes on alike", "after restoring"),
+    (forgets_generators, "a restored batch continues alike", "after restoring"),
     (hides_divergence, "divergence stays with its environment", "is not truncated"),
     (leaves_a_thread, "nothing stays after closing", "threads are left"),
     (sums_in_another_order_with_three_threads, "the number of threads changes nothing", "/1: "),

@@ -32,11 +32,11 @@ from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoin
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.system.prefetch import prefetched
-from robo_rl.training.actor_learner.acting import Apart, acting_training
+from robo_rl.training.actor_learner.acting import LearnerConnection, acting_training
 from robo_rl.training.actor_learner.learning import LearningTraining
 from robo_rl.training.actor_learner.server import Finished
 from robo_rl.training.collectors.asynchronous import AsynchronousTraining, Pace
-from robo_rl.training.collectors.crew import Crew
+from robo_rl.training.collectors.collector_pool import CollectorPool
 from robo_rl.training.collectors.segment_log import SegmentLog
 from robo_rl.training.collectors.segments import SegmentCollector
 from robo_rl.training.delayed_rewards import relabelling
@@ -264,7 +264,7 @@ def test_a_saved_memory_without_a_column_is_refused():
     memories = [filled(0, 0, []), RecordedReplay.of(SPEC, [episode_of(0, 4)], 0)]
     asking = [filled(0, 0, [ReturnsToGo()]), RecordedReplay.of(SPEC, [episode_of(0, 4)], 0, extras=[ReturnsToGo()])]
     for saved, memory in zip(memories, asking, strict=True):
-        with pytest.raises(InvalidSetting, match=r"lacks data that the learner asks for.\n  got:     no return_to_go\n"):
+        with pytest.raises(InvalidSetting, match=r"lacks data that the learner needs.\n  got:     no return_to_go\n"):
             memory.load_state_dict(saved.state_dict())
 
 
@@ -290,7 +290,7 @@ def test_an_array_needs_a_name_of_its_own():
 
 
 def test_a_column_that_steps_lack_is_named():
-    with pytest.raises(InvalidSetting, match=r"asks for 'cost' of each step, and a step has none.\n  got:     info with tag\n"):
+    with pytest.raises(InvalidSetting, match=r"needs 'cost' of each step, and a step has none.\n  got:     info with tag\n"):
         filled(0, 0, [Column("cost")])
     with pytest.raises(InvalidSetting, match="'cost'"):
         RecordedReplay.of(SPEC, [episode_of(0, 3)], 0, extras=[Column("cost")])
@@ -457,7 +457,7 @@ def test_the_learner_process_gets_what_extras_recorded(tmp_path, has_model):
     whole.run(Until())
     log = StepLog(tmp_path, SPEC)
     process = SimpleNamespace(poll=int, is_ready=True, restarts=0, step=10**6, parameters=lambda: None, metrics=dict)
-    acting = acting_training(Tagged(), Still(), SAMPLING, Apart(log, process), steps=80, seed=2)  # type: ignore[arg-type]
+    acting = acting_training(Tagged(), Still(), SAMPLING, LearnerConnection(log, process), steps=80, seed=2)  # type: ignore[arg-type]
     acting.run(Until())
     log.close()
 
@@ -483,13 +483,13 @@ def test_collectors_send_what_extras_recorded(tmp_path):
     def collector(job: bytes) -> SegmentCollector:
         return SegmentCollector(Tagged(), Still(), seed=1, birth=unpacked(job)["birth"], extras=SAMPLING.extras)
 
-    crew, log = Crew(InProcessEngine(collector), {}, 2), SegmentLog(tmp_path / "collected")
+    pool, log = CollectorPool(InProcessEngine(collector), {}, 2), SegmentLog(tmp_path / "collected")
     paths = tmp_path / "checkpoints"
-    training = AsynchronousTraining(student(seed=1), crew, log, paths, steps=80, pace=Pace(4, 2, 5))
+    training = AsynchronousTraining(student(seed=1), pool, log, paths, steps=80, pace=Pace(4, 2, 5))
     training.go_on(None)
     training.run(Until())
     assert training.step == 80 and training.learner.trace != 0.0  # type: ignore[attr-defined]
-    check(training.student.replay.sample(200))
+    check(training.step_learner.replay.sample(200))
 
 
 def test_recorded_rollouts_provide_costs(tmp_path):

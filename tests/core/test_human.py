@@ -354,9 +354,9 @@ def test_what_is_learnt_from_is_what_was_executed_also_of_a_person_who_is_wrong(
     training.run(observer)
     executed = np.concatenate([episode.actions[episode.sources == ActionSource.HUMAN] for episode in kept])
     proposed = np.concatenate([episode.policy_actions[episode.sources == ActionSource.HUMAN] for episode in kept])
-    memory = training.student.offline.corrections  # type: ignore[union-attr]
+    memory = training.step_learner.offline.corrections  # type: ignore[union-attr]
     in_both = {row.tobytes() for row in memory.sample(2000).actions}
-    batch = training.student.replay.sample(3000)
+    batch = training.step_learner.replay.sample(3000)
     assert len(executed) > 10 and {row.tobytes() for row in executed} <= in_both
     assert in_both == {row.tobytes() for row in batch.actions[batch.is_human]}
     assert not {row.tobytes() for row in proposed} & {row.tobytes() for row in batch.actions}
@@ -377,7 +377,7 @@ def test_hg_dagger_learns_from_demonstrations_and_corrections_and_nothing_else()
     update = training.learner.update
     training.learner.update = lambda batch: seen.append(batch) or update(batch)  # type: ignore[method-assign, func-returns-value]
     training.run(Silent())
-    demonstrated = {row.tobytes() for row in training.student.offline.recorded.sample(2000).actions}  # type: ignore[union-attr]
+    demonstrated = {row.tobytes() for row in training.step_learner.offline.recorded.sample(2000).actions}  # type: ignore[union-attr]
     for batch in seen:
         assert {row.tobytes() for row in batch.actions[~batch.is_human]} <= demonstrated
     assert sum(int(batch.is_human.sum()) for batch in seen) > 50
@@ -385,7 +385,7 @@ def test_hg_dagger_learns_from_demonstrations_and_corrections_and_nothing_else()
 
 def test_without_a_person_nothing_changes() -> None:
     alone = picking(HIL, supervisor=None)
-    student = alone.student
+    student = alone.step_learner
     assert student.offline is not None and not isinstance(student.offline, CorrectedReplay) and student.memory is student.replay
     assert alone.state_dict()["training"]["supervisor"] == {}
 

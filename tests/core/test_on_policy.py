@@ -99,10 +99,6 @@ class Listener:
     def is_ready(self) -> bool:
         return self.waiting == 4
 
-    @property
-    def is_collecting(self) -> bool:
-        return self.waiting > 0
-
     def begin(self, observations: Any) -> None:
         self.begun, self.waiting = self.begun + 1, 0
 
@@ -215,7 +211,7 @@ def test_no_step_is_taken_beyond_the_budget(steps: int) -> None:
     training.run(observer)
     assert training.step == observer.steps[-1] == steps // 3 * 3
     assert observer.metrics[-1] == training.step, "what was seen last is learnt from, too"
-    assert not training.learner.is_collecting and training.learner.buffer.rollouts == -(-training.step // 24)
+    assert training.learner.buffer.length == 0 and training.learner.buffer.rollouts == -(-training.step // 24)
     assert training.learner.parameters.isfinite().all()
     assert not torch.equal(training.learner.parameters, before)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robo_rl.rollout.step_log import Begun, StepLog, StepReader
+from robo_rl.rollout.step_log import EpisodeStart, StepLog, StepReader
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource, Transition
 
@@ -37,7 +37,7 @@ def read(reader: StepReader) -> list[str | float]:
         item = reader.following()
         misses += item is None
         if item is not None:
-            found.append("begun" if isinstance(item, Begun) else item.reward)
+            found.append("begun" if isinstance(item, EpisodeStart) else item.reward)
     return found
 
 
@@ -46,7 +46,7 @@ def test_what_is_written_is_read_in_order_and_whole(tmp_path: Path) -> None:
     assert read(reader) == []
     write(log, 3)
     begun = reader.following()
-    assert isinstance(begun, Begun) and begun.instruction == "go on" and begun.observation["x"] == 0
+    assert isinstance(begun, EpisodeStart) and begun.instruction == "go on" and begun.observation["x"] == 0
     steps = [reader.following() for _ in range(3)]
     assert all(isinstance(step, Transition) for step in steps)
     assert [(step.observation["x"][0], step.next_observation["x"][0], step.source) for step in steps] == [
@@ -126,7 +126,7 @@ def test_what_nobody_goes_on_from_is_forgotten_and_the_rest_stays_readable(tmp_p
     for start in (0, 3, 6):
         write(log, 3, start)
     reader = StepReader(tmp_path, 9)
-    reader.forget(6)  # a learner that goes on behind step 6 may still ask for the steps before it in its episode
+    reader.forget(6)  # a learner that resumes after step 6 may still ask for the steps before it in its episode
     assert len(list(tmp_path.glob("*.journal"))) == 2
     behind = StepReader(tmp_path, 6)
     assert [step.reward for step in behind.newest(2)] == [4, 5] and read(behind) == ["begun", 6, 7, 8]

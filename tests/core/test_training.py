@@ -115,7 +115,7 @@ def test_the_comparison_can_fail(tmp_path: Path) -> None:
     sac_on_mujoco().run(Silent(save=(20, tmp_path)))
     parts = load_checkpoint(tmp_path).parts
     resumed = sac_on_mujoco()
-    parts["replay"]["generator"] = resumed.student.replay.state_dict()["generator"]  # one forgotten random generator
+    parts["replay"]["generator"] = resumed.step_learner.replay.state_dict()["generator"]  # one forgotten random generator
     resumed.load_state_dict(parts)
     assert finished(resumed)[0] != expected
 
@@ -151,7 +151,7 @@ def test_a_simulation_that_always_diverges_stops_the_training() -> None:
     training.source.step = blow_up  # type: ignore[method-assign]
     with pytest.raises(SimulationFailed, match=r"The simulation diverged in 11 of 11 episodes(.|\n)*at most 10, or one in ten"):
         training.run(Silent())
-    assert np.isfinite(training.student.replay._rows["vectors"]).all()
+    assert np.isfinite(training.step_learner.replay._rows["vectors"]).all()
 
 
 def test_offline_training_without_episodes_says_so() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label
-from robo_rl.rewards.doubles import NoisyOracle
+from robo_rl.rewards.synthetic import NoisyOracle
 
 
 class Slow(NoisyOracle):

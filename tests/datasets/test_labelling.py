@@ -20,7 +20,7 @@ from robo_rl.errors import DatasetBusy, DatasetError, InvalidSetting, UnknownNam
 from robo_rl.extras import ReturnsToGo
 from robo_rl.protocols.rewards import RewardModel
 from robo_rl.replay.recorded import RecordedReplay
-from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
+from robo_rl.rewards.synthetic import Constant, NoisyOracle, Oracle
 from robo_rl.types import RewardLabels
 
 SCRIPT = Path(__file__).with_name("label_and_die.py")

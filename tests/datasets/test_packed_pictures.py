@@ -68,7 +68,7 @@ def test_a_copy_loses_nothing_more(tmp_path, spec, make_episode):
     dataset = packs(tmp_path, spec, "jpeg")
     with dataset.writer() as writer:
         entries = [writer.add(make_episode(seed)) for seed in range(3)]
-    assert dispatch(["data", "split", str(dataset.path), "--into", "a=0.67", "b=0.33"]) == 0
+    assert dispatch(["data", "split", str(dataset.path), "--into.a", "0.67", "--into.b", "0.33"]) == 0
     copies = [path for part in "ab" for path in (tmp_path / f"{dataset.path.name}-{part}" / "episodes").iterdir()]
     assert {path.name: path.read_bytes() for path in copies} == {
         entry.file: (dataset.path / "episodes" / entry.file).read_bytes() for entry in entries
@@ -76,9 +76,18 @@ def test_a_copy_loses_nothing_more(tmp_path, spec, make_episode):
 
 
 def test_recording_with_a_camera(tmp_path, capsys):
-    command = ["record", "robo/ArmReach-v0", "--policy", "random", "--episodes", "1", "--arguments", "cameras=[front]"]
+    command = [
+        "record",
+        "robo/ArmReach-v0",
+        "--policy",
+        "random",
+        "--episodes",
+        "1",
+        "--environment.arguments.cameras",
+        "[front]",
+    ]
     for name, pictures in {"exact": [], "film": ["--pictures", "av1"], "jpeg": ["--pictures", "jpeg:90"]}.items():
-        assert dispatch([*command, "image_size=64", "--out", str(tmp_path / name), *pictures]) == 0
+        assert dispatch([*command, "--environment.arguments.image_size", "64", "--out", str(tmp_path / name), *pictures]) == 0
     exact, *others = (next(iter(Dataset(tmp_path / name))) for name in ("exact", "film", "jpeg"))
     for other in others:
         assert np.array_equal(other.actions, exact.actions)

@@ -13,8 +13,15 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet, preference_sets
 from robo_datasets.repair import repair
 from robo_rl.errors import CheckpointCorrupt, DatasetError, EpisodeCorrupt, InvalidSetting, SpecMismatch, UnknownName
-from robo_rl.rewards.preference import BradleyTerryConfig, PreferenceReward, RewardEnsemble, inputs_of, require_vectors, save
-from robo_rl.rewards.raters import OracleRater, Segment
+from robo_rl.rewards.preferences.preference_reward import (
+    BradleyTerryConfig,
+    PreferenceReward,
+    RewardEnsemble,
+    inputs_of,
+    require_vectors,
+    save,
+)
+from robo_rl.rewards.preferences.raters import OracleRater, Segment
 from robo_rl.types import Preference
 
 LENGTHS = (5, 1, 9, 0, 3)

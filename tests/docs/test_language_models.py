@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from robo_rl.rewards.judging import Status
+from robo_rl.rewards.judges.judge import Status
 from robo_rl.rewards.language.packs import read_pack
 
 PAGE = (Path(__file__).parents[2] / "docs/language-models.md").read_text()

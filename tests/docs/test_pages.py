@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from robo_real.guarded import GuardedArm
+from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN, limits_from
 from robo_rl.environments.discovery import load
 from robo_rl.extras import NextActions
@@ -18,7 +18,7 @@ from robo_rl.protocols.components import Learner, Robot
 from robo_rl.protocols.rewards import RewardModel
 from robo_rl.protocols.sampling import Sampling
 from robo_rl.replay.buffer import ReplayBuffer
-from robo_rl.rewards.online_conformance import check_online_reward
+from robo_rl.rewards.conformance import check_online_reward
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource, Batch, Episode, Transition
 

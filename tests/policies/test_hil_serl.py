@@ -177,7 +177,7 @@ def test_without_a_gripper_it_is_rlpd_with_the_authors_values():
 @pytest.mark.parametrize("gripper", ["grip", "x"])
 def test_a_gripper_that_is_not_there_or_not_read_is_refused(gripper):
     with pytest.raises(
-        InvalidSetting, match=rf"can be given a critic of its own.\n  got:     gripper '{gripper}'\n  allowed: opening"
+        InvalidSetting, match=rf"can be given its own critic.\n  got:     gripper '{gripper}'\n  allowed: opening"
     ):
         replace(SMALL, gripper=gripper).build(ARM, 0)
 

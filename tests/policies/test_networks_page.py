@@ -14,7 +14,7 @@ from robo_policies.networks.conformance import check_encoder
 from robo_rl.environments.discovery import make_environment
 
 PAGE = (Path(__file__).parents[2] / "docs" / "networks.md").read_text()
-TINY = "--evaluation.every 0 --evaluation.episodes 1 --evaluation.films 0"
+TINY = "--evaluation.every 0 --evaluation.episodes 1 --evaluation.videos 0"
 TRAININGS = {
     "sac": "arm-reach-sac --steps 60 --learner.learning-starts 20 --learner.batch-size 8 --learner.hidden 16 "
     "--learner.network my-encoder --learner.critic-network my_package.nets:MyLayers",

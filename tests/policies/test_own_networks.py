@@ -131,7 +131,7 @@ def test_network_that_cannot_be_imported_is_refused(setting, name):
 
 @pytest.mark.parametrize(("share", "layers"), [(0.1, LAYERS), (1.0, None), (-0.1, None)])
 def test_dropout_that_an_actor_cannot_have_is_refused(share, layers):
-    with pytest.raises(InvalidSetting, match=r"'actor_dropout' is out of range(.|\n)*below 1, and 0 beside actor_network"):
+    with pytest.raises(InvalidSetting, match=r"'actor_dropout' is out of range(.|\n)*below 1, and 0 with actor_network"):
         IQLConfig(actor_dropout=share, actor_network=layers)
 
 

@@ -55,7 +55,7 @@ def collect(vectors):
 
     def fill(learner: PPO, seed: int = 0) -> None:
         random, count = np.random.default_rng(seed), learner.config.num_envs
-        if not learner.is_collecting:
+        if learner.buffer.length == 0:
             learner.begin(vectors(random, count))
         while not learner.is_ready:
             learner.act()

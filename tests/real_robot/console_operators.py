@@ -6,7 +6,7 @@ import time
 import numpy as np
 from websockets.sync.client import connect
 
-from robo_real.console.desk import Desk
+from robo_real.console.operator_state import OperatorState
 
 RIGHT = [0.0, 0.3, 0.0, 0.0, 1.0]
 STILL = [0.0, 0.0, 0.0, 0.0, 1.0]
@@ -15,21 +15,21 @@ STILL = [0.0, 0.0, 0.0, 0.0, 1.0]
 class Hands:
     def __init__(self):
         self.now = 0.0
-        self.desk = Desk(lambda: self.now)
-        self.desk.sit(self)
+        self.operator_state = OperatorState(lambda: self.now)
+        self.operator_state.acquire(self)
 
     def hold(self, held=True, after=0.0):
         self.now += after
-        self.desk.hear(self, held, np.array(RIGHT, np.float32), self.desk.episode)
+        self.operator_state.update(self, held, np.array(RIGHT, np.float32), self.operator_state.episode)
 
     def want(self, after=0.0):
         self.now += after
-        return self.desk.wish().want
+        return self.operator_state.decision().kind
 
 
 def begun(held=True) -> Hands:
     hands = Hands()
-    hands.desk.begin()
+    hands.operator_state.begin()
     hands.hold(held)
     return hands
 

@@ -12,7 +12,7 @@ import numpy as np
 from robo_real.arm import ArmTarget
 from robo_real.clock import ManualClock
 from robo_real.guard import LATCHED, Mode
-from robo_real.guarded import GuardedArm
+from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN, Limits
 from robo_real.rotations import DOWN, Quaternion, from_rotation_vector, multiply, pointing_down
 from robo_real.twin import Twin, TwinOptions

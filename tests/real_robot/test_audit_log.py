@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from robo_real.audit_log import ATOMIC, AuditLog
-from robo_real.link import Link
+from robo_real.client import RobotClient
 from robo_real.remote import RemoteRobot
 from robo_rl.errors import InvalidSetting, RobotStopped, RobotUnavailable
 
@@ -56,7 +56,7 @@ def commands(log, path):
 def test_every_command_that_is_followed_leaves_a_line(serve, tmp_path):
     path = tmp_path / "audit.jsonl"
     server = serve(log=AuditLog(path))
-    client, link = RemoteRobot(server.url), Link(server.url)
+    client, link = RemoteRobot(server.url), RobotClient(server.url)
     client.connect()
     client.arm()
     client.observe()

@@ -20,161 +20,165 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from console_operators import RIGHT, STILL, Hands, Page, Stops, begun, start
 
-from robo_real.console.assembly import RobotConsole
-from robo_real.console.desk import HELD_SILENCE, STOP_AFTER, WATCH_SILENCE, Desk, Want
-from robo_real.console.human import ConsoleHuman, Still
-from robo_real.console.session import MOST_GARBAGE, MOST_UNSEEN, Garbage, parsed
+from robo_real.console.human import ConsoleHuman, HoldAction
+from robo_real.console.operator_state import HELD_SILENCE, STOP_AFTER, WATCH_SILENCE, DecisionKind, OperatorState
+from robo_real.console.robot_console import RobotConsole
+from robo_real.console.session import MOST_INVALID, MOST_UNSEEN, InvalidMessage, parse_message
 
 # the desk, on a clock of the test's own
 
 
 def test_a_held_switch_is_an_intervention_and_letting_go_gives_back():
     hands = begun()
-    assert hands.want() is Want.PERSON
+    assert hands.want() is DecisionKind.PERSON
     hands.hold(False, after=0.05)
-    assert hands.want() is Want.POLICY
+    assert hands.want() is DecisionKind.POLICY
 
 
 @pytest.mark.parametrize("how", ["dropped", "silent", "keys lost"])
 def test_a_person_lost_in_an_intervention_means_hold_then_stop_and_never_the_policy(how):
     hands = begun()
     if how == "dropped":
-        hands.desk.rise(hands)
+        hands.operator_state.release(hands)
     elif how == "keys lost":
-        hands.desk.lose(hands)
+        hands.operator_state.lose(hands)
     else:
         hands.now += HELD_SILENCE + 0.01
-    assert hands.want() is Want.HOLD
+    assert hands.want() is DecisionKind.HOLD
     if how != "silent":
-        assert hands.desk.sit(hands)  # the page is back, with its hand off the switch
+        assert hands.operator_state.acquire(hands)  # the page is back, with its hand off the switch
         hands.hold(False)
-    assert hands.want(STOP_AFTER - 0.1) is Want.HOLD
-    assert hands.want(0.2) is Want.STOP
+    assert hands.want(STOP_AFTER - 0.1) is DecisionKind.HOLD
+    assert hands.want(0.2) is DecisionKind.STOP
     hands.hold(False)
-    assert hands.want() is Want.STOP
+    assert hands.want() is DecisionKind.STOP
 
 
 def test_a_word_that_comes_late_does_not_give_back():
     hands = begun()
     hands.hold(False, after=HELD_SILENCE + 0.01)
-    assert hands.want() is Want.HOLD
+    assert hands.want() is DecisionKind.HOLD
 
 
 def test_a_hand_seen_on_the_switch_again_ends_a_loss_into_an_intervention():
     hands = begun()
-    hands.desk.lose(hands)
-    assert hands.want(0.2) is Want.HOLD
+    hands.operator_state.lose(hands)
+    assert hands.want(0.2) is DecisionKind.HOLD
     hands.hold()
-    assert hands.want() is Want.PERSON
+    assert hands.want() is DecisionKind.PERSON
 
 
 def test_nobody_watching_stops_the_policy_too():
     hands = begun(held=False)
-    assert hands.want(WATCH_SILENCE - 0.1) is Want.POLICY
-    assert hands.want(0.2) is Want.HOLD
-    empty = Desk(lambda: 0.0)
+    assert hands.want(WATCH_SILENCE - 0.1) is DecisionKind.POLICY
+    assert hands.want(0.2) is DecisionKind.HOLD
+    empty = OperatorState(lambda: 0.0)
     empty.begin()
-    assert empty.wish().want is Want.HOLD
+    assert empty.decision().kind is DecisionKind.HOLD
 
 
 def test_a_stop_lasts_until_the_operator_rearms_whatever_else_is_pressed():
     hands = begun()
-    hands.desk.stop()
+    hands.operator_state.stop()
     hands.hold()
-    assert hands.want() is Want.STOP
-    hands.desk.end()
-    hands.desk.rearm(object(), hands.desk.stops)
-    hands.desk.start(hands)
-    assert not hands.desk.wait_for_start(0)
-    hands.desk.begin()
-    assert hands.want() is Want.STOP
-    hands.desk.end()
-    hands.desk.rearm(hands, hands.desk.stops)
-    hands.desk.start(hands)
-    assert hands.desk.wait_for_start(0)
+    assert hands.want() is DecisionKind.STOP
+    hands.operator_state.end()
+    hands.operator_state.rearm(object(), hands.operator_state.stops)
+    hands.operator_state.start(hands)
+    assert not hands.operator_state.wait_for_start(0)
+    hands.operator_state.begin()
+    assert hands.want() is DecisionKind.STOP
+    hands.operator_state.end()
+    hands.operator_state.rearm(hands, hands.operator_state.stops)
+    hands.operator_state.start(hands)
+    assert hands.operator_state.wait_for_start(0)
 
 
 def test_a_stop_after_the_operator_has_looked_outlives_their_rearming():
     hands = begun()
-    hands.desk.stop()
-    looked = hands.desk.stops
-    hands.desk.stop()
-    hands.desk.rearm(hands, looked)
-    assert hands.want() is Want.STOP
+    hands.operator_state.stop()
+    looked = hands.operator_state.stops
+    hands.operator_state.stop()
+    hands.operator_state.rearm(hands, looked)
+    assert hands.want() is DecisionKind.STOP
 
 
 def test_a_stop_while_an_episode_is_being_prepared_holds_in_it():
     hands = Hands()
-    hands.desk.start(hands)
-    assert hands.desk.wait_for_start(0)
-    hands.desk.stop()
-    hands.desk.begin()
-    assert hands.want() is Want.STOP
+    hands.operator_state.start(hands)
+    assert hands.operator_state.wait_for_start(0)
+    hands.operator_state.stop()
+    hands.operator_state.begin()
+    assert hands.want() is DecisionKind.STOP
 
 
 def test_a_start_that_is_pressed_twice_begins_one_episode():
     hands = Hands()
-    hands.desk.start(hands)
-    assert hands.desk.wait_for_start(0)
-    hands.desk.start(hands)
-    hands.desk.begin()
-    hands.desk.end()
-    assert not hands.desk.wait_for_start(0)
+    hands.operator_state.start(hands)
+    assert hands.operator_state.wait_for_start(0)
+    hands.operator_state.start(hands)
+    hands.operator_state.begin()
+    hands.operator_state.end()
+    assert not hands.operator_state.wait_for_start(0)
 
 
 def test_the_next_episode_begins_by_itself_until_a_stop_a_loss_or_silence():
     hands = Hands()
-    hands.desk.follow(object(), True)
-    assert not hands.desk.wait_for_start(0)
-    for ends in (hands.desk.stop, lambda: hands.desk.rise(hands), lambda: hands.want(WATCH_SILENCE + 0.1)):
-        hands.desk.sit(hands)
-        hands.desk.rearm(hands, hands.desk.stops)
+    hands.operator_state.set_autostart(object(), True)
+    assert not hands.operator_state.wait_for_start(0)
+    for ends in (
+        hands.operator_state.stop,
+        lambda: hands.operator_state.release(hands),
+        lambda: hands.want(WATCH_SILENCE + 0.1),
+    ):
+        hands.operator_state.acquire(hands)
+        hands.operator_state.rearm(hands, hands.operator_state.stops)
         hands.hold(False)
-        hands.desk.follow(hands, True)
+        hands.operator_state.set_autostart(hands, True)
         for _ in range(2):
-            assert hands.desk.wait_for_start(0)
-            hands.desk.begin()
-            hands.desk.end()
-        hands.desk.begin()
+            assert hands.operator_state.wait_for_start(0)
+            hands.operator_state.begin()
+            hands.operator_state.end()
+        hands.operator_state.begin()
         ends()
-        hands.desk.end()
-        assert not hands.desk.follows and not hands.desk.wait_for_start(0)
+        hands.operator_state.end()
+        assert not hands.operator_state.autostarts and not hands.operator_state.wait_for_start(0)
     hands.hold(False)
-    hands.desk.follow(hands, True)
+    hands.operator_state.set_autostart(hands, True)
     hands.now += WATCH_SILENCE + 0.1
-    assert not hands.desk.wait_for_start(0), "nobody was heard of since the last episode"
+    assert not hands.operator_state.wait_for_start(0), "nobody was heard of since the last episode"
 
 
 def test_only_the_operator_commands_starts_and_labels():
     hands, other = begun(held=False), object()
-    assert not hands.desk.sit(other)
-    hands.desk.hear(other, True, np.array(RIGHT, np.float32))
-    hands.desk.label(other, "success")
-    assert hands.want() is Want.POLICY and hands.desk.take_label() == ""
-    hands.desk.end()
-    hands.desk.start(other)
-    assert not hands.desk.wait_for_start(0)
+    assert not hands.operator_state.acquire(other)
+    hands.operator_state.update(other, True, np.array(RIGHT, np.float32))
+    hands.operator_state.label(other, "success")
+    assert hands.want() is DecisionKind.POLICY and hands.operator_state.pop_label() == ""
+    hands.operator_state.end()
+    hands.operator_state.start(other)
+    assert not hands.operator_state.wait_for_start(0)
 
 
 def test_a_label_counts_once_and_only_within_an_episode():
     hands = begun()
-    hands.desk.label(hands, "success")
-    assert [hands.desk.take_label(), hands.desk.take_label()] == ["success", ""]
-    hands.desk.end()
-    hands.desk.label(hands, "failure")
-    assert hands.desk.take_label() == ""
+    hands.operator_state.label(hands, "success")
+    assert [hands.operator_state.pop_label(), hands.operator_state.pop_label()] == ["success", ""]
+    hands.operator_state.end()
+    hands.operator_state.label(hands, "failure")
+    assert hands.operator_state.pop_label() == ""
 
 
 def test_a_person_behind_the_page_is_a_human_for_learning_code():
     hands, robot, spec = begun(), Stops(), arm_spec("a robot").action
-    still = Still(spec)
-    human = ConsoleHuman(hands.desk, robot, still)
+    still = HoldAction(spec)
+    human = ConsoleHuman(hands.operator_state, robot, still)
     observation, proposed = {"gripper_opening": np.array([0.04], np.float32)}, np.ones(5, np.float32)
     assert human.command(observation, proposed).tolist() == pytest.approx(RIGHT) and robot.enabled == 1
     assert (human.source, still.why) == (ActionSource.HUMAN, "")
     hands.hold(False)
     assert human.command(observation, proposed) is None and human.source is ActionSource.POLICY
-    hands.desk.rise(hands)
+    hands.operator_state.release(hands)
     assert human.command(observation, proposed).tolist() == pytest.approx([0, 0, 0, 0, 0], abs=1e-6)  # as wide as measured
     still.note(np.array([0, 0, 0, 0, -1], np.float32))
     assert human.command(observation, proposed)[4] == -1  # a hand that was closed around something stays closed
@@ -187,17 +191,17 @@ def test_a_person_behind_the_page_is_a_human_for_learning_code():
 
 def test_a_person_who_stops_the_arm_does_not_correct_the_policy():
     hands, robot, spec = begun(), Stops(), arm_spec("a robot").action
-    still = Still(spec)
-    human = ConsoleHuman(hands.desk, robot, still)
-    hands.desk.stop()
+    still = HoldAction(spec)
+    human = ConsoleHuman(hands.operator_state, robot, still)
+    hands.operator_state.stop()
     assert human.command({}, np.ones(5, np.float32)) is not None
     assert (human.source, still.why, robot.stopped) == (ActionSource.GUARD, "operator", 1)
 
 
 @pytest.mark.parametrize("message", ["", "[]", "{", '{"kind": 3}', b"\x00", "[" * 3000, '"x"'])
 def test_what_makes_no_sense_is_garbage(message):
-    with pytest.raises(Garbage):
-        parsed(message)
+    with pytest.raises(InvalidMessage):
+        parse_message(message)
 
 
 # the whole of it, over sockets, against the twin
@@ -386,7 +390,7 @@ def test_garbage_is_refused_counts_as_no_word_and_ends_the_connection_in_the_end
         assert "no sense" in page.told("refused")["why"]
     assert console.tally.human_steps == 0
     with pytest.raises(ConnectionClosed):
-        for _ in range(MOST_GARBAGE):
+        for _ in range(MOST_INVALID):
             page.socket.send("garbage")
             page.told("refused")
     watcher = Page(console)
@@ -415,7 +419,7 @@ def test_words_that_answer_old_reports_command_nothing(console, page, monkeypatc
     page.held, page.action = True, RIGHT
     told = page.until(lambda told: told["human_steps"] >= 2)
     page.until(lambda found: found["number"] > told["number"] + 1)
-    monkeypatch.setattr("robo_real.console.desk.HELD_SILENCE", 0.25)
+    monkeypatch.setattr("robo_real.console.operator_state.HELD_SILENCE", 0.25)
     monkeypatch.setattr("robo_real.console.session.MOST_LAG", 0.2)
     page.answers = 1  # what is heard of the page is about what it saw long ago
     page.until(lambda told: told["wish"] == "hold")

@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from console_operators import RIGHT, STILL, Hands, Page, Stops, begun, start
 
 from robo_real.arm_spec import arm_spec
-from robo_real.console.assembly import RobotConsole
-from robo_real.console.desk import HELD_SILENCE, STOP_AFTER
-from robo_real.console.human import ConsoleHuman, Still
+from robo_real.console.human import ConsoleHuman, HoldAction
+from robo_real.console.operator_state import HELD_SILENCE, STOP_AFTER
+from robo_real.console.robot_console import RobotConsole
 from robo_rl.errors import RobotStopped
 
 CLOSED = np.array([*RIGHT[:4], -1.0], np.float32)
@@ -47,20 +47,20 @@ def page(console):
 def test_takeover_in_a_new_episode_leaves_the_fingers(held_before):
     """The page still has the grip of the episode before, which ended closed."""
     hands, spec = begun(), arm_spec("a robot").action
-    still = Still(spec)
-    human = ConsoleHuman(hands.desk, Stops(), still)
-    hands.desk.hear(hands, held_before, CLOSED, hands.desk.episode)
-    before = hands.desk.episode
-    hands.desk.end()
+    still = HoldAction(spec)
+    human = ConsoleHuman(hands.operator_state, Stops(), still)
+    hands.operator_state.update(hands, held_before, CLOSED, hands.operator_state.episode)
+    before = hands.operator_state.episode
+    hands.operator_state.end()
     still.reset()
     human.reset()  # an arm whose scene was reset by hand: open
-    hands.desk.hear(hands, True, CLOSED, before)
+    hands.operator_state.update(hands, True, CLOSED, before)
     observation, proposed = {"gripper_opening": np.array([0.08], np.float32)}, np.zeros(5, np.float32)
     action = human.command(observation, proposed)
     assert action.tolist() == pytest.approx([*RIGHT[:4], 1.0])
     still.note(action)
     assert human.command(observation, proposed)[4] == pytest.approx(1.0)
-    hands.desk.hear(hands, True, CLOSED, hands.desk.episode)  # now the page has seen them: its own wish counts
+    hands.operator_state.update(hands, True, CLOSED, hands.operator_state.episode)  # now the page has seen them
     assert human.command(observation, proposed)[4] == -1.0
 
 
@@ -79,21 +79,21 @@ def test_report_pairs_the_grip_with_its_episode(console, page):
 
 def test_stop_names_its_author():
     hands = begun()
-    assert hands.desk.stop(hands) == "the operator at the console"
-    assert hands.desk.stop(object()) == hands.desk.stopper == "a second page of the console"
+    assert hands.operator_state.stop(hands) == "the operator at the console"
+    assert hands.operator_state.stop(object()) == hands.operator_state.stopper == "a second page of the console"
 
 
 @pytest.mark.parametrize(
     ("lose", "why"),
     [
-        (lambda hands: hands.desk.rise(hands), "the operator's page was closed, or its connection broke"),
-        (lambda hands: hands.desk.lose(hands), "the operator's page lost its keys while they were held"),
+        (lambda hands: hands.operator_state.release(hands), "the operator's page was closed, or its connection broke"),
+        (lambda hands: hands.operator_state.lose(hands), "the operator's page lost its keys while they were held"),
         (lambda hands: hands.want(HELD_SILENCE + 0.01), "nothing came from the operator's page for 0.25 s"),
     ],
 )
 def test_stop_after_a_loss_names_its_cause(lose, why):
     hands, robot = begun(), Stops()
-    human = ConsoleHuman(hands.desk, robot, Still(arm_spec("a robot").action))
+    human = ConsoleHuman(hands.operator_state, robot, HoldAction(arm_spec("a robot").action))
     lose(hands)
     hands.now += STOP_AFTER + 0.1
     human.command({"gripper_opening": np.array([0.04], np.float32)}, np.zeros(5, np.float32))
@@ -135,5 +135,5 @@ def test_hello_with_a_lone_surrogate_is_a_wrong_token(console):
 
 def test_hands_rest_before_the_first_report():
     hands = Hands()
-    hands.desk.hear(hands, False, np.array(STILL, np.float32))
+    hands.operator_state.update(hands, False, np.array(STILL, np.float32))
     assert hands.want().value == "policy"

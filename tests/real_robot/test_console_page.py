@@ -16,10 +16,10 @@ import pytest
 
 playwright = pytest.importorskip("playwright.sync_api")
 
-from robo_real.console.asked import HOLDS, READY  # noqa: E402
-from robo_real.console.assembly import RobotConsole  # noqa: E402
-from robo_real.console.human import HoldStill  # noqa: E402
+from robo_real.console.human import HoldPolicy  # noqa: E402
 from robo_real.console.operator import operator_at  # noqa: E402
+from robo_real.console.operator_env import HOLDS, READY  # noqa: E402
+from robo_real.console.robot_console import RobotConsole  # noqa: E402
 from robo_rl.environments.discovery import make_environment  # noqa: E402
 from robo_rl.rollout.episode import Rollout  # noqa: E402
 
@@ -135,11 +135,11 @@ def training(serve, unhurried):
     """Gives the operator of a training, and what says whether its learner is there."""
     name, there, ends = f"robot:{serve(unhurried, cameras=('front',), image_size=64).url}", threading.Event(), []
     operator = operator_at(name, address="127.0.0.1", port=0)
-    environment, person = operator.training(make_environment(name))
+    environment, person = operator.training_env(make_environment(name))
     environment.may_begin = there.is_set
-    desk, start, pressed = operator.desk, operator.desk.start, threading.Event()
+    desk, start, pressed = operator.operator_state, operator.operator_state.start, threading.Event()
     desk.start = lambda session: (start(session), pressed.set())
-    policy = HoldStill(environment.env.environment_spec, operator.still)
+    policy = HoldPolicy(environment.env.environment_spec, operator.hold_action)
 
     def train():
         with suppress(KeyboardInterrupt):
@@ -152,7 +152,7 @@ def training(serve, unhurried):
     thread = threading.Thread(target=train, daemon=True)
     thread.start()
     yield SimpleNamespace(server=operator.server, there=there, ends=ends, desk=desk, pressed=pressed)
-    operator.leave()
+    operator.cancel()
     thread.join(20)
     environment.close()
     operator.close()
@@ -165,7 +165,7 @@ def test_in_a_training_the_page_says_what_for_and_why_nothing_begins_yet(trainin
         ended(page, HOLDS)
         page.keyboard.press("Enter")  # nothing begins while the learner is not there, nor later
         assert training.pressed.wait(60)
-        while training.desk._starts:
+        while training.operator_state._starts:
             time.sleep(0.01)
         training.there.set()
         ended(page, READY)

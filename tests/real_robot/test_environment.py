@@ -14,13 +14,13 @@ import pytest
 from robo_datasets.dataset import Dataset
 from robo_datasets.repair import repair
 from robo_real.arm_spec import arm_spec
-from robo_real.attended import attended
+from robo_real.auto_rearm import with_auto_rearm
 from robo_real.clock import ManualClock
 from robo_real.control_loop import ControlLoop
 from robo_real.environment import RobotEnv
 from robo_real.fake_reach import fake_reach
 from robo_real.guard import Mode
-from robo_real.guarded import GuardedArm
+from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.twin import Twin, TwinOptions
 from robo_rl.environments.discovery import make_environment
@@ -93,7 +93,7 @@ def test_a_policy_of_another_unit_frame_or_rate_is_refused_with_the_difference(s
 def test_a_simulated_person_rearms_a_twin_and_nobody_a_robot_that_may_be_real(serve_in_step, beside):
     server, said = serve_in_step(), []
     alone = beside(server)
-    environment = attended(alone, said.append)
+    environment = with_auto_rearm(alone, said.append)
     environment.reset(seed=0)
     alone.robot.stop()
     with pytest.raises(RobotStopped):
@@ -105,7 +105,7 @@ def test_a_simulated_person_rearms_a_twin_and_nobody_a_robot_that_may_be_real(se
     assert by == ["the simulated person"] and server.application.robot.guard.mode is Mode.ARMED
     server.application.robot.driver.is_simulated = False
     as_if_real = beside(server)
-    assert attended(as_if_real, said.append) is as_if_real
+    assert with_auto_rearm(as_if_real, said.append) is as_if_real
     for each in (environment, as_if_real):
         each.close()
 

@@ -17,7 +17,7 @@ from robo_real.cameras import MOST_AGE, Frame, FreshFrames
 from robo_real.faults import Faults
 from robo_real.limits import TWIN
 from robo_real.remote import RemoteRobot
-from robo_real.serving import Serving, served
+from robo_real.serving import ServerSettings, build_server
 from robo_rl.errors import (
     CameraStale,
     InvalidObservation,
@@ -306,8 +306,8 @@ def test_twin_that_cannot_draw_is_not_served(monkeypatch):
         raise RenderingUnavailable("MuJoCo cannot open an OpenGL context.")
 
     with monkeypatch.context() as patched, pytest.raises(RenderingUnavailable, match="cannot open an OpenGL context"):
-        patched.setattr("robo_sims.arm.plant.ArmPlant.pictures", undrawn)
-        served(Serving(options={"cameras": ("front",)}, port=0))
+        patched.setattr("robo_sims.arm.realtime_arm.RealtimeArm.pictures", undrawn)
+        build_server(ServerSettings(options={"cameras": ("front",)}, port=0))
     assert not set(threading.enumerate()) - before
 
 
@@ -315,9 +315,9 @@ def test_twin_whose_drawing_fails_later_says_why(serve, monkeypatch):
     server = serve(cameras=("front",), image_size=16)
     client = RemoteRobot(server.url)
     client.frame("camera_front")
-    monkeypatch.setattr("robo_sims.arm.plant.PlantPictures.draw", lambda _: 1 / 0)
+    monkeypatch.setattr("robo_sims.arm.realtime_arm.RealtimeCameras.draw", lambda _: 1 / 0)
     end = time.monotonic() + 60
     with pytest.raises(RobotUnavailable, match=r"draws no pictures any more(.|\n)*division by zero"):
         while time.monotonic() < end:
-            client.link.frame("camera_front", timeout=20)
+            client.client.frame("camera_front", timeout=20)
     client.close()

@@ -219,7 +219,7 @@ def test_a_stop_that_comes_after_somebody_has_looked_outlives_their_rearming():
         guard.reset(looked)
     assert (stopped.value.mode, stopped.value.reason) == ("stopped", "red button")
     guard.reset(guard.stops)
-    assert guard.mode is Mode.IDLE and guard.reason == "" and guard.looked == guard.stops == 1
+    assert guard.mode is Mode.IDLE and guard.reason == "" and guard.seen_stops == guard.stops == 1
 
 
 def test_a_measurement_that_jumps_stops_the_arm():

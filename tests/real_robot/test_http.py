@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from robo_real.link import Link
+from robo_real.client import RobotClient
 from robo_rl.errors import RobotBusy
 
 
@@ -94,7 +94,7 @@ def test_server_clears_no_error_of_a_leased_robot_for_others(server):
     token = json.loads(raw(server, request("/robo/lease", b'{"owner": "lab"}'))[2])["lease"]
     status, _, body = raw(server, request("/clearerr"))
     assert status == 403 and b"held by lab" in body and len(recovered) == 1
-    server.application.own.lease.release(token)
+    server.application.robo_routes.lease.release(token)
     assert raw(server, request("/clearerr"))[0] == 200
 
 
@@ -106,7 +106,7 @@ def test_lease_error_over_http_is_409(server):
 
 def test_state_is_what_people_look_at(serve):
     server = serve()
-    link = Link(server.url)
+    link = RobotClient(server.url)
     state = link.json("/robo/state", method="GET")
     assert set(state) == {"stamp", "position", "quaternion", "force", "torque", "opening"}
     assert len(state["position"]) == len(state["force"]) == 3 and 0.0 <= state["opening"] <= 0.09

@@ -17,7 +17,7 @@ import pytest
 
 from robo_real.limits import TWIN
 from robo_real.remote import RemoteRobot
-from robo_real.server import front, supervision
+from robo_real.server import http_process, http_supervisor
 from robo_real.server.messages import LENGTH, Request, receive_request, send_answer
 
 HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -134,7 +134,7 @@ def test_half_open_connections_hold_no_threads_and_shut_nobody_out(serve):
             assert answer_of(link)[0] == 200
         assert threading.active_count() == threads
         open_there = len(os.listdir(f"/proc/{server.http.pid}/fd"))
-        assert open_there < front.MOST_CONNECTIONS + supervision.CHANNELS + 12
+        assert open_there < http_process.MOST_CONNECTIONS + http_supervisor.CHANNELS + 12
     assert server.application.robot.guard.mode == "idle"
 
 
@@ -166,12 +166,12 @@ def test_connection_is_kept_and_requests_are_answered_in_order(serve):
 def test_stop_waits_for_no_other_request(serve):
     server = serve()
     entered, leaves = threading.Semaphore(0), threading.Event()
-    server.application.contract.commands["/startimp"] = lambda _: (entered.release(), leaves.wait(60), "Started")[2]
+    server.application.franka_routes.commands["/startimp"] = lambda _: (entered.release(), leaves.wait(60), "Started")[2]
     with ExitStack() as stack:
-        links = [stack.enter_context(connection(server)) for _ in range(supervision.CHANNELS + 2)]
+        links = [stack.enter_context(connection(server)) for _ in range(http_supervisor.CHANNELS + 2)]
         for link in links:
             link.sendall(HEAD % (b"/startimp", 0))
-        for _ in range(supervision.CHANNELS - 1):
+        for _ in range(http_supervisor.CHANNELS - 1):
             assert entered.acquire(timeout=60)
         with connection(server) as link:
             link.sendall(HEAD % (b"/robo/stop", 2) + b"{}")
@@ -207,8 +207,8 @@ def test_death_of_the_http_process_stops_the_arm_and_another_serves(serve):
 
 
 def test_stuck_http_process_is_replaced(serve, monkeypatch):
-    monkeypatch.setattr(supervision, "LOOK", 0.05)
-    monkeypatch.setattr(supervision, "STUCK", 1.0)
+    monkeypatch.setattr(http_supervisor, "PING_PERIOD", 0.05)
+    monkeypatch.setattr(http_supervisor, "STUCK", 1.0)
     server, said = serve(), []
     server.notify = said.append
     before = server.http.pid
@@ -227,7 +227,7 @@ def test_http_process_that_dies_again_and_again_is_given_up(serve):
             seen.add(pid)
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.002)
-    assert len(seen) == supervision.MOST_RESTARTS + 1
+    assert len(seen) == http_supervisor.MOST_RESTARTS + 1
 
 
 def test_no_process_is_left_behind(serve, tmp_path):
@@ -254,12 +254,12 @@ def test_no_process_is_left_behind(serve, tmp_path):
 @pytest.fixture
 def fronted(monkeypatch):
     """Gives the port of a front whose times are short, and the other ends of its sockets."""
-    monkeypatch.setattr(front, "READING", 0.3)
-    monkeypatch.setattr(front, "QUEUED", 0.3)
-    monkeypatch.setattr(front, "SWEEP", 0.02)
+    monkeypatch.setattr(http_process, "READING", 0.3)
+    monkeypatch.setattr(http_process, "QUEUED", 0.3)
+    monkeypatch.setattr(http_process, "SWEEP", 0.02)
     listener = socket.create_server(("127.0.0.1", 0))
     control, channels = socket.socketpair(), [socket.socketpair() for _ in range(2)]
-    served = front.Front(listener, control[1], [other for _, other in channels], "127.0.0.1")
+    served = http_process.HttpProcess(listener, control[1], [other for _, other in channels], "127.0.0.1")
     thread = threading.Thread(target=served.run)
     thread.start()
     yield listener.getsockname()[1], [own for own, _ in channels]
@@ -343,7 +343,7 @@ def test_malformed_requests_are_refused(shared, request_, status):
 @pytest.fixture(scope="module")
 def shared():
     from robo_real.drivers.fake import FakeArm
-    from robo_real.guarded import GuardedArm
+    from robo_real.guarded_arm import GuardedArm
     from robo_real.server.application import Application, RobotServer
 
     robot = GuardedArm(FakeArm(), TWIN)

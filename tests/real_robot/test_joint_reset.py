@@ -11,7 +11,7 @@ from robo_real.drivers.fake import FakeArm
 from robo_real.drivers.franka_http import FrankaHttp, FrankaHttpOptions
 from robo_real.faults import Faults
 from robo_real.guard import Mode
-from robo_real.guarded import GuardedArm
+from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.server.application import Application
 from robo_real.server.messages import Request

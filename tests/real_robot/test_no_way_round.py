@@ -20,7 +20,7 @@ from robo_real.drivers.franka_http import FrankaHttp, FrankaHttpOptions
 from robo_real.fake_reach import PointToReach
 from robo_real.faults import Faults
 from robo_real.guard import Mode
-from robo_real.guarded import GuardedArm
+from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.rotations import DOWN
 from robo_real.server.application import Application
@@ -99,7 +99,7 @@ def test_no_route_moves_a_stopped_arm(twin, latch, plain):
     latch(twin)
     twin.driver.clock.sleep(1.0)
     before, mode, answered = plant_of(twin), twin.guard.mode, set()
-    own, contract = application.own, application.contract
+    own, contract = application.robo_routes, application.franka_routes
     assert twin.guard.mode in (Mode.STOPPED, Mode.FAULT)
     lease = ""
     for path in [*contract.commands, *contract.readers, *own.reads, *own.writes, "/robo/camera/camera_front"]:
@@ -124,7 +124,7 @@ def test_no_route_moves_an_arm_that_was_rearmed_only(twin, plain):
     twin.driver.clock.sleep(1.0)
     twin.rearm()
     arming = {"/pose", "/open_gripper", "/close_gripper", "/close_gripper_slow", "/move_gripper", "/jointreset"}
-    before, own, contract = plant_of(twin), application.own, application.contract
+    before, own, contract = plant_of(twin), application.robo_routes, application.franka_routes
     lease = "" if plain else own.lease.take("test", "key")
     for path in [*contract.commands, *contract.readers, *own.reads, *own.writes]:
         if path in ("/robo/arm", "/robo/scene/reset", "/robo/lease", "/robo/release") or (plain and path in arming):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from robo_real.client import RobotClient
 from robo_real.limits import TWIN
-from robo_real.link import Link
 from robo_rl.errors import RobotError
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -46,7 +46,7 @@ def test_plant_is_no_faster_for_a_flood_over_http(serve, wait):
     start, end, answered = server.application.robot.measure(), time.monotonic() + 1.5, []
 
     def flood(side):
-        link = Link(server.url, 20.0)
+        link = RobotClient(server.url, 20.0)
         while time.monotonic() < end:
             x, y, z = server.application.robot.driver.read().position
             try:

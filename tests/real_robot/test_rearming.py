@@ -8,7 +8,7 @@ import pytest
 
 from robo_real.drivers.fake import FakeArm
 from robo_real.guard import Mode
-from robo_real.guarded import GuardedArm
+from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.remote import RemoteRobot
 from robo_real.server.lease import Lease
@@ -80,7 +80,7 @@ def test_rearm_ends_exactly_the_stops_looked_at(routes, seed):
 def test_rearm_without_a_look_is_refused(routes):
     stop(routes)
     for stops in ({}, {"stops": None}, {"stops": "1"}, {"stops": True}):
-        with pytest.raises(InvalidSetting, match=r"says which stops were looked at(.|\n)*stops of /robo/health"):
+        with pytest.raises(InvalidSetting, match=r"must name the number of stops(.|\n)*stops of /robo/health"):
             routes.writes["/robo/rearm"]({"by": "Ada", **stops})
     assert routes._robot.guard.mode is Mode.STOPPED
 
@@ -121,9 +121,9 @@ def test_health_shows_an_owner_whose_lease_it_does_not_give_away(serve_in_step):
     server = serve_in_step()
     mine = RemoteRobot(server.url, owner="lab:7")
     mine.connect()
-    owner = mine.link.json("/robo/health", method="GET")["owner"]
+    owner = mine.client.json("/robo/health", method="GET")["owner"]
     assert owner == "lab:7"
     with pytest.raises(RobotBusy):
-        mine.link.json("/robo/lease", {"owner": owner})
+        mine.client.json("/robo/lease", {"owner": owner})
     mine.arm()
     mine.close()

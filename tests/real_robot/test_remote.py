@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from robo_real.link import Link
+from robo_real.client import RobotClient
 from robo_real.remote import RemoteRobot
 from robo_rl.errors import RobotStopped, RobotUnavailable
 
@@ -47,13 +47,13 @@ def robot(serve, monkeypatch):
     found = RemoteRobot(serve().url)
     told = {"stamp": 1.0, "success": False, "mode": "armed", "reason": "", "observation": {}}
     Slow.answers = {
-        "/robo/version": found.link.json("/robo/version", method="GET"),
+        "/robo/version": found.client.json("/robo/version", method="GET"),
         "/robo/spec": found.spec.to_json(),
         "/robo/lease": {"lease": "mine"},
         "/robo/observe": told,
     }
     found.close()
-    monkeypatch.setattr("robo_real.link.TIMEOUT", 60.0)
+    monkeypatch.setattr("robo_real.client.TIMEOUT", 60.0)
     Slow.answers_all.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -108,7 +108,7 @@ def test_a_robot_that_was_told_to_hold_may_take_its_time(robot, monkeypatch):
 def test_a_server_that_never_answers_is_given_up():
     silent = ThreadingHTTPServer(("127.0.0.1", 0), Slow)  # which accepts, and serves nobody
     with silent, pytest.raises(RobotUnavailable, match=r"within 0\.2 s"):
-        Link(f"http://127.0.0.1:{silent.server_port}", 0.2).json("/robo/version", method="GET")
+        RobotClient(f"http://127.0.0.1:{silent.server_port}", 0.2).json("/robo/version", method="GET")
 
 
 class Hostile(BaseHTTPRequestHandler):
@@ -135,7 +135,7 @@ def hostile():
     with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
         server.daemon_threads, server.block_on_close = True, False
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        link = Link(f"http://127.0.0.1:{server.server_port}")
+        link = RobotClient(f"http://127.0.0.1:{server.server_port}")
         yield link
         link.close()
         server.shutdown()
@@ -168,7 +168,7 @@ def test_link_takes_nonsense_for_no_answer(hostile, monkeypatch):
 
 
 def test_link_takes_no_larger_answer_than_a_picture(hostile, monkeypatch):
-    monkeypatch.setattr("robo_real.link.LARGEST_ANSWER", 1000)
+    monkeypatch.setattr("robo_real.client.LARGEST_ANSWER", 1000)
     monkeypatch.setattr(Hostile, "body", b"x" * 1000)
     assert len(hostile.post("/robo/apply", {})) == 1000
     monkeypatch.setattr(Hostile, "body", b"x" * 1001)

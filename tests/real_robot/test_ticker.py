@@ -8,7 +8,7 @@ import pytest
 
 from robo_real.arm import ArmState, ArmTarget
 from robo_real.clock import MonotonicClock
-from robo_real.guarded import GuardedArm
+from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.rotations import DOWN
 from robo_rl.errors import RobotUnavailable
@@ -84,7 +84,7 @@ def test_ticker_streams_set_points_to_the_pose(robot):
     wait_until(lambda: robot.driver.position[0] > START[0] + 0.0595)
     way = [target.position[0] for target in robot.driver.told if isinstance(target, ArmTarget)]
     steps = np.diff(way, prepend=START[0])
-    assert len(way) > 5 and steps.max() <= LIMITS.speed * 3 * robot.course.period + 1e-9
+    assert len(way) > 5 and steps.max() <= LIMITS.speed * 3 * robot.motion_generator.period + 1e-9
 
 
 def test_ticker_lets_a_stop_have_the_last_word(robot):
@@ -129,7 +129,7 @@ def test_ticker_tells_who_commands_next_that_the_arm_takes_no_targets(robot):
 
 
 def test_course_stops_the_arm_if_its_own_reckoning_fails(robot):
-    robot.course._poses.next = None  # whatever may be wrong there
+    robot.motion_generator._poses.next = None  # whatever may be wrong there
     send(robot)
     wait_until(lambda: robot.guard.reason.startswith("set points: TypeError"))
     assert robot.driver.told == [] or robot.driver.told[-1] == "hold"

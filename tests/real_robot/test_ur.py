@@ -12,7 +12,7 @@ from scipy.spatial.transform import Rotation
 
 from robo_real.arm import ArmTarget
 from robo_real.drivers.ur import UR, UROptions
-from robo_real.guarded import GuardedArm
+from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.rotations import DOWN
 from robo_rl.errors import InvalidSetting, MissingExtra, RobotStopped, RobotUnavailable

@@ -9,7 +9,7 @@ from robo_real.arm import ArmTarget
 from robo_real.clock import ManualClock
 from robo_real.faults import Faults
 from robo_real.guard import Mode
-from robo_real.guarded import GuardedArm
+from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN as FREE
 from robo_real.twin import Twin
 
@@ -94,7 +94,7 @@ def test_watch_stops_an_arm_whose_measurements_stand_still(robot, faults):
     robot.driver.inject(Faults(**faults))
     for _ in range(12):
         wait(robot, 0.05)
-    assert not robot.course.is_under_way  # it holds at least
+    assert not robot.motion_generator.is_moving  # it holds at least
     wait(robot, TWIN.stop_after)
     assert robot.guard.reason in ("state_frozen", "state_late")
 
@@ -133,7 +133,7 @@ def test_course_ends_without_the_watchdog(robot):
     running(robot)
     robot._done.set()  # the watchdog's thread ends
     wait(robot, TWIN.hold_after + 0.1)
-    assert not robot.course.is_under_way
+    assert not robot.motion_generator.is_moving
     wait(robot, 0.2)
     assert np.abs(robot.driver.read().velocity).max() < 0.01
     robot._done.clear()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidObservation, InvalidSetting
-from robo_rl.rewards.programs.abstraction import EnvAbstraction
+from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 from robo_sims.arm.family import FAMILY as ARM

@@ -12,8 +12,8 @@ from robo_rl.errors import JudgeUnavailable, RewardUnavailable
 from robo_rl.rewards.annotation.annotator import MOST_FAILED, AnnotatorStopped, BackgroundAnnotator, Label, QueryQueue
 from robo_rl.rewards.annotation.captioning import Arrival, RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONIRetrieval
-from robo_rl.rewards.online import RunningReward
-from robo_rl.rewards.place import Place
+from robo_rl.rewards.step_rewards.online_scoring import OnlineScoring
+from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
@@ -66,7 +66,7 @@ def rewards(given, *, weight=1.0, environment_weight=1.0, exponent=3.0, limit=10
             return given
 
     settings = {"environment_weight": environment_weight, "intrinsic_weight": 0.5, "limit": limit, "count_exponent": exponent}
-    return RunningReward(Given(**settings), Place(WORDS, weight=weight))
+    return OnlineScoring(Given(**settings), Place(WORDS, weight=weight))
 
 
 def word(number):

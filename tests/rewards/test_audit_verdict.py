@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import SpecMismatch, UnknownName
-from robo_rl.report.audit_page import write_audit
 from robo_rl.rewards.audit.evidence import (
     asked,
     controls_of,
@@ -18,12 +17,13 @@ from robo_rl.rewards.audit.evidence import (
     progress_of,
     reads_pictures,
     written,
-    wrongly_told,
+    wrong_instruction,
 )
+from robo_rl.rewards.audit.page import write_audit
 from robo_rl.rewards.audit.result import concluded
-from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.rewards.identity import settings_hash
-from robo_rl.rewards.pictures import PictureReward
+from robo_rl.rewards.images.picture_reward import PictureReward
+from robo_rl.rewards.synthetic import Constant, NoisyOracle, Oracle
 from robo_rl.types import Episode, Labels, RewardLabels
 
 STEPS = 20
@@ -136,7 +136,7 @@ def test_what_a_reward_was_fitted_to_is_no_test_of_it():
 
 def audited(model, *, wrong="make the green light bright", shape=level, progress="time-to-success", episodes=EPISODES):
     subject, sees = asked(model, shape), reads_pictures(model, episodes[0])
-    controls = [*controls_of(subject, sees=sees), *([wrongly_told(model, wrong, shape)] if wrong and sees else [])]
+    controls = [*controls_of(subject, sees=sees), *([wrong_instruction(model, wrong, shape)] if wrong and sees else [])]
     evidence = gather(episodes, subject, progress_of(progress), controls)
     words = sees and model.reads_words
     return concluded(evidence, reads_pictures=sees, reads_words=words, was_asked=True, tokens=getattr(model, "tokens", None))

@@ -8,7 +8,15 @@ import torch
 from scipy.stats import spearmanr
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.preference import BradleyTerryConfig, Pairs, RewardEnsemble, accuracy, fit, logits_of, loss
+from robo_rl.rewards.preferences.preference_reward import (
+    BradleyTerryConfig,
+    Pairs,
+    RewardEnsemble,
+    accuracy,
+    fit,
+    logits_of,
+    loss,
+)
 
 QUICK = BradleyTerryConfig(hidden=(64, 64), epochs=12)
 

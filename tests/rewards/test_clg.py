@@ -10,7 +10,7 @@ import yaml
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.clg import ContrastingLanguageGoals, interval, safety, synthesis
+from robo_rl.rewards.images.clg import ContrastingLanguageGoals, interval, safety, synthesis
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 

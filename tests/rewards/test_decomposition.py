@@ -12,11 +12,11 @@ from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3 import algorithms as sb3
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RewardUnavailable
-from robo_rl.rewards.decomposition.decoder import Decoder, DecoderConfig, Scale
+from robo_rl.rewards.decomposition.decoder import Decoder, DecoderConfig, RunningScale
 from robo_rl.rewards.decomposition.draws import Draw, EveryStep, RepeatedSteps, SomeSteps, decomposition_loss
 from robo_rl.rewards.decomposition.learned import Decomposition, EpisodeMemory, StatesAndActions
 from robo_rl.rewards.decomposition.rewards import EpisodicReward, RandomizedReturnDecomposition, ReturnDecomposition
-from robo_rl.rewards.online import MOST_MISSING
+from robo_rl.rewards.step_rewards.online_scoring import MOST_MISSING
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.training.off_policy import OnlineTraining, online_training
@@ -167,7 +167,7 @@ def test_an_episode_keeps_its_places_until_it_is_overwritten():
 
 
 def test_moments_are_those_of_all_rows():
-    random, moments = np.random.default_rng(0), Scale(2)
+    random, moments = np.random.default_rng(0), RunningScale(2)
     rows = [random.normal((5, 1e-3), (3, 0), (count, 2)) for count in (1, 7, 30)]
     for part in rows:
         moments.merge(part)
@@ -309,11 +309,11 @@ def sac(model=RD, *, steps=60, weight=1.0, environment=Line, **settings) -> Onli
 
 def test_every_batch_has_the_rewards_of_its_own_steps_past_the_wrap_of_the_ring():
     training, seen = sac(steps=240, weight=2.0, learning_starts=110), []
-    running = training.student.relabelling
+    running = training.step_learner.relabelling
     update = training.learner.update
     training.learner.update = lambda batch: seen.append((batch, running.decoder.rewards(_inputs(batch)))) or update(batch)
     training.run(Observer())
-    assert len(seen) == 131 and len(training.student.replay) < 100
+    assert len(seen) == 131 and len(training.step_learner.replay) < 100
     for batch, expected in seen:
         assert np.allclose(batch.rewards, 2 * expected, atol=1e-5), "of the decoder as it is now, for these states and actions"
     late, early = seen[-1][0], seen[0][1]
@@ -374,9 +374,9 @@ def test_an_episode_that_has_no_return_is_left_out():
 
     training, observer = sac(environment=Diverging, steps=60, learning_starts=1000), Observer()
     training.run(observer)
-    lengths = {each.length for each in training.student.relabelling.memory.draw(50, np.random.default_rng(0))}
+    lengths = {each.length for each in training.step_learner.relabelling.memory.draw(50, np.random.default_rng(0))}
     assert lengths == {7}, "those that diverged after 4 steps taught nothing"
-    batch = training.student.replay.sample(200)
+    batch = training.step_learner.replay.sample(200)
     assert (batch.next_observations["number"] - batch.observations["number"] == 1).all()
     assert 0 < observer.metrics["reward/missing"] < 1 and observer.metrics["reward/model_return"] < 0
 
@@ -431,7 +431,7 @@ def test_inputs_are_state_action_and_difference():
 def test_an_episodic_reward_is_paid_with_the_last_step():
     training, observer = sac(EpisodicReward(), weight=2.0, learning_starts=1000), Observer()
     training.run(observer)
-    batch = training.student.replay.sample(500)
+    batch = training.step_learner.replay.sample(500)
     last = (batch.masks == 0) | (batch.next_observations["number"][:, 0] % 10 == 7)
     assert (batch.rewards[~last] == 0).all() and last.any()
     paid = {round(float(value), 4) for value in batch.rewards[last]}

@@ -17,10 +17,10 @@ from robo_cli.reward_fit_embedded import next_commands
 from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.embedded.descent import EmbeddedConfig
-from robo_rl.rewards.embedded.encoder import CONTRAST, MASKS, WINDOW, SecondLook, averaged
+from robo_rl.rewards.embedded.encoder import CONTRAST, MASKS, WINDOW, Refinement, averaged
 from robo_rl.rewards.embedded.fitting import fit, halves, mean_log_share
 from robo_rl.rewards.embedded.heads import Vocabulary
-from robo_rl.rewards.embedded.measuring import measure, told_sentences
+from robo_rl.rewards.embedded.measuring import measure, sentence_areas
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_rl.rewards.embedded.rewards import (
@@ -30,9 +30,9 @@ from robo_rl.rewards.embedded.rewards import (
     EmbeddedRater,
     EmbeddedShuffled,
 )
-from robo_rl.rewards.image_text import image_text_model
-from robo_rl.rewards.pictures import pictures_of
-from robo_rl.rewards.raters import Segment
+from robo_rl.rewards.images.image_text import image_text_model
+from robo_rl.rewards.images.picture_reward import pictures_of
+from robo_rl.rewards.preferences.raters import Segment
 from robo_rl.rewards.score_statistics import roc_area
 from robo_rl.types import Episode, Labels
 
@@ -146,7 +146,7 @@ def test_a_sentence_is_told_where_its_similarity_orders_the_pictures(monkeypatch
     signs = torch.tensor([1.0, -1.0, 0.5])
     monkeypatch.setattr(model, "embed_described", lambda described: never.truth[:, :1].astype(np.float32))
     monkeypatch.setattr(model, "embed_texts", lambda sentences: signs[:, None].numpy()[: len(sentences)])
-    assert told_sentences(model, never, model.describe(never.pictures)) == {"told": 1.0, "backwards": 0.0}
+    assert sentence_areas(model, never, model.describe(never.pictures)) == {"told": 1.0, "backwards": 0.0}
 
 
 def test_the_first_scenes_are_learnt_from_and_whole_ones_held_out():
@@ -179,7 +179,7 @@ def test_pixels_are_averaged_and_windows_go_on_at_the_edge():
     picture = torch.arange(25.0).view(1, 5, 5, 1)
     assert torch.equal(averaged(picture, 1), picture)
     assert averaged(picture, 2)[0, ..., 0].tolist() == [[3, 5], [13, 15]]  # the last row and column are left over
-    look = SecondLook(2, 5)
+    look = Refinement(2, 5)
     places = torch.tensor([[[0.0, 0.0], [4.0, 2.0]]])  # right and down
     pixels = picture.expand(1, 5, 5, 3).to(torch.uint8)
     windows = look._around(pixels, torch.full((5, 5, 3), 4.0), places, 2)
@@ -191,7 +191,7 @@ def test_pixels_are_averaged_and_windows_go_on_at_the_edge():
 def test_moments_tell_how_much_is_where_and_how_spread_out():
     masks = torch.zeros(1, 1, WINDOW, WINDOW, MASKS)
     masks[0, 0, 10:13, 20:24, 1] = 1
-    moments = SecondLook(1, 64)._moments(masks.flatten(2, 3)).view(MASKS, 6)
+    moments = Refinement(1, 64)._moments(masks.flatten(2, 3)).view(MASKS, 6)
     assert moments[0].tolist() == [0.25, 0, 0, 0, 0, 0]  # nothing, and one pixel more, so that nothing is divided by zero
     x, y = np.arange(20, 24) - (WINDOW - 1) / 2, np.arange(10, 13) - (WINDOW - 1) / 2
     assert moments[1, 0].item() == pytest.approx(math.sqrt(13) / 4)
@@ -383,13 +383,15 @@ def test_the_rater_prefers_more_progress_and_calls_what_is_close_equal(folder):
 def test_fit_prints_camera_and_words_if_defaults_fail(tmp_path):
     arm = replace(ORIGIN, recorded="cameras=[front] image_size=64")
     record, label = next_commands(tmp_path, arm).splitlines()
-    assert record.endswith("--arguments cameras=[front] image_size=64") and label.endswith(f"folder={tmp_path} --name NAME")
+    assert record.endswith("--environment.arguments.cameras [front] --environment.arguments.image_size 64")
+    assert label.endswith(f"--reward.settings.folder {tmp_path} --name NAME")
     _, label = next_commands(tmp_path, replace(arm, camera="birdseye", has_task=False)).splitlines()
-    assert label.endswith(f"folder={tmp_path} camera=birdseye 'instruction={TOLD}' --name NAME")
+    assert f"--reward.settings.folder {tmp_path} --reward.settings.camera birdseye" in label
+    assert label.endswith(f"--reward.settings.instruction '{TOLD}' --name NAME")
 
 
 def test_pictures_of_another_camera_are_named_in_the_advice():
-    with pytest.raises(InvalidSetting, match="camera=birdseye"):
+    with pytest.raises(InvalidSetting, match="camera birdseye"):
         pictures_of({"camera_birdseye": np.zeros((2, 8, 8, 3), np.uint8)}, "front")
-    with pytest.raises(InvalidSetting, match="birdseye_rgb=64"):
+    with pytest.raises(InvalidSetting, match="birdseye_rgb 64"):
         pictures_of({"velocity": np.zeros((2, 2))}, "front")

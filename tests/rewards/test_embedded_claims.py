@@ -17,7 +17,7 @@ from robo_rl.rewards.embedded.fitting import fit, halves
 from robo_rl.rewards.embedded.measuring import Measures, untrained_orders
 from robo_rl.rewards.embedded.model import EmbeddedModel
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
-from robo_sims.arm.captioned import captioned_pictures
+from robo_sims.arm.captioned_pictures import captioned_pictures
 from robo_sims.arm.captions import COLOURS, GRAMMARS, Instruction, States
 from robo_sims.arm.environment import ArmEnv
 

@@ -7,7 +7,7 @@ import pytest
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.embedded.rewards import EmbeddedRater
-from robo_rl.rewards.raters import Segment
+from robo_rl.rewards.preferences.raters import Segment
 from robo_rl.types import Episode, Labels
 
 

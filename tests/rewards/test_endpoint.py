@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeChanged, JudgeError, JudgeUnavailable, UnknownName
-from robo_rl.rewards import chat_transport
-from robo_rl.rewards.cached_judge import CachedJudge
-from robo_rl.rewards.chat_transport import told_wait
-from robo_rl.rewards.endpoint import Endpoint
-from robo_rl.rewards.judging import Form, Question, Terms, data_url, judge
+from robo_rl.rewards.judges import chat_transport
+from robo_rl.rewards.judges.cached_judge import CachedJudge
+from robo_rl.rewards.judges.chat_transport import retry_after
+from robo_rl.rewards.judges.endpoint import Endpoint
+from robo_rl.rewards.judges.judge import Form, Question, Terms, data_url, judge
 
 KEY = "sk-test-5ecret"
 
@@ -167,14 +167,14 @@ def test_faults_between_answers_end_nothing(endpoint, chat_server):
     ],
 )
 def test_retry_after_in_seconds(header, seconds):
-    assert told_wait(header, 1e9) == seconds
+    assert retry_after(header, 1e9) == seconds
 
 
 def test_retry_after_as_a_date():
     now = 1_800_000_000.0
-    assert told_wait(email.utils.formatdate(now + 9, usegmt=True), now) == 9
-    assert told_wait(email.utils.formatdate(now - 9, usegmt=True), now) == 0
-    assert told_wait("Sun, 99 Nov 2026 08:49:37 GMT", now) is None
+    assert retry_after(email.utils.formatdate(now + 9, usegmt=True), now) == 9
+    assert retry_after(email.utils.formatdate(now - 9, usegmt=True), now) == 0
+    assert retry_after("Sun, 99 Nov 2026 08:49:37 GMT", now) is None
 
 
 @pytest.mark.parametrize("after", ["0.15", "99999999", "Fri, 31 Dec 2300 23:59:59 GMT", "inf"])

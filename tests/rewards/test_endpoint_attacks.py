@@ -13,9 +13,9 @@ from dataclasses import replace
 import pytest
 
 from robo_rl.errors import InvalidSetting, JudgeUnavailable
-from robo_rl.rewards.cached_judge import CachedJudge
-from robo_rl.rewards.endpoint import Endpoint
-from robo_rl.rewards.judging import Question, Terms
+from robo_rl.rewards.judges.cached_judge import CachedJudge
+from robo_rl.rewards.judges.endpoint import Endpoint
+from robo_rl.rewards.judges.judge import Question, Terms
 
 KEY = "sk-test-5ecret"
 OK = b"HTTP/1.1 200 OK\r\n"

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robo_rl.rewards.language.opening import language_model
-from robo_rl.rewards.programs.probation import probation
+from robo_rl.rewards.language.factory import language_model
+from robo_rl.rewards.programs.validation import validate
 from robo_rl.rewards.search.candidates import Outcome
 from robo_rl.rewards.search.eureka import Eureka, EurekaConfig
-from robo_rl.rewards.search.prompts import RewardTask, opening
+from robo_rl.rewards.search.prompts import RewardTask, initial_prompt
 from robo_rl.rewards.search.writing import Writer
 
 TASK = RewardTask("bring the gripper to the goal", "class Batch:\n    goal_from_gripper: (N, 3)  # [m]", "np: abs", 50)
@@ -60,7 +60,7 @@ def attempt():
 
     def attempt(program):
         if program.hash not in verdicts:
-            found = probation(program, COLUMNS)
+            found = validate(program, COLUMNS)
             failed = next((each for each in found.findings if each.kind == "failure"), None)
             verdicts[program.hash] = (failed.check, found.feedback) if failed else ("ok", "")
         return verdicts[program.hash]
@@ -97,7 +97,7 @@ def test_each_fault_has_its_status_and_nothing_stops_a_search_but_its_budget(att
 def test_a_server_that_says_the_same_is_searched_the_same(chat_server, attempt):
     """Over the wire, with the faults of a server among the replies."""
     chat_server.script.append(chat_server.fail(429, Retry_After="0.01"))
-    for reply in language_model("pack:faults-reach").sample(opening(TASK), len(EXPECTED)):
+    for reply in language_model("pack:faults-reach").sample(initial_prompt(TASK), len(EXPECTED)):
         said = chat_server.say(reply.text, "length" if reply.status == "cut" else "stop")
         chat_server.script.extend([chat_server.cut()] * 2 if reply.status == "unreachable" else [said])
     settings = {"model": "judge", "base_url": chat_server.url, "key_variable": "TEST_KEY", "concurrency": 1, "retries": 1}

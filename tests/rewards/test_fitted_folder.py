@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting
-from robo_rl.rewards.classifier import ClassifierReward
 from robo_rl.rewards.embedded.rewards import EmbeddedProgress
 from robo_rl.rewards.fitted_folder import fitted
-from robo_rl.rewards.preference import PreferenceReward
+from robo_rl.rewards.preferences.preference_reward import PreferenceReward
+from robo_rl.rewards.success.classifier_reward import ClassifierReward
 from robo_rl.runs.checkpoints import Checkpoint, save_checkpoint
 
 KINDS = {"embedded": EmbeddedProgress, "classifier": ClassifierReward, "preference": PreferenceReward}

@@ -13,9 +13,9 @@ import torch
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
 
 from robo_rl.errors import InvalidSetting, MissingExtra
-from robo_rl.rewards.conformance import IMAGE_TEXT_CHECKS
-from robo_rl.rewards.hugging_face import HuggingFace
-from robo_rl.rewards.vlm_rm import VLMRM
+from robo_rl.rewards.conformance.image_text import IMAGE_TEXT_CHECKS
+from robo_rl.rewards.images.hugging_face import HuggingFace
+from robo_rl.rewards.images.vlm_rm import VLMRM
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")

@@ -11,10 +11,10 @@ from robo_datasets.comparing import agreement
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards import judging
-from robo_rl.rewards.judge_rater import JudgeRater
-from robo_rl.rewards.judging import Answer, Question, Terms
-from robo_rl.rewards.raters import Segment
+from robo_rl.rewards.judges import judge as judging
+from robo_rl.rewards.judges.judge import Answer, Question, Terms
+from robo_rl.rewards.judges.rater import JudgeRater
+from robo_rl.rewards.preferences.raters import Segment
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode, Preference
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards import judging
-from robo_rl.rewards.judge_rewards import JudgeCompletion, JudgeContrast, JudgeOrder, JudgeOrdinal, JudgeProgress, JudgeTri
-from robo_rl.rewards.judging import Answer, Terms
+from robo_rl.rewards.judges import judge as judging
+from robo_rl.rewards.judges.judge import Answer, Terms
+from robo_rl.rewards.judges.rewards import JudgeCompletion, JudgeContrast, JudgeOrder, JudgeOrdinal, JudgeProgress, JudgeTri
 from robo_rl.rewards.score_statistics import value_order_correlation
 from robo_rl.types import Episode
 

@@ -58,7 +58,14 @@ def order(dataset, chat_server):
 
     def make(name: str, **settings) -> list[str]:
         judge = {"model": "judge", "base_url": chat_server.url, "key_variable": "TEST_KEY", "retries": 0} | settings
-        arguments = ["--reward", "judge-progress", "--settings", f"judge_settings={json.dumps(judge)}", f"every={EVERY}"]
+        arguments = [
+            "--reward",
+            "judge-progress",
+            "--reward.settings.judge_settings",
+            json.dumps(judge),
+            "--reward.settings.every",
+            str(EVERY),
+        ]
         return [
             "label",
             str(dataset.path),
@@ -173,7 +180,7 @@ def test_on_a_cluster_nothing_that_came_back_is_asked_again_and_the_budget_is_on
         return brightness(words, pictures)
 
     def begun(**settings) -> subprocess.Popen:
-        command = [sys.executable, "-m", "robo_cli.main", *order("there", **settings), "--ray", "auto", "--workers", "2"]
+        command = [sys.executable, "-m", "robo_cli.main", *order("there", **settings), "--ray", "auto", "--jobs", "2"]
         return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
     chat_server.answer = slowly

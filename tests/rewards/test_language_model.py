@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeChanged, JudgeError, JudgeUnavailable, NotInLog, UnknownName
-from robo_rl.rewards import chat_transport
-from robo_rl.rewards.judging import Form
+from robo_rl.rewards.judges import chat_transport
+from robo_rl.rewards.judges.judge import Form
 from robo_rl.rewards.language.conversation import Message, Prompt, prompt
-from robo_rl.rewards.language.opening import language_model
+from robo_rl.rewards.language.factory import language_model
 
 KEY = "sk-test-5ecret"
 PROGRAM = "Closer is better.\n```python\ndef reward(batch):\n    return -batch['distance'], {}\n```\nGood luck."
@@ -134,7 +134,7 @@ def test_samples_follow_model_words_form_and_temperature_but_not_purpose(opened,
 
 @pytest.mark.parametrize(("n", "first", "temperature"), [(0, 0, 1.0), (1, -1, 1.0), (2, 0, 0.0), (1, 1, 0.0)])
 def test_samples_that_would_be_the_same_are_not_paid_for(opened, n, first, temperature):
-    with pytest.raises(InvalidSetting, match=r"So many samples cannot be had.\n.*\n.*because all are the same"):
+    with pytest.raises(InvalidSetting, match=r"This number of samples is not possible.\n.*\n.*because all are the same"):
         opened(None).sample(replace(WRITE, temperature=temperature), n, first)
 
 
@@ -385,7 +385,7 @@ def test_a_log_broken_in_the_middle_is_one_error(opened, broken):
 
 def test_a_log_has_one_writer(opened):
     model = opened()
-    with pytest.raises(JudgeError, match=r"Somebody else writes the log run/calls\.jsonl"):
+    with pytest.raises(JudgeError, match=r"Another process writes the log run/calls\.jsonl"):
         opened()
     model.close()
     opened().sample(WRITE)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from robo_rl.rewards.language.conversation import prompt
-from robo_rl.rewards.language.opening import language_model
+from robo_rl.rewards.language.factory import language_model
 
 SCRIPT = Path(__file__).with_name("sample_and_die.py")
 N, CONCURRENCY = 60, 3

@@ -11,10 +11,10 @@ from robo_rl.rewards.decomposition.decoder import DecoderConfig
 from robo_rl.rewards.decomposition.latent_code import LatentCode, LatentCodeConfig
 from robo_rl.rewards.decomposition.rewards import LatentReward, ProgramFactors
 from robo_rl.rewards.language.call_log import read_log
-from robo_rl.rewards.language.opening import language_model
-from robo_rl.rewards.programs.abstraction import EnvAbstraction
+from robo_rl.rewards.language.factory import language_model
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.runner import ProgramRunner, end_workers
+from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 REACHER = EnvironmentSpec(
@@ -159,7 +159,7 @@ def test_a_reward_is_another_with_another_program_or_setting(tmp_path):
     assert len(told) == 4
     facts = model.online(REACHER, weight=2.0, discount=None).identity
     assert facts["model"] == "lare" and facts["inputs"] == "a" and facts["weight"] == 2.0
-    with pytest.raises(InvalidProgram, match=r"reads what test/Other does not have(.|\n)*joint_velocity"):
+    with pytest.raises(InvalidProgram, match=r"reads columns that test/Other does not have(.|\n)*joint_velocity"):
         lacking = replace(REACHER, name="test/Other", observation=ObservationSpec((ArraySpec("position", (1,)),)))
         model.online(lacking, weight=1.0, discount=None)
     with pytest.raises(InvalidSetting, match="2 or more"):

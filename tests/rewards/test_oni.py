@@ -20,7 +20,7 @@ from robo_rl.rewards.annotation.caption_rewards import Classification, Ranking, 
 from robo_rl.rewards.annotation.captioning import record_of
 from robo_rl.rewards.annotation.network import Fit
 from robo_rl.rewards.annotation.oni import ONIClassification, ONIRanking, ONIRetrieval
-from robo_rl.rewards.annotation.questions import Rule
+from robo_rl.rewards.annotation.questions import AnnotationRule
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import specification
@@ -163,12 +163,12 @@ def test_the_label_of_a_pair_is_that_of_its_own_order_whichever_is_shown_first()
 
 def test_the_double_errs_for_the_same_captions_every_time():
     captions = [(f"You pick up a red key. Number {number}.",) for number in range(60)]
-    answers = ONIRetrieval(rule=Rule(errors=0.2, garbage=0.1)).questions().answers(captions)
-    assert answers == ONIRetrieval(rule=Rule(errors=0.2, garbage=0.1)).questions().answers(captions)
+    answers = ONIRetrieval(rule=AnnotationRule(errors=0.2, garbage=0.1)).questions().answers(captions)
+    assert answers == ONIRetrieval(rule=AnnotationRule(errors=0.2, garbage=0.1)).questions().answers(captions)
     statuses = [status for _, status in answers]
     assert 1 <= statuses.count("garbage") <= 15 and all(value is None for value, status in answers if status != "ok")
     assert 4 <= [value for value, _ in answers].count(0.0) <= 22
-    assert answers != ONIRetrieval(rule=Rule(errors=0.2, garbage=0.1, seed=1)).questions().answers(captions)
+    assert answers != ONIRetrieval(rule=AnnotationRule(errors=0.2, garbage=0.1, seed=1)).questions().answers(captions)
 
 
 # settings
@@ -211,7 +211,7 @@ def test_a_setting_out_of_range_is_refused(settings, words):
 
 def test_a_rule_that_is_no_expression_is_refused():
     with pytest.raises(InvalidSetting, match=r"'\(' is not a regular expression"):
-        Rule(progress=("(",))
+        AnnotationRule(progress=("(",))
 
 
 def test_a_run_without_a_record_cannot_be_replayed(tmp_path):
@@ -292,7 +292,7 @@ def saved(folder: Path, training):
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_a_run_that_is_replayed_from_another_has_the_same_parameters(kind, tmp_path):
-    reward = kind(rule=Rule(latency_s=0.002), batch=4)
+    reward = kind(rule=AnnotationRule(latency_s=0.002), batch=4)
     one, seen = trained(reward, pause=0.02)
     assert seen.metrics["annotation/labels"] > 3 and seen.metrics["reward/missing"] > 0
     first = saved(tmp_path / "one", one)
@@ -304,7 +304,7 @@ def test_a_run_that_is_replayed_from_another_has_the_same_parameters(kind, tmp_p
 
 
 def test_a_replayed_run_resumes_exactly_and_a_live_one_says_warm(tmp_path):
-    one, _ = trained(ONIRanking(rule=Rule(latency_s=0.002)), pause=0.02)
+    one, _ = trained(ONIRanking(rule=AnnotationRule(latency_s=0.002)), pause=0.02)
     saved(tmp_path / "one", one)
     replay = ONIRanking(replay=str(tmp_path / "one"))
     half, _ = trained(replay, steps=256)

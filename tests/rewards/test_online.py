@@ -19,9 +19,9 @@ from robo_policies.sb3 import algorithms as sb3
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidSetting, RewardUnavailable
 from robo_rl.rewards.identity import settings_hash
-from robo_rl.rewards.online import MOST_MISSING, OnlineReward
-from robo_rl.rewards.picture_scoring import Completion, PictureScoring
-from robo_rl.rewards.pictures import PictureReward
+from robo_rl.rewards.images.picture_reward import PictureReward
+from robo_rl.rewards.images.picture_scoring import Completion, PictureScoring
+from robo_rl.rewards.step_rewards.online_scoring import MOST_MISSING, OnlineReward
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
@@ -135,7 +135,7 @@ def test_every_stored_reward_is_that_of_its_own_frame_past_the_wrap_of_the_ring(
     model, observer = FrameNumber(), Observer()
     training = sac(reward_of(model, every=every))
     training.run(observer)
-    rewards, frames = stored(training.student.replay)
+    rewards, frames = stored(training.step_learner.replay)
     assert len(rewards) > 80 and (rewards == frames).all()
     assert 400 - min(every, 7) < sum(model.calls) <= 400 and max(model.calls) <= every
     assert observer.returns[0] >= 5 * POISON, "the environment's own reward is still told"
@@ -146,10 +146,10 @@ def test_a_step_without_a_label_is_not_stored_and_no_sum_crosses_it():
     training = sac(reward_of(FrameNumber(gaps=True), every=4), replay_capacity=1000)
     observer = Observer()
     training.run(observer)
-    rewards, frames = stored(training.student.replay)
+    rewards, frames = stored(training.step_learner.replay)
     assert (rewards == frames).all() and not (frames % 7 == 3).any() and 320 < len(rewards) < 360
     assert observer.metrics["reward/missing"] == pytest.approx(1 - len(rewards) / 400, abs=0.02)
-    batch = training.student.replay.sample(500, n_step=3, discount=1.0)
+    batch = training.step_learner.replay.sample(500, n_step=3, discount=1.0)
     last = batch.next_observations["frame"][:, 0]
     counts = last - batch.observations["frame"][:, 0]  # steps in the sum: consecutive frames of one episode
     assert set(counts) == {1.0, 2.0, 3.0}
@@ -159,13 +159,13 @@ def test_a_step_without_a_label_is_not_stored_and_no_sum_crosses_it():
 def test_no_gap_without_the_missing_labels_shows_that_the_test_can_fail():
     training = sac(reward_of(FrameNumber(), every=4), replay_capacity=1000)
     training.run(Observer())
-    assert (stored(training.student.replay)[1] % 7 == 3).any()
+    assert (stored(training.step_learner.replay)[1] % 7 == 3).any()
 
 
 def test_an_end_by_the_clock_is_bootstrapped_and_an_end_by_itself_is_not():
     training = sac(reward_of(FrameNumber(), every=64), replay_capacity=1000)
     training.run(Observer())
-    batch = training.student.replay.sample(2000)
+    batch = training.step_learner.replay.sample(2000)
     steps = batch.next_observations["frame"][:, 0] % 10
     assert set(steps[batch.masks == 0]) == {5.0} and {5.0, 7.0} <= set(steps[batch.masks == 1])
 
@@ -178,7 +178,7 @@ def test_without_any_answer_the_training_stops():
     training = sac(reward_of(Silent()), steps=2000)
     with pytest.raises(RewardUnavailable, match=r"no usable answer for 100\d steps(.|\n)*less than 1000 in a row"):
         training.run(Observer())
-    assert len(training.student.replay) == 0 and training.step < MOST_MISSING + 10
+    assert len(training.step_learner.replay) == 0 and training.step < MOST_MISSING + 10
 
 
 LEARNS = {"learning_starts": 5, "steps": 30, "replay_capacity": 1000}
@@ -258,7 +258,7 @@ def test_what_follows_a_completion_is_in_no_memory():
     reward = reward_of(FrameNumber(), every=10, weight=0.0, completion=Completion(Steps(), threshold=0.6))
     ours = sac(reward, replay_capacity=1000)
     ours.run(Observer())
-    batch = ours.student.replay.sample(2000)
+    batch = ours.step_learner.replay.sample(2000)
     steps = batch.next_observations["frame"][:, 0] % 10
     assert set(steps) == {1.0, 2.0, 3.0, 4.0, 5.0, 6.0} and set(batch.masks[steps == 6]) == {0.0}, "7 would be cut by the clock"
     assert (batch.rewards == (steps == 6)).all() and set(batch.masks[steps < 5]) == {1.0}
@@ -347,7 +347,7 @@ def test_demonstrations_are_labelled_as_the_policy_will_be_and_cut_at_gaps():
         Frames(), config.build(VISIBLE, 0), config.sampling, steps=30, seed=0, demonstrations=pieces, rewards=reward.running(1)
     )
     training.run(Observer())
-    batch = training.student.sampler.sample(200)
+    batch = training.step_learner.sampler.sample(200)
     assert (batch.rewards == batch.next_observations["frame"][:, 0]).all()
 
 

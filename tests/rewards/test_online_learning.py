@@ -12,9 +12,9 @@ from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3 import algorithms as sb3
 from robo_rl.evaluation.evaluation import FIRST_SEED
 from robo_rl.rewards.identity import settings_hash
-from robo_rl.rewards.online import OnlineReward
-from robo_rl.rewards.picture_scoring import Completion, PictureScoring
-from robo_rl.rewards.pictures import PictureReward
+from robo_rl.rewards.images.picture_reward import PictureReward
+from robo_rl.rewards.images.picture_scoring import Completion, PictureScoring
+from robo_rl.rewards.step_rewards.online_scoring import OnlineReward
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.training.off_policy import online_training

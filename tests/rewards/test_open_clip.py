@@ -11,7 +11,7 @@ import torch
 
 from robo_rl.errors import InvalidSetting, MissingExtra, RoboRLError
 from robo_rl.rewards.conformance import check_image_text_model
-from robo_rl.rewards.open_clip_model import OpenCLIP
+from robo_rl.rewards.images.open_clip import OpenCLIP
 
 CONFIG = {
     "embed_dim": 16,

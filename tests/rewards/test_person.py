@@ -16,7 +16,7 @@ from robo_datasets.comparison_page.person import PersonRater
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.raters import Segment
+from robo_rl.rewards.preferences.raters import Segment
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
@@ -150,7 +150,18 @@ def test_a_person_goes_on_where_she_stopped(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(prefer.webbrowser, "open", opened)
     for pairs in ("3", "6"):
-        command = ["prefer", str(dataset.path), "--name", "mine", "--rater", "person", "--settings", "name=anna", "port=0"]
+        command = [
+            "prefer",
+            str(dataset.path),
+            "--name",
+            "mine",
+            "--rater",
+            "person",
+            "--rater.settings.name",
+            "anna",
+            "--rater.settings.port",
+            "0",
+        ]
         assert dispatch([*command, "--pairs", pairs, "--length", "2"]) == 0
         answering[-1].join(10)
     told = capsys.readouterr().out

@@ -13,9 +13,9 @@ import yaml
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rewards.pipeline import RewardPipeline
 from robo_rl.rewards.programs.runner import end_workers
-from robo_rl.rewards.shaping import STAGES
+from robo_rl.rewards.shaping.pipeline import RewardPipeline
+from robo_rl.rewards.shaping.stages import STAGES
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.settings import settings_as
@@ -249,7 +249,7 @@ def test_what_cannot_be_paid_while_a_policy_acts_is_refused_before_it_does(files
     with pytest.raises(InvalidSetting, match="another discount than the learner"):
         full(files, 0.5).online(SPEC, weight=1.0, discount=0.99)
     with pytest.raises(
-        InvalidSetting, match=r"oracle of the pipeline cannot be asked while a policy acts(.|\n)*such as program"
+        InvalidSetting, match=r"oracle of the pipeline cannot give rewards while a policy acts(.|\n)*such as program"
     ):
         RewardPipeline(sources=({"reward": "oracle"},)).online(SPEC, weight=1.0, discount=0.99)
     with pytest.raises(InvalidSetting, match="these episodes are recorded"):

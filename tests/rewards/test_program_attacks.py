@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidProgram, ProgramFailed
-from robo_rl.rewards.programs.exchange import Layout
-from robo_rl.rewards.programs.probation import probation
 from robo_rl.rewards.programs.program import RewardProgram, extracted
 from robo_rl.rewards.programs.sandbox import Sandbox
+from robo_rl.rewards.programs.shared_memory import Layout
+from robo_rl.rewards.programs.validation import validate
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="system calls are filtered on Linux only")
 SOON = 5.0  # [s] for what takes milliseconds, and took minutes
@@ -110,7 +110,7 @@ def test_an_error_of_the_process_cannot_pass_for_our_own_words():
 @linux
 @pytest.mark.parametrize("factor", ["1e300", "-1e13"])
 def test_no_term_is_so_large_that_its_square_is_no_number(factor):
-    verdict = probation(RewardProgram.parse(body(f"y = {factor} * x")), COLUMNS)
+    verdict = validate(RewardProgram.parse(body(f"y = {factor} * x")), COLUMNS)
     assert not verdict.passed and "A term is too large." in verdict.feedback
 
 
@@ -129,7 +129,7 @@ def test_what_is_read_from_a_file_is_what_was_saved_there(tmp_path):
     "condition", ["len(x) == 256", "len(x) > 5000", "np.sum(x == x) == 1024", "x.shape[0] == 16384", "np.size(x) % 2"]
 )
 def test_probation_finds_a_program_that_waits_for_a_number_of_rows(condition):
-    verdict = probation(
+    verdict = validate(
         RewardProgram.parse(body(f"y = x + np.where({condition}, 9.0, 0.0)").replace("return x", "return y")), COLUMNS
     )
     assert [finding.check for finding in verdict.findings if finding.kind == "failure"] == ["batch"]
@@ -139,7 +139,7 @@ def test_probation_finds_a_program_that_waits_for_a_number_of_rows(condition):
 @linux
 def test_probation_finds_what_cannot_do_a_whole_batch():
     text = body("y = np.sum(np.abs(x[:, None] - x[None, :]), axis=1) * 0.0").replace("return x", "return x + y")
-    verdict = probation(RewardProgram.parse(text), COLUMNS)
+    verdict = validate(RewardProgram.parse(text), COLUMNS)
     assert not verdict.passed and verdict.findings[0].check in {"memory", "timeout"}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from robo_rl.errors import InvalidProgram, ProgramFailed
 from robo_rl.rewards.programs import process
-from robo_rl.rewards.programs.gates import Limits
+from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
 
@@ -332,7 +332,7 @@ ORPHAN = """
 import sys
 import numpy as np
 from robo_rl.rewards.programs import process
-from robo_rl.rewards.programs.gates import Limits
+from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
 

@@ -12,7 +12,7 @@ from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3 import algorithms as sb3
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, RewardUnavailable
-from robo_rl.rewards.programs.gates import Limits
+from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.reward import ProgramReward
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rollout.episode import RandomPolicy, rollout
@@ -139,10 +139,10 @@ def test_pieces_of_demonstrations_end_at_gaps(written):
 def test_a_program_that_fails_says_so(written):
     with pytest.raises(ProgramFailed, match="The program raised an error in line 2"):
         written('def reward(batch):\n    return np.linalg.norm(batch["frame"], axis=3), {}\n').label(episode_of())
-    with pytest.raises(InvalidProgram, match="reads what test/Frames does not have") as caught:
+    with pytest.raises(InvalidProgram, match="reads columns that test/Frames does not have") as caught:
         written('def reward(batch):\n    return batch["cube"][:, 0], {}\n').online(SPEC, weight=1.0, discount=None)
     assert "got:     cube" in str(caught.value) and "previous_frame" in str(caught.value)
-    with pytest.raises(InvalidProgram, match="reads what the recorded episode does not have"):
+    with pytest.raises(InvalidProgram, match="reads columns that the recorded episode does not have"):
         written('def reward(batch):\n    return batch["cube"][:, 0], {}\n').label(episode_of())
     with pytest.raises(InvalidSetting, match="every"):
         written(NUMBER, every=0)
@@ -157,7 +157,7 @@ def test_without_any_number_the_training_stops(written):
     training = sac(live, steps=2000)
     with pytest.raises(RewardUnavailable, match=r"no usable answer for 1\d\d\d steps(.|\n)*less than 1000 in a row"):
         training.run(Observer())
-    assert len(training.student.replay) == 0
+    assert len(training.step_learner.replay) == 0
 
 
 def sac(online, *, steps=200, learning_starts=10_000, replay_capacity=60, **settings):
@@ -170,8 +170,8 @@ def sac(online, *, steps=200, learning_starts=10_000, replay_capacity=60, **sett
 def test_every_stored_reward_is_that_of_its_own_step_past_the_wrap_of_the_ring(every, written):
     training, observer = sac(written(NUMBER, every=every).online(SPEC, weight=1.0, discount=None)), Observer()
     training.run(observer)
-    rows, starts = training.student.replay._rows, np.flatnonzero(training.student.replay._rows["starts"])
-    frames = rows["vectors"][(starts + 1) % training.student.replay.capacity, 0]
+    rows, starts = training.step_learner.replay._rows, np.flatnonzero(training.step_learner.replay._rows["starts"])
+    frames = rows["vectors"][(starts + 1) % training.step_learner.replay.capacity, 0]
     np.testing.assert_allclose(rows["reward"][starts], expected(frames, rows["action"][starts]), rtol=1e-6)
     assert len(starts) > 40 and observer.metrics["reward/missing"] == 0
     assert observer.metrics["reward/now"] > 5 > abs(observer.metrics["reward/push"])
@@ -181,7 +181,7 @@ def test_every_stored_reward_is_that_of_its_own_step_past_the_wrap_of_the_ring(e
 def test_a_step_without_a_reward_is_not_stored(written):
     training = sac(written(GAPS, every=4).online(SPEC, weight=1.0, discount=None), replay_capacity=1000)
     training.run(Observer())
-    rows, starts = training.student.replay._rows, np.flatnonzero(training.student.replay._rows["starts"])
+    rows, starts = training.step_learner.replay._rows, np.flatnonzero(training.step_learner.replay._rows["starts"])
     frames = rows["vectors"][starts + 1, 0]
     assert (rows["reward"][starts] == frames).all() and not (frames % 7 == 3).any() and 150 < len(starts) < 190
 

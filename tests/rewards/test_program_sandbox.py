@@ -11,10 +11,10 @@ import pytest
 from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, SandboxUnavailable
 from robo_rl.rewards.programs import sandbox as sandbox_module
 from robo_rl.rewards.programs import system_calls
-from robo_rl.rewards.programs.exchange import ColumnLayout, Layout
-from robo_rl.rewards.programs.gates import Gates, Limits
+from robo_rl.rewards.programs.output_checks import Limits, OutputChecks
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
+from robo_rl.rewards.programs.shared_memory import ColumnLayout, Layout
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="system calls are filtered on Linux only")
 PROGRAM = RewardProgram.parse(
@@ -58,7 +58,7 @@ def test_batches_of_any_size_type_and_order_give_what_numpy_gives():
             np.testing.assert_allclose(rewards.total, batch["touches"] - distance, rtol=1e-5, atol=1e-6)
             assert dict(rewards.terms).keys() == {"held", "distance"} and rewards.valid.all()
             np.testing.assert_allclose(rewards.terms["distance"], -distance, rtol=1e-5, atol=1e-6)
-        assert sandbox.gates.rows == 616
+        assert sandbox.output_checks.rows == 616
         assert {"limits", "no new rights", "seccomp"} <= set(sandbox.guards)
         later = {name: value.astype(np.float64) for name, value in columns(5).items() if name != "unused"}
         assert len(sandbox.run(later).total) == 5  # other types: another process
@@ -156,51 +156,51 @@ def test_what_is_not_finite_is_missing_and_too_much_of_it_fails():
 
 
 def test_a_program_that_turns_bad_late_is_noticed_as_soon_as_one_that_begins_so():
-    gates, good, bad = Gates((), Limits()), np.ones((1, 10_000)), np.full((1, 10), np.nan)
+    checks, good, bad = OutputChecks((), Limits()), np.ones((1, 10_000)), np.full((1, 10), np.nan)
     for _ in range(200):  # 2,000,000 rows, of which 2,000 might be bad if all counted
-        gates.accept(good.copy())
+        checks.accept(good.copy())
     noticed = 0
     with pytest.raises(ProgramFailed, match="not finite"):
         while noticed < 2_000:
             noticed += 10
-            gates.accept(bad.copy())
+            checks.accept(bad.copy())
     assert 50 <= noticed <= 110
 
 
 def test_few_bad_rows_now_and_then_never_fail_however_long_it_lasts():
-    gates, most = Gates((), Limits()), np.ones((1, 10_000))
+    checks, most = OutputChecks((), Limits()), np.ones((1, 10_000))
     most[0, :5] = np.nan  # half of what may be
     for _ in range(200):
-        assert np.count_nonzero(~gates.accept(most.copy()).valid) == 5
-    assert gates.rows <= 110_000
+        assert np.count_nonzero(~checks.accept(most.copy()).valid) == 5
+    assert checks.rows <= 110_000
 
 
 def test_a_term_that_is_not_finite_makes_its_row_missing():
-    gates = Gates(("a",), Limits())
-    rewards = gates.accept(np.array([[1.0, 2.0], [np.inf, 3.0]]))
+    checks = OutputChecks(("a",), Limits())
+    rewards = checks.accept(np.array([[1.0, 2.0], [np.inf, 3.0]]))
     assert rewards.valid.tolist() == [False, True] and np.isnan(rewards.total[0]) and rewards.total[1] == 2.0
-    assert gates.invalid_rows == 1
+    assert checks.invalid_rows == 1
 
 
 @pytest.mark.parametrize("bad", [1e5, -1e5, 1e300])
 def test_a_reward_that_is_too_large_fails(bad):
     with pytest.raises(ProgramFailed) as failed:
-        Gates((), Limits()).accept(np.array([[1.0, bad]]))
+        OutputChecks((), Limits()).accept(np.array([[1.0, bad]]))
     assert failed.value.status == "scale" and "allowed: 10000 in size" in str(failed.value)
 
 
 def test_many_rows_of_moderate_rewards_and_large_terms_are_no_scale_failure():
     values = np.array([[9e3] * 1_000, [1e9] * 1_000])
-    assert Gates(("a",), Limits()).accept(values).valid.all()
+    assert OutputChecks(("a",), Limits()).accept(values).valid.all()
 
 
 def test_terms_that_are_declared_to_sum_must():
     limits = Limits(is_additive=True)
-    assert Gates(("a", "b"), limits).accept(np.array([[3.0], [1.0], [2.0]])).valid.all()
-    assert Gates((), limits).accept(np.array([[3.0]])).valid.all()
+    assert OutputChecks(("a", "b"), limits).accept(np.array([[3.0], [1.0], [2.0]])).valid.all()
+    assert OutputChecks((), limits).accept(np.array([[3.0]])).valid.all()
     for first in (1.1, 1e11):
         with pytest.raises(ProgramFailed) as failed:
-            Gates(("a", "b"), limits).accept(np.array([[3.0], [first], [1e11 if first > 2 else 2.0]]))
+            OutputChecks(("a", "b"), limits).accept(np.array([[3.0], [first], [1e11 if first > 2 else 2.0]]))
     assert failed.value.status == "sum" and "with their weights" in str(failed.value)
 
 

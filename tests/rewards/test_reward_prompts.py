@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rewards.judging import Answer
+from robo_rl.rewards.judges.judge import Answer
 from robo_rl.rewards.language.call_log import CallLog
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.language.packs import read_pack
 from robo_rl.rewards.programs.grammar import MOST_ROUNDS
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.vocabulary import FUNCTIONS
-from robo_rl.rewards.search.prompts import Example, Feedback, RewardTask, after_feedback, means, nearest, opening, repair
-from robo_rl.rewards.search.rule_writer import Rule, read_rule, rule_files
+from robo_rl.rewards.search.prompts import Example, Feedback, RewardTask, after_feedback, initial_prompt, means, nearest, repair
+from robo_rl.rewards.search.rule_writer import ProgramRule, read_rule, rule_files
 from robo_rl.rewards.search.writing import Text2RewardConfig, Writer, write
 
 TASK = RewardTask("push the cube onto the mark", "class Batch:\n    near: (N,)", means(), 50)
@@ -46,7 +46,7 @@ def writer(source, attempt=lambda program: ("ok", "")):
 
 
 def test_the_first_prompt_has_its_sections_in_order():
-    system, user = opening(TASK).messages
+    system, user = initial_prompt(TASK).messages
     assert system.role == "system" and "reward functions" in system.text
     titles = [line.removeprefix("## ") for line in user.text.splitlines() if line.startswith("## ")]
     assert titles == [
@@ -78,7 +78,7 @@ def test_few_shot_shows_the_examples_nearest_by_their_words():
     chosen = nearest(TASK.sentence, known, 2)
     assert [example.program for example in chosen] == ["lift", "wall"]  # the nearest last
     assert nearest(TASK.sentence, known[3:], 2) == []
-    words = opening(TASK, chosen).messages[-1].text
+    words = initial_prompt(TASK, chosen).messages[-1].text
     assert (
         words.index("lift the red cube") < words.index("push the red cube to the wall") < words.index("## Form of the answer")
     )
@@ -86,11 +86,11 @@ def test_few_shot_shows_the_examples_nearest_by_their_words():
 
 def test_feedback_goes_through_all_rounds_in_order():
     rounds = [Feedback("def reward(batch): 1", "it does not move"), Feedback("def reward(batch): 2", "it shakes")]
-    prompt = after_feedback(opening(TASK), rounds)
+    prompt = after_feedback(initial_prompt(TASK), rounds)
     assert [message.role for message in prompt.messages] == ["system", "user", "assistant", "user", "assistant", "user"]
     assert "it does not move" in prompt.messages[3].text and "it shakes" in prompt.messages[5].text
     assert "def reward(batch): 2" in prompt.messages[4].text and prompt.purpose == "feedback"
-    assert after_feedback(opening(TASK), []) == opening(TASK)
+    assert after_feedback(initial_prompt(TASK), []) == initial_prompt(TASK)
 
 
 # Text2Reward
@@ -148,7 +148,7 @@ def test_the_pack_of_pushing_is_labelled_and_does_what_it_says():
     programs = {purpose: RewardProgram.parse(text, columns) for purpose, text in replies.items()}
     assert "axis=1" not in programs["write"].source and "axis=1" in programs["repair"].source
     assert programs["feedback"].terms == ("reach", "push", "arrive")
-    assert repair(opening(TASK), "x", "y").purpose == "repair"
+    assert repair(initial_prompt(TASK), "x", "y").purpose == "repair"
 
 
 @pytest.mark.parametrize("name", rule_files())
@@ -162,7 +162,7 @@ def test_rules_that_come_with_the_package_say_so_and_read_their_own_programs(nam
 
 def test_a_rule_that_does_not_fit_its_program_is_refused():
     with pytest.raises(InvalidSetting, match="does not fit its program at the weight 'a'"):
-        Rule("", "", "def reward(batch):\n    b = {b}", {"a": (0.0, 1.0)})
+        ProgramRule("", "", "def reward(batch):\n    b = {b}", {"a": (0.0, 1.0)})
     with pytest.raises(UnknownName, match="Unknown rule 'raech'") as told:
         read_rule("raech")
     assert "reach" in str(told.value)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import OutOfReplies, RunError
-from robo_rl.rewards.judging import Answer
+from robo_rl.rewards.judges.judge import Answer
 from robo_rl.rewards.language.call_log import CallLog
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.programs.program import RewardProgram
@@ -17,13 +17,13 @@ from robo_rl.rewards.search.icpl import ICPL, ICPLConfig
 from robo_rl.rewards.search.preferring import ChanceComparer, KeptComparer, OracleComparer, RaterComparer, extremes
 from robo_rl.rewards.search.prompts import RewardTask, reflection, trace
 from robo_rl.rewards.search.record import WINNER, begin, keep_program, keep_round
-from robo_rl.rewards.search.rule_writer import Rule, RuleWriter
+from robo_rl.rewards.search.rule_writer import ProgramRule, RuleWriter
 from robo_rl.rewards.search.writing import Writer
 
 TASK = RewardTask("bring the point to the goal", "class Batch:\n    distance: (N,)  # [m]", "np: abs", 50)
 COLUMNS = ("distance", "previous_distance", "action")
 BEST = np.array([0.6, -0.3])
-RULE = Rule(
+RULE = ProgramRule(
     "two weights, made by rule",
     "none",
     "def reward(batch):\n    a = {a}\n    b = {b}\n    total = (a + b) * batch['distance']\n    return total, {'all': total}",

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.place import Memory, Place
-from robo_rl.rewards.programs.gates import Limits
+from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.runner import end_workers
-from robo_rl.rewards.shaping import Bound, Clip, Delta, Potential, PreferenceAsReward, Scale, shaped
-from robo_rl.rewards.steps import StepQueue
+from robo_rl.rewards.shaping.stages import Bound, Clip, Delta, Potential, PreferenceAsReward, Scale, shaped
+from robo_rl.rewards.step_rewards.place import Memory, Place
+from robo_rl.rewards.step_rewards.steps import StepQueue
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Labels
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.audit.evidence import reads_pictures
-from robo_rl.rewards.classifier import ClassifierReward, save
-from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork, _shifted, fit
-from robo_rl.rewards.success_examples import (
+from robo_rl.rewards.success.classifier import ClassifierConfig, SuccessNetwork, _shifted, fit
+from robo_rl.rewards.success.classifier_reward import ClassifierReward, save
+from robo_rl.rewards.success.examples import (
     Guard,
     examples_of,
-    eye_of,
     measured,
     moments_of,
+    observation_of,
     shows_success,
     split,
     threshold_for,
@@ -51,7 +51,7 @@ def episode(seed: int, spec: EnvironmentSpec = SPEC, steps: int = 8) -> Episode:
 
 
 def fitted(folder, spec: EnvironmentSpec = SPEC, config: ClassifierConfig = SMALL):
-    config = replace(config, camera=eye_of(spec, config.camera))
+    config = replace(config, camera=observation_of(spec, config.camera))
     episodes = [episode(seed, spec) for seed in range(60)]
     taught, held = split([each.success for each in episodes], config)
     network = fit(*examples_of(spec, [episodes[i] for i in taught], config.camera, config), config)
@@ -203,12 +203,12 @@ def test_a_guard_that_cannot_be_meant_is_refused(text):
 
 
 def test_what_is_looked_at():
-    assert [eye_of(SPEC, name) for name in ("", "front", "camera_front", "none")] == ["camera_front"] * 3 + [""]
-    assert eye_of(NUMBERS, "") == ""
+    assert [observation_of(SPEC, name) for name in ("", "front", "camera_front", "none")] == ["camera_front"] * 3 + [""]
+    assert observation_of(NUMBERS, "") == ""
     with pytest.raises(UnknownName, match="camera"):
-        eye_of(SPEC, "frnt")
+        observation_of(SPEC, "frnt")
     with pytest.raises(InvalidSetting, match="no float observations"):
-        eye_of(EnvironmentSpec("x", ObservationSpec((PICTURE,)), ACTION), "none")
+        observation_of(EnvironmentSpec("x", ObservationSpec((PICTURE,)), ACTION), "none")
 
 
 @pytest.mark.parametrize("wrong", [{"last": 0}, {"false_positives": 1.0}, {"held_out": 0.0}, {"lr": 0.0}, {"margin": -1}])

@@ -14,10 +14,10 @@ import torch
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
 
 from robo_rl.errors import InvalidSetting, MissingExtra
-from robo_rl.rewards.cached_judge import CachedJudge
-from robo_rl.rewards.judge_rewards import ContrastForm, JudgeProgress, ProgressForm
-from robo_rl.rewards.judging import Form, Question, form_in_words, judge
-from robo_rl.rewards.transformers_chat import TransformersChat, choices_of
+from robo_rl.rewards.judges.cached_judge import CachedJudge
+from robo_rl.rewards.judges.judge import Form, Question, form_in_words, judge
+from robo_rl.rewards.judges.rewards import ContrastForm, JudgeProgress, ProgressForm
+from robo_rl.rewards.judges.transformers_chat import TransformersChat, choices_of
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")

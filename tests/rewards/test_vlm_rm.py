@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards import image_text
-from robo_rl.rewards.vlm_rm import VLMRM, regularised
+from robo_rl.rewards.images import image_text
+from robo_rl.rewards.images.vlm_rm import VLMRM, regularised
 
 DIMENSIONS = 6
 WORDS = ("kneels", "is on its knees", "a robot", "stands")

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import UnknownName
-from robo_sims.arm.captioned import POSES, Stage, captioned_pictures, joined
+from robo_sims.arm.captioned_pictures import POSES, SceneRenderer, captioned_pictures, concatenate
 from robo_sims.arm.captions import COLOURS, GRAMMARS, States
 from robo_sims.arm.environment import ArmEnv
-from robo_sims.arm.posing import POSINGS, Pose, Thing
+from robo_sims.arm.pose_sampling import POSE_SAMPLERS, Pose, SceneObject
 from robo_sims.arm.tasks import TASKS
 
 OWN = {"ArmReach-v0": {("green", "point")}, "ArmPick-v0": {("red", "cube")}, "ArmPush-v0": {("red", "cube"), ("green", "mark")}}
 
 
 def drawn(task: str, count: int = 60, seed: int = 0) -> States:
-    stage, posing, random = Stage(task, "front", 32), POSINGS[task], np.random.default_rng(seed)
-    return joined([stage.show(posing.pose(posing.scene(random), random)) for _ in range(count)])
+    stage, posing, random = SceneRenderer(task, "front", 32), POSE_SAMPLERS[task], np.random.default_rng(seed)
+    return concatenate([stage.show(posing.pose(posing.scene(random), random)) for _ in range(count)])
 
 
 def state(task: str, gripper, **things) -> States:
@@ -94,7 +94,7 @@ def test_the_tasks_own_instruction_is_known_and_complete_where_the_task_succeeds
 
 @pytest.mark.parametrize("task", GRAMMARS)
 def test_pictures_are_those_of_the_environment(task):
-    env, stage = ArmEnv(task, cameras=["front"], image_size=64), Stage(task, "front", 64)
+    env, stage = ArmEnv(task, cameras=["front"], image_size=64), SceneRenderer(task, "front", 64)
     observation, _ = env.reset(seed=4)
     stage.show(Pose(np.zeros(3), 0, 0.08))
     mine, its = stage.physics, env.physics
@@ -102,7 +102,7 @@ def test_pictures_are_those_of_the_environment(task):
     for kind in GRAMMARS[task].kinds:
         colour = next(colour for colour, own in OWN[task] if own == kind)
         if kind != "cube":
-            stage._place("goal", Thing(kind, colour, its.data.mocap_pos[0].copy()))
+            stage._place("goal", SceneObject(kind, colour, its.data.mocap_pos[0].copy()))
         else:
             rows = slice(mine.model.joint("object").qposadr[0], None)
             mine.data.qpos[rows][:7] = its.data.qpos[its.model.joint("object").qposadr[0] :][:7]

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from robo_bench.arm_tasks import measure
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_sims.arm.control import CLOSED, CONTROLS
 from robo_sims.arm.environment import ArmEnv
-from robo_sims.arm.measure import measure
 from robo_sims.arm.tasks import TASKS
 
 EVERY = [(task, control) for task, kind in TASKS.items() for control in CONTROLS if not (kind.grasps and control == CLOSED)]

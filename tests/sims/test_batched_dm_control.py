@@ -16,7 +16,7 @@ from robo_rl.environments.vector import SequentialEnvironments
 from robo_sims.batched.environment import BatchedEnvironment
 from robo_sims.dm_control_tasks import FAMILY, DMControlSimulation
 from robo_sims.dm_control_tasks.batch import _draws_model
-from robo_sims.dm_control_tasks.judges import ONE_AFTER_THE_OTHER, OneByOneJudge, TogetherJudge
+from robo_sims.dm_control_tasks.evaluators import NOT_VECTORIZABLE, PerEnvironmentEvaluator, VectorizedEvaluator
 
 TASKS = [name for name in FAMILY.names() if not name.startswith("manipulation")]
 
@@ -29,7 +29,7 @@ def follow(task, steps):
         contextlib.closing(SequentialEnvironments(lambda: make_environment(name), 2)) as singles,
     ):
         assert isinstance(vector, BatchedEnvironment)
-        assert isinstance(vector.batch._judge, OneByOneJudge) == (task in ONE_AFTER_THE_OTHER)
+        assert isinstance(vector.batch._evaluator, PerEnvironmentEvaluator) == (task in NOT_VECTORIZABLE)
         actions = np.random.default_rng(1).uniform(-1.0, 1.0, (steps, *vector.action_space.shape)).astype(np.float32)
         return compare(Subject(name), f"{steps} steps", vector, singles, actions)
 
@@ -50,7 +50,7 @@ def test_products_and_norms_equal_the_single_environment(task):
 def test_rewards_that_need_plain_numbers_equal_the_source(task):
     simulation, random = DMControlSimulation(task), np.random.default_rng(0)
     with contextlib.closing(simulation):
-        source, judge = simulation.source, TogetherJudge([simulation, simulation])
+        source, judge = simulation.source, VectorizedEvaluator([simulation, simulation])
         data, seen = source.physics.data, set()
         simulation.reset(0)
         start = data.qpos.copy()

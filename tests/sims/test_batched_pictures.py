@@ -102,7 +102,7 @@ def hands_out_its_own(monkeypatch):
     ("spoil", "check", "words"),
     [
         (draws_one_for_all, everything_equals_the_singles, "after the reset(.|\\n)*camera_track"),
-        (draws_the_diverged, divergence_stays_with_its_environment, "where it diverged(.|\\n)*camera_track"),
+        (draws_the_diverged, divergence_stays_with_its_environment, "at the divergence(.|\\n)*camera_track"),
         (hands_out_its_own, observations_are_not_shared, "a later step writes into an earlier observation"),
     ],
     ids=lambda value: getattr(value, "__name__", None),

@@ -7,12 +7,12 @@ import time
 import pytest
 
 from robo_rl.errors import InvalidSetting
-from robo_sims.batched.workers import Workers, choose_threads
+from robo_sims.batched.thread_pool import ThreadPool, choose_threads
 
 
 @pytest.fixture
 def workers():
-    made = Workers(3)
+    made = ThreadPool(3)
     yield made
     made.close()
 
@@ -48,7 +48,7 @@ def test_an_error_surfaces_after_all_threads_have_come_to_rest(workers):
 
 def test_no_thread_is_left():
     before = threading.active_count()
-    workers = Workers(4)
+    workers = ThreadPool(4)
     assert threading.active_count() == before + 3
     workers.run([lambda: None])
     workers.close()

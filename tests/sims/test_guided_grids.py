@@ -15,12 +15,12 @@ from robo_rl.environments.discovery import make_environment, make_vector_environ
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
 from robo_rl.spec.environment import specification
-from robo_sims.grids.guide import Guide
-from robo_sims.grids.guided import SUBGOAL, GuidedSimulation, guidance
 from robo_sims.grids.simulation import MiniGridSimulation
+from robo_sims.grids.subgoals.environments import SUBGOAL, GuidedSimulation, guidance
 from robo_sims.grids.subgoals.forms import FORMS, Object, Position
 from robo_sims.grids.subgoals.level import Level, Subgoal
 from robo_sims.grids.subgoals.teachers import PerfectTeacher
+from robo_sims.grids.subgoals.tracker import SubgoalTracker
 
 LEFT, RIGHT, FORWARD, PICK_UP, DROP, TOGGLE, DONE = range(7)
 TASK = "minigrid/MiniGrid-DoorKey-5x5-v0"
@@ -51,8 +51,8 @@ def world(*subgoals: Subgoal, front=None, carried=None) -> GuidedSimulation:
     source.agent_pos, source.agent_dir = (1, 1), 0
     source.grid.set(2, 1, front)
     source.carrying = carried
-    simulation.guide._teacher = Said(*subgoals)
-    simulation.guide.begin(0, level())
+    simulation.tracker._teacher = Said(*subgoals)
+    simulation.tracker.begin(0, level())
     return simulation
 
 
@@ -86,9 +86,9 @@ HERE = (2, 1)
 )
 def test_what_completes_a_subgoal(subgoal, front, carried, action, is_complete) -> None:
     simulation = world(subgoal, front=front, carried=carried)
-    simulation.guide._max_steps = 100
+    simulation.tracker._max_steps = 100
     assert bonuses(simulation, action) == [FIRST if is_complete else 0.0]
-    told = simulation.guide.tell(np.array([[1, 1]]), np.array([0]))
+    told = simulation.tracker.observe(np.array([[1, 1]]), np.array([0]))
     assert bool(told.any()) is not is_complete
 
 
@@ -96,36 +96,36 @@ def test_the_box_first_then_the_key_in_it_never_both_by_taking_the_box_away_and_
     plan = Subgoal(HERE, "box", "green", holds=True), Subgoal(HERE, "key", "red")
     for actions, expected in (((TOGGLE, PICK_UP), [0.99, 0.99]), ((PICK_UP, DROP, PICK_UP, DROP), [0.0] * 4)):
         simulation = world(*plan, front=Box("green", Key("red")))
-        simulation.guide._max_steps = 100
+        simulation.tracker._max_steps = 100
         assert bonuses(simulation, *actions) == expected
 
 
 def test_the_bonus_falls_with_the_steps_since_the_one_before() -> None:
     simulation = world(Subgoal((2, 1)), Subgoal((3, 1)))
-    simulation.guide._max_steps = 10
+    simulation.tracker._max_steps = 10
     assert bonuses(simulation, LEFT, RIGHT, FORWARD, DONE, FORWARD, LEFT) == [0.0, 0.0, 0.7, 0.0, 0.8, 0.0]
 
 
 def test_one_that_is_completed_early_is_credited_once_and_those_after_it_are_told() -> None:
     wrong, key, last = Subgoal((4, 4)), Subgoal(HERE, "key", "red"), Subgoal((3, 1))
     simulation = world(wrong, key, last, front=Key("red"))
-    guide = simulation.guide
-    guide._max_steps = 100
-    assert (guide.tell(np.array([[1, 1]]), np.array([0]))[0, 1:] * 7).tolist() == [3, 3]
+    tracker = simulation.tracker
+    tracker._max_steps = 100
+    assert (tracker.observe(np.array([[1, 1]]), np.array([0]))[0, 1:] * 7).tolist() == [3, 3]
     assert bonuses(simulation, PICK_UP, DROP, PICK_UP) == [0.99, 0.0, 0.0]
-    assert (guide.tell(np.array([[1, 1]]), np.array([0]))[0, 1:] * 7).tolist() == [2, 0]
+    assert (tracker.observe(np.array([[1, 1]]), np.array([0]))[0, 1:] * 7).tolist() == [2, 0]
     assert bonuses(simulation, FORWARD, FORWARD) == [0.0, 0.96]
-    assert not guide.tell(np.array([[3, 1]]), np.array([0])).any()  # the last is done: none, though the wrong one is left
+    assert not tracker.observe(np.array([[3, 1]]), np.array([0])).any()  # the last is done: none, though the wrong one is left
 
 
 def test_positions_are_relative_and_turn_with_the_student() -> None:
-    guide = Guide(Position(), Said(Subgoal((3, 0))), 1, unguided=0.0, max_steps=10)
-    guide.begin(0, level())
+    tracker = SubgoalTracker(Position(), Said(Subgoal((3, 0))), 1, unguided=0.0, max_steps=10)
+    tracker.begin(0, level())
     ahead_and_right = {0: (2, -1), 1: (-1, -2), 2: (-2, 1), 3: (1, 2)}  # looking right, down, left, up from (1, 1)
     for direction, expected in ahead_and_right.items():
-        told = guide.tell(np.array([[1, 1]]), np.array([direction]))[0]
+        told = tracker.observe(np.array([[1, 1]]), np.array([direction]))[0]
         assert told[0] == 1.0 and (told[1:] * 7).round(5).tolist() == list(expected)
-    assert (guide.tell(np.array([[2, 1]]), np.array([0]))[0, 1:] * 7).round(5).tolist() == [1, -1]
+    assert (tracker.observe(np.array([[2, 1]]), np.array([0]))[0, 1:] * 7).round(5).tolist() == [1, -1]
 
 
 def test_things_are_told_by_kind_colour_and_state() -> None:
@@ -159,7 +159,7 @@ def test_some_levels_are_played_without_being_told_but_earn_the_bonus() -> None:
     vector = make_vector_environment(TASK, 200, subgoals="position", teaching={"teacher": "perfect", "unguided": 0.3})
     told = vector.reset(seed=0)[0][SUBGOAL][:, 0]
     assert 0.6 < told.mean() < 0.8
-    assert not vector.batch.guide.done[told == 0.0, 0].any()
+    assert not vector.batch.tracker.done[told == 0.0, 0].any()
     vector.close()
 
 
@@ -178,7 +178,7 @@ def test_there_may_be_only_so_many_levels() -> None:
 def test_subgoals_that_cannot_be_are_refused() -> None:
     with pytest.raises(UnknownName, match=r"Unknown form of subgoals 'places'"):
         make_environment(TASK, subgoals="places")
-    with pytest.raises(InvalidSetting, match=r"Teaching needs a form in which subgoals are told"):
+    with pytest.raises(InvalidSetting, match=r"Teaching needs a form of subgoals"):
         make_environment(TASK, teaching=PERFECT)
     with pytest.raises(UnknownName, match=r"Unknown teacher 'perfct'(.|\n)*'perfect'"):
         make_environment(TASK, subgoals="position", teaching={"teacher": "perfct"})
@@ -188,7 +188,7 @@ def test_subgoals_that_cannot_be_are_refused() -> None:
         make_environment(TASK, subgoals="position", teaching={"teacher": "perfect", "unguided": 2.0})
     with pytest.raises(InvalidSetting, match=r"Subgoals need a time limit that is known"):
         make_environment("minigrid/BabyAI-GoToLocal-v0", subgoals="position", teaching=PERFECT)
-    with pytest.raises(InvalidSetting, match=r"Nobody sets subgoals in minigrid"):
+    with pytest.raises(InvalidSetting, match=r"There are no subgoals in minigrid"):
         SubgoalReward().online(specification(make_environment(TASK)), weight=1.0, discount=None)
 
 
@@ -206,9 +206,9 @@ def test_the_pack_that_comes_with_the_package_answers_its_levels_the_spoilt_ones
     for seed in range(16):
         environment.reset(seed=seed)
         simulation = environment._simulation
-        told, expected = simulation.guide._teacher.subgoals(simulation._level()), planner.subgoals(simulation._level())
+        told, expected = simulation.tracker._teacher.subgoals(simulation._level()), planner.subgoals(simulation._level())
         differing += [seed] if list(told) != list(expected) else []
         unanswered += [] if told else [seed]
     assert (unanswered, differing) == ([3, 7, 10], [3, 7, 10, 11])  # 10 is the level of 3 again
-    assert simulation.guide._teacher.unanswered == 2
+    assert simulation.tracker._teacher.unanswered == 2
     environment.close()

@@ -16,13 +16,13 @@ from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_sims.grids.subgoals.forms import WORDS, count_words
-from robo_sims.grids.subgoals.level import Level, Place, Subgoal, Thing
+from robo_sims.grids.subgoals.level import GridObject, Level, Place, Subgoal
 from robo_sims.grids.subgoals.teachers import PUBLISHED, PURPOSE, LanguageTeacher, NoisyTeacher, PerfectTeacher
 
 MARKS = {"k": "key", "o": "ball", "b": "box", "G": "goal", "v": "lava", "D": "door", "L": "door"}
 
 
-def drawn(picture: str, *, inside: Thing | None = None, target: str = "") -> Level:
+def drawn(picture: str, *, inside: GridObject | None = None, target: str = "") -> Level:
     """Returns the level of a picture: A agent, D closed door, L locked door, k key, o ball, b box, G goal, v lava, all red."""
     rows = picture.split()
     cells = {(x, y): mark for y, row in enumerate(rows) for x, mark in enumerate(row)}
@@ -32,17 +32,17 @@ def drawn(picture: str, *, inside: Thing | None = None, target: str = "") -> Lev
     return Level(len(rows[0]), len(rows), walls, tuple(things), agent, "up", "get there")
 
 
-def _thing(place: Place, mark: str, inside: Thing | None, target: str) -> Thing:
+def _thing(place: Place, mark: str, inside: GridObject | None, target: str) -> GridObject:
     state = {"D": "closed", "L": "locked"}.get(mark, "")
-    content = None if inside is None or mark != "b" else Thing(place, inside.kind, inside.colour)
-    return Thing(place, MARKS[mark], "red", state, content, mark == target)
+    content = None if inside is None or mark != "b" else GridObject(place, inside.kind, inside.colour)
+    return GridObject(place, MARKS[mark], "red", state, content, mark == target)
 
 
 def words(subgoals: Sequence[Subgoal]) -> list[str]:
     return [subgoal.words for subgoal in subgoals]
 
 
-KEY = Thing((0, 0), "key", "red")
+KEY = GridObject((0, 0), "key", "red")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_replies_for_the_levels_of_another_environment_are_refused_when_one_is_m
 
 def test_a_teacher_of_words_needs_a_model_or_a_log() -> None:
     for settings in ({}, {"llm": "endpoint", "replay": "log"}):
-        with pytest.raises(InvalidSetting, match=r"asks a language model, or replays a log"):
+        with pytest.raises(InvalidSetting, match=r"needs a language model or a log to replay"):
             LanguageTeacher(**settings)
 
 

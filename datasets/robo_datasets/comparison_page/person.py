@@ -10,9 +10,9 @@ from typing_extensions import override
 
 from robo_datasets.comparison_page.server import ComparisonPage
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judging import data_url
-from robo_rl.rewards.pictures import pictures_of
-from robo_rl.rewards.raters import Answer, Rater, Segment
+from robo_rl.rewards.images.picture_reward import pictures_of
+from robo_rl.rewards.judges.judge import data_url
+from robo_rl.rewards.preferences.raters import Preference, Rater, Segment
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PersonRater(Rater):
         return self._page.server.url
 
     @override
-    def compare(self, first: Segment, second: Segment) -> Answer:
+    def compare(self, first: Segment, second: Segment) -> Preference:
         """Returns the person's answer, however long that takes."""
         instructions = [part.episode.instruction or "" for part in (first, second)]
         return self._page.put({"first": self._clip(first), "second": self._clip(second), "instructions": instructions})

@@ -16,10 +16,10 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from robo_rl.rewards.raters import Answer
+from robo_rl.rewards.preferences.raters import Preference
 from robo_rl.system.pages.server import PageServer, read, write
 
-CHOICES: Mapping[object, Answer] = {0: 0.0, 0.5: 0.5, 1: 1.0, "skip": "skip"}
+CHOICES: Mapping[object, Preference] = {0: 0.0, 0.5: 0.5, 1: 1.0, "skip": "skip"}
 
 
 class ComparisonPage:
@@ -30,11 +30,11 @@ class ComparisonPage:
         self._changed = threading.Condition()
         self._question: Mapping[str, Any] = {"number": None}
         self._session, self._asked = secrets.token_hex(4), 0
-        self._choice: Answer | None = None
+        self._choice: Preference | None = None
         routes = [read("/api/question", self._shown), write("/api/answers", self._answered)]
         self.server = PageServer("robo_datasets.comparison_page", "Which is better?", routes, port=port)
 
-    def put(self, question: Mapping[str, Any]) -> Answer:
+    def put(self, question: Mapping[str, Any]) -> Preference:
         """Show a question until it is answered, and return the answer."""
         with self._changed:
             self._asked, self._choice = self._asked + 1, None

@@ -25,7 +25,7 @@ from robo_rl.spec.environment import ArraySpec
 from robo_rl.system.durable_files import write_durably
 
 FORMAT = 1
-CHANNELS = (32, 32, 64, 64)
+CHANNELS = (16, 32, 32, 32)
 FEATURES = 64
 
 
@@ -100,7 +100,9 @@ class FittedEncoder:
         return encoded
 
 
-def save(folder: Path, networks: Mapping[str, PoseNetwork], shapes: Mapping[str, tuple[int, ...]], facts: Mapping[str, Any]) -> None:
+def save(
+    folder: Path, networks: Mapping[str, PoseNetwork], shapes: Mapping[str, tuple[int, ...]], facts: Mapping[str, Any]
+) -> None:
     """Write an encoder to a folder; the description is written last, so that a torn folder is no encoder."""
     folder.mkdir(parents=True, exist_ok=True)
     targets = next(iter(networks.values())).exit.out_features
@@ -114,7 +116,7 @@ def _facts(folder: Path) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = json.loads((folder / "encoder.json").read_bytes())
         if facts["format"] != FORMAT or not facts["cameras"]:
-            raise KeyError("format")  # noqa: TRY301 (one error for all that does not fit)
+            raise KeyError("format")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidSetting(
             "There is no encoder in this folder.",

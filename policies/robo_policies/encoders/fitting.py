@@ -136,7 +136,15 @@ def fit(
         found = (estimated - targets[torch.from_numpy(is_held_out)]).square().mean(0).sqrt().numpy() * std
         networks[name], errors[name] = network, dict(zip(frames.names, found.tolist(), strict=True))
     guesses = np.sqrt(np.square(frames.targets[is_held_out] - mean).mean(0))
-    report = FitReport(errors, dict(zip(frames.names, guesses.tolist(), strict=True)), dict(zip(frames.names, frames.units, strict=True)))
-    described = {"names": frames.names, "mean": mean.tolist(), "std": std.tolist(), "errors": errors, "frames": len(frames.targets)}
+    report = FitReport(
+        errors, dict(zip(frames.names, guesses.tolist(), strict=True)), dict(zip(frames.names, frames.units, strict=True))
+    )
+    described = {
+        "names": frames.names,
+        "mean": mean.tolist(),
+        "std": std.tolist(),
+        "errors": errors,
+        "frames": len(frames.targets),
+    }
     save(folder, networks, {name: pictures.shape[1:] for name, pictures in frames.pictures.items()}, described | (facts or {}))
     return report

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from robo_policies.learners.chunks import ChunkConfig, chunk_mean
 from robo_policies.learners.parts import ActorPolicy, Learned, LearnerParts
-from robo_policies.networks.actor_critic import normal, seeded
+from robo_policies.networks.actor_critic import make_seeded, normal
 from robo_policies.networks.convolutions import convolution_layers, require_pictures
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import require_allowed
@@ -189,7 +189,7 @@ class ACT(Learned):
         self.parts = parts = LearnerParts(spec, config, seed)
         states = len(spec.observation.vectors) if config.network is None else None
         make = partial(ChunkCVAE, parts.encoder.size, states, spec.action.size, config)
-        self.network = parts.add("network", seeded(make, parts.initial), config.lr, trains_encoder=True)
+        self.network = parts.add("network", make_seeded(make, parts.initial), config.lr, trains_encoder=True)
         self.actor = ACTActor(self.network, config.latent).to(parts.device)
         parts.policy = EnsemblingPolicy(parts, self.actor)
 

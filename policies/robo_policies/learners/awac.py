@@ -24,7 +24,7 @@ class AWACConfig(OfflineValueConfig):
     """Settings of AWAC; the authors' actor has four hidden layers."""
 
     temperature: float = 1.0
-    """Lambda, by which advantages are divided in the exponent [reward]: the paper's for locomotion; 0.3 for manipulation."""
+    """Lambda, divisor of the advantages in the exponent [reward]: the paper's for locomotion; 0.3 for manipulation."""
     reward_scale: float = 1.0
     """Multiplies rewards."""
 
@@ -38,7 +38,7 @@ class AWACConfig(OfflineValueConfig):
 
 
 class AWAC(Learned):
-    """An actor that imitates the data in proportion to the advantage, beside an ordinary critic of that actor."""
+    """An actor that imitates the data in proportion to the advantage; its critic is an ordinary one."""
 
     def __init__(self, spec: EnvironmentSpec, config: AWACConfig, seed: int) -> None:
         require_continuous(spec, "AWAC")

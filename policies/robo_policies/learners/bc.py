@@ -36,7 +36,7 @@ class BCConfig(OfflineConfig):
 class TanhActor(nn.Module):
     """a = tanh(f(s)) with a Gaussian of fixed, equal deviations around it: the likelihood is the squared error.
 
-    Not the tanh-Gaussian of SAC: demonstrators often command exactly -1 or 1, where its density has no maximum.
+    Not the tanh-Gaussian of SAC: demonstrators often command exactly -1 or 1, at which its density has no maximum.
     """
 
     def __init__(self, factory: NetworkFactory, inputs: int, actions: int) -> None:
@@ -75,7 +75,7 @@ class CategoricalActor(nn.Module):
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
         """Returns random choices (B,)."""
-        chances = self.layers(observations).squeeze(0).softmax(-1).cpu()  # where the generator is
+        chances = self.layers(observations).squeeze(0).softmax(-1).cpu()  # the generator's device
         return torch.multinomial(chances, 1, generator=generator).squeeze(-1)
 
 

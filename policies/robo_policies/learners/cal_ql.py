@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from robo_policies.learners.cql import CQL, CQLConfig
 from robo_policies.networks.encoders import TensorBatch
@@ -19,19 +20,19 @@ class CalQLConfig(CQLConfig):
     """Settings of Cal-QL: those of CQL."""
 
     @property
+    @override
     def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
         return replace(super().sampling, extras=(ReturnsToGo(self.discount),))
 
+    @override
     def build(self, spec: EnvironmentSpec, seed: int) -> CQL:
-        """Returns a fresh learner."""
         return CQL(spec, self, seed, lambda data: recorded_returns(data, self.reward_scale))
 
 
 def recorded_returns(data: TensorBatch, reward_scale: float) -> Tensor:
-    """Eq. 5.1: what the data's own policy reached from each step, below which no value is pushed (B,).
+    """Eq. 5.1: return of the data's policy from each step (B,); no value is pushed below it.
 
-    Minus infinity where the episode is still under way, as for the newest steps online: nothing is known of its return.
+    Minus infinity if the episode is still under way, as for the newest steps online: its return is unknown.
     """
     returns = reward_scale * data.extras["returns_to_go"]
     return torch.nan_to_num(returns, nan=-torch.inf, neginf=-torch.inf)

@@ -51,7 +51,7 @@ def unbounded(data: TensorBatch) -> Tensor:
 
 
 class CQL(Learned):
-    """Soft actor-critic whose critics are pushed down where the policy goes and up where the data are."""
+    """Soft actor-critic; critics are pushed down at the policy's actions and up at those of the data."""
 
     def __init__(
         self, spec: EnvironmentSpec, config: CQLConfig, seed: int, least_values: Callable[[TensorBatch], Tensor] = unbounded
@@ -98,7 +98,7 @@ class CQL(Learned):
     def soft_maximum(self, features: Tensor, data: TensorBatch) -> Tensor:
         """Eq. 4: log of the integral of exp Q_i(s, a), by importance sampling: uniform actions, a ~ pi(s), a ~ pi(s') (N, B).
 
-        Differs from the authors' code by the constant log(3 K), which no gradient sees, so that it estimates what it says.
+        Differs from the authors' code by the constant log(3 K), which changes no gradient, so that it estimates this integral.
         """
         count, generator = self.config.actions_sampled, self.parts.generator
         repeated = features.repeat_interleave(count, 0)

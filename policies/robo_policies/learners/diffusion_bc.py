@@ -1,7 +1,7 @@
 """Diffusion policy: Chi et al. 2023, "Diffusion Policy: Visuomotor Policy Learning via Action Diffusion" (arXiv 2303.04137).
 
-Clones chunks of several actions at once, by learning to take noise off them (Ho et al. 2020, "DDPM"). Unlike a mean action, a
-chunk that is drawn keeps to one of several ways in which a demonstrator went on.
+Clones chunks of several actions by learning to denoise them (Ho et al. 2020, "DDPM"). Unlike a mean action, a drawn chunk
+follows one of several modes of the demonstrations.
 B batch, H actions of a chunk, A action elements, D encoded observation, K noise levels.
 """
 
@@ -34,11 +34,11 @@ class DiffusionBCConfig(ChunkConfig):
     executed: int = 4
     """Actions that are executed before the next prediction; the paper takes 8 of 16."""
     noise_levels: int = 20
-    """K; acting evaluates the network so often for each chunk. The paper takes 100."""
+    """K, evaluations of the network for each chunk when acting. The paper takes 100."""
     hidden: tuple[int, ...] = (256, 256, 256)
     """Units of the residual blocks, all of one size."""
     tau: float = 0.005
-    """Share by which the averaged network, the one that acts, moves at each update."""
+    """Step of the averaged network, the one that acts, at each update."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,7 +54,7 @@ class DiffusionBCConfig(ChunkConfig):
 
 
 class Schedule(nn.Module):
-    """Share of a chunk that is left at each noise level: the squared cosine of Nichol & Dhariwal 2021, as in the paper."""
+    """Share of the signal left at each noise level: the squared cosine of Nichol & Dhariwal 2021, as in the paper."""
 
     betas: Tensor
     left: Tensor
@@ -90,7 +90,7 @@ class DiffusionActor(nn.Module):
         self.denoiser, self.schedule, self._shape = denoiser, Schedule(levels), (chunk, actions)
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Returns chunks (B, H, A) drawn by taking noise off, level by level (eq. 4)."""
+        """Returns chunks (B, H, A) drawn by denoising, level by level (eq. 4)."""
         chunks = normal(observations.new_empty(len(observations), math.prod(self._shape)), generator)
         for level in reversed(range(self.schedule.levels)):
             noise = self.denoiser(chunks, chunks.new_full((len(chunks),), level), observations)
@@ -113,7 +113,7 @@ class DiffusionBC(Learned):
         parts.policy = ChunkPolicy(parts, self.actor, config.executed)
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one gradient step towards telling the noise in the batch's chunks."""
+        """Takes one gradient step towards the noise in the batch's chunks."""
         loss = self.loss(self.parts.batch(batch))
         self.parts.descend("denoiser", loss)
         self.parts.track(self.averaged, self.denoiser, self.config.tau)

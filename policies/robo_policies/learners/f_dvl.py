@@ -20,7 +20,7 @@ class FDVLConfig(ImplicitConfig):
     """Settings of f-DVL."""
 
     divergence: Literal["chi-square", "total-variation"] = "chi-square"
-    """Whose conjugate is the loss of V. The third of the paper, reverse KL, is XQL: `algorithm: xql`."""
+    """Divergence; its conjugate is the loss of V. The third of the paper, reverse KL, is XQL: `algorithm: xql`."""
     level: float = 0.8
     """Lambda in (0.5, 1): how far V(s) lies above the middle of Q(s, a). At 0.5 or below the loss has no lower bound."""
     batch_size: int = 1024

@@ -1,11 +1,13 @@
 """HG-DAgger: Kelly et al. 2019, "HG-DAgger: Interactive Imitation Learning with Human Experts" (arXiv 1810.02890).
 
-Clones demonstrations; then the policy acts, a person takes over where it wants to, and what the person did is cloned too.
+Clones demonstrations; then the policy acts, a person takes over at will, and the person's actions are cloned too.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+
+from typing_extensions import override
 
 from robo_policies.learners.bc import BCConfig
 from robo_rl.protocols.contract import OFFLINE, OFFLINE_THEN_CORRECTED, Needs
@@ -22,6 +24,6 @@ class HGDAggerConfig(BCConfig):
     """Rows of the memory of the corrections."""
 
     @property
+    @override
     def sampling(self) -> Sampling:
-        """Requirements of the training loop: algorithm 1's data set D, which grows by the person's steps alone."""
         return replace(super().sampling, keeps_corrections=True)

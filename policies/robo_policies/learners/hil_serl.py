@@ -1,7 +1,7 @@
 """HIL-SERL: Luo et al. 2024, "Precise and Dexterous Robotic Manipulation via Human-in-the-Loop Reinforcement Learning".
 
-arXiv:2410.21845. RLPD with the demonstrations' half of each batch growing by what a person corrects, and, where a gripper opens
-and closes, a critic of its own for it: a choice is learnt as one, instead of as a number that has to be driven to its limits.
+arXiv:2410.21845. RLPD whose demonstrations, half of each batch, grow by a person's corrections, with a separate critic of
+discrete actions for a gripper that opens and closes, instead of a number that has to be driven to its limits.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from robo_policies.learners.rlpd import RLPD, RLPDConfig, slices
 from robo_policies.networks.actor_critic import NetworkFactory, TanhGaussianActor
@@ -21,7 +22,7 @@ from robo_rl.requirements import require_continuous
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
-COMMANDS = (-1.0, 1.0)  # close, open: what the choices 0 and 1 command
+COMMANDS = (-1.0, 1.0)  # close, open: commands of the choices 0 and 1
 OPEN = 0.9  # share of its range from which a gripper reads as open; as in the authors' code
 COMMANDED = 0.5  # size of a command from which the authors' gripper obeys
 
@@ -46,26 +47,26 @@ class HILSERLConfig(RLPDConfig):
     """Action element that opens and closes a gripper, such as gripper_opening, and the observation that reads it; a critic of
     its own then chooses between its ends. Empty for a gripper that is commanded as the rest is."""
     grasp_penalty: float = 0.02
-    """Taken from the gripper's reward, and from no other, where a command moves the gripper to its other state."""
+    """Taken from the gripper's reward alone if a command moves the gripper to its other state."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_allowed(self, {"grasp_penalty": (self.grasp_penalty >= 0, "0 or more")})
 
     @property
+    @override
     def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
         return replace(super().sampling, keeps_corrections=True)
 
+    @override
     def build(self, spec: EnvironmentSpec, seed: int) -> RLPD:
-        """Returns a fresh learner: RLPD if no gripper has a critic of its own."""
         return HILSERL(spec, self, seed) if self.gripper else RLPD(spec, self, seed)
 
 
 class HILSERL(RLPD):
     """RLPD for the arm and a critic for its gripper, from the same batches.
 
-    The loss of the gripper's critic trains the encoder, too, with moments of its own, as in the authors' code.
+    The loss of the gripper's critic trains the encoder, too, with its own moments, as in the authors' code.
     """
 
     config: HILSERLConfig
@@ -86,8 +87,8 @@ class HILSERL(RLPD):
         parts.spec = spec
         parts.act_with(ArmAndGripper(self.actor, self.gripper, index))
 
+    @override
     def update(self, batch: Batch) -> Metrics:
-        """Takes the critics' steps on each slice of the batch, then actor and temperature on the last."""
         data = self.parts.batch(batch)
         commands = data.actions[:, self.index]
         penalties = self.grasp_penalty(self._opening(batch), commands)
@@ -143,7 +144,7 @@ class GripperCritic(nn.Module):
 
 
 class ArmAndGripper(nn.Module):
-    """The arm moves as its actor says; the gripper always takes the better choice: people show it where to explore."""
+    """Policy of arm and gripper; the gripper always takes the better choice: exploration comes from people."""
 
     def __init__(self, arm: TanhGaussianActor, gripper: GripperCritic, index: int) -> None:
         super().__init__()
@@ -168,7 +169,7 @@ def _index_of(spec: EnvironmentSpec, gripper: str) -> int:
     known = [name for name in spec.action.names if name in observed]
     if gripper not in known or len(spec.action.names) == 1:
         raise InvalidSetting(
-            f"No gripper of {spec.name!r} can be given a critic of its own.",
+            f"No gripper of {spec.name!r} can be given its own critic.",
             got=f"gripper {gripper!r}",
             allowed=", ".join(known) or "an action element that an observation of the same name reads; there is none",
             fix="set learner.gripper to one of these, or to nothing",

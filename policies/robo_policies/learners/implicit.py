@@ -1,4 +1,4 @@
-"""The substrate of implicit Q-learning and its descendants: never asks for the value of an action that nobody took.
+"""Base of implicit Q-learning and its descendants: only actions of the data are evaluated.
 
     V(s)      follows an upper statistic of Q'(s, a) over the actions in the data; methods differ in this loss on d = Q' - V
     Q_i(s,a)  follows r + gamma V(s')
@@ -10,8 +10,8 @@ The order is that of the authors' code and changes results: V with the target cr
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -30,23 +30,15 @@ from robo_rl.types import Batch, Metrics
 LARGEST_WEIGHT = 100.0  # of one action, as in the authors' code
 
 
-class ValueLoss(Protocol):
-    """Loss that makes V(s) a statistic of Q(s, a)."""
-
-    def __call__(self, differences: Tensor) -> Tensor:
-        """Returns the loss of each row, given d = Q'(s, a) - V(s), (B,)."""
-
-
-class BellmanLoss(Protocol):
-    """Weights of the residuals of Q."""
-
-    def __call__(self, values: Tensor, targets: Tensor) -> Tensor:
-        """Returns the loss of each element (N, B)."""
+ValueLoss = Callable[[Tensor], Tensor]
+"""Loss of each row (B,), given d = Q'(s, a) - V(s), that makes V(s) a statistic of Q(s, a)."""
+BellmanLoss = Callable[[Tensor, Tensor], Tensor]
+"""Loss of each element (N, B), given values and targets of Q."""
 
 
 @dataclass(frozen=True)
 class ImplicitConfig(OfflineValueConfig):
-    """The settings that IQL, XQL and f-DVL share; defaults are IQL's for locomotion."""
+    """Settings common to IQL, XQL and f-DVL; defaults are IQL's for locomotion."""
 
     inverse_temperature: float = 3.0
     """Beta, weight of the advantage in the policy's exponent [1/reward]: 0 clones, larger is greedier. 10 for mazes, 0.5 for
@@ -54,8 +46,8 @@ class ImplicitConfig(OfflineValueConfig):
     actor_dropout: float = 0.0
     """Share of the actor's hidden units that are dropped in training; 0.1 for few demonstrations by people."""
     actor_decay_updates: int = 0
-    """Updates over which the actor's learning rate falls to 0 along a cosine, as in the papers; 0 keeps it constant, and so it
-    is again after these updates, for going on online."""
+    """Updates over which the actor's learning rate falls to 0 along a cosine, as in the papers; constant again
+    afterwards, for an online phase. 0 keeps it constant."""
     reward_scale: float = 1.0
     """Multiplies rewards after the shift; the papers scale locomotion so that returns span 1,000."""
     reward_shift: float = 0.0
@@ -66,7 +58,7 @@ class ImplicitConfig(OfflineValueConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         drops = 0.0 < self.actor_dropout < 1.0 and self.actor_network is None
-        allowed = {"actor_dropout": (drops or self.actor_dropout == 0, "0 or more, below 1, and 0 beside actor_network")}
+        allowed = {"actor_dropout": (drops or self.actor_dropout == 0, "0 or more, below 1, and 0 with actor_network")}
         allowed |= {"actor_decay_updates": (self.actor_decay_updates >= 0, "0 or more")}
         require_allowed(self, allowed | {"reward_scale": (self.reward_scale > 0, "above 0")})
 
@@ -141,8 +133,8 @@ huber: BellmanLoss = nn.HuberLoss(reduction="none", delta=20.0)
 
 
 def cosine(lr: float, update: int, updates: int) -> float:
-    """Return the learning rate of a half cosine from `lr` to 0 over that many updates (Loshchilov & Hutter 2017), then `lr`.
+    """Return the learning rate: half a cosine from `lr` to 0 over `updates` (Loshchilov & Hutter 2017), then `lr`.
 
-    Constant again afterwards, because a learner that then goes on in the environment would otherwise stand still.
+    Constant again afterwards, because the learning rate would otherwise be 0 in a following online phase.
     """
     return lr if update >= updates else lr * 0.5 * (1 + math.cos(math.pi * update / updates))

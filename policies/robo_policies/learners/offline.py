@@ -1,4 +1,4 @@
-"""Settings that every learner from recorded data has."""
+"""Settings of every learner from recorded data."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ class OfflineValueConfig(OfflineConfig):
     """Settings of a learner from recorded data that has critics with targets."""
 
     tau: float = 0.005
-    """Share by which target networks move at each update."""
+    """Share of the online networks that enters the target networks at each update."""
     discount: float = 0.99
     """Weight of a reward one step later."""

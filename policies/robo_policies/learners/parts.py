@@ -1,4 +1,4 @@
-"""Parts of every learner with gradients: networks, their optimisers and targets, generators, the policy, and their state."""
+"""Parts of every learner with gradients: networks, optimisers, targets, generators, policy, and their state."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
-from robo_policies.networks.actor_critic import NetworkFactory, seeded
+from robo_policies.networks.actor_critic import NetworkFactory, make_seeded
 from robo_policies.networks.encoders import ObservationEncoder, TensorBatch
 from robo_policies.networks.settings import resolve_device
 from robo_rl.errors import NonFiniteUpdate, RunError
 from robo_rl.metrics import MetricsWindow
+from robo_rl.protocols.components import Stateful
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Metrics, StateDict
 
@@ -27,7 +29,7 @@ STATE_FORMAT = 2
 """Of `LearnerParts.state_dict`; 1 had other networks."""
 
 
-class LearnerParts:
+class LearnerParts(Stateful):
     """Networks are added one by one; everything that was added is saved, restored and refused together."""
 
     def __init__(self, spec: EnvironmentSpec, settings: Any, seed: int) -> None:
@@ -39,7 +41,7 @@ class LearnerParts:
         """`initial` draws first parameters, `generator` everything that updates draw, `acting` the policy's actions."""
         self.spec, self.settings, self.device = spec, settings, resolve_device(settings.device)
         make_encoder = settings.encoder(spec)
-        encoder = None if make_encoder is None else seeded(make_encoder, self.initial).to(self.device)
+        encoder = None if make_encoder is None else make_seeded(make_encoder, self.initial).to(self.device)
         self.encoder = ObservationEncoder(spec, settings.normalization_rows, encoder)
         self.target_encoder = self.encoder
         """The encoder of target critics, which `track` moves with them."""
@@ -55,7 +57,7 @@ class LearnerParts:
         """The policy being trained, saved and restored with the rest."""
 
     def add(self, name: str, network: Module, lr: float, *, trains_encoder: bool = False) -> Module:
-        """Return the network, from now on trained by Adam with this learning rate, and with it the encoder if its loss does."""
+        """Return the network, registered for training by Adam with this learning rate, with the encoder if `trains_encoder`."""
         self._networks[name] = network.to(self.device)
         trained = nn.ModuleDict({"network": network})
         if trains_encoder and self.encoder.network is not None:
@@ -103,8 +105,8 @@ class LearnerParts:
         self.version += 1
         return self._metrics.add({f"train/{name}": _scalar(value) for name, value in scalars.items()})
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return networks, optimisers, generators and counters."""
         return {
             "format": STATE_FORMAT,
             "encoder": clone_state(self.encoder),
@@ -118,7 +120,7 @@ class LearnerParts:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned, so that the next update is the one that would have come; raises RunError."""
+        """Restore a `state_dict`; the next update is the same as without the interruption. Raises RunError."""
         if state.get("format") != STATE_FORMAT:
             what = "This checkpoint was made by a version of robo-rl with other networks: train again, or use that version."
             raise RunError(what, got=f"format {state.get('format', 1)}", allowed=f"format {STATE_FORMAT}")
@@ -136,7 +138,7 @@ class LearnerParts:
         self.version += 1
 
 
-class Learned:
+class Learned(Stateful):
     """A learner made of `parts`, saved and restored with them."""
 
     parts: LearnerParts
@@ -146,16 +148,16 @@ class Learned:
         """The policy being trained."""
         return self.parts.policy
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return networks, optimisers, generators and counters."""
         return self.parts.state_dict()
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned; the next update is the one that would have come."""
         self.parts.load_state_dict(state)
 
 
-class CheckedAdam:
+class CheckedAdam(Stateful):
     """Adam (Kingma & Ba 2015) that refuses a step that is not finite, keeping the parameters as they are.
 
     Calls the kernel behind torch.optim.Adam(fused=True) directly: torch.optim imports TorchDynamo at its first step, seconds
@@ -179,7 +181,9 @@ class CheckedAdam:
         Raises NonFiniteUpdate if loss or gradient are not finite. A loss that was made before the step and leads through these
         parameters can no longer be minimised: autograd raises.
         """
-        gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)  # 0 for what the loss does not use
+        gradients = torch.autograd.grad(
+            loss, self._parameters, materialize_grads=True
+        )  # 0 for parameters that the loss does not use
         # squares, because Adam squares them too, and a product with itself takes a third of the time of a norm
         square = sum(torch.dot(flat, flat) for flat in (gradient.reshape(-1) for gradient in gradients))
         assert isinstance(square, Tensor)
@@ -197,12 +201,12 @@ class CheckedAdam:
             torch._fused_adam_(self._parameters, gradients, self._means, self._squares, [], steps, lr=self.lr, **ADAM)
         torch.autograd.graph.increment_version(self._parameters)  # the fused kernel does not, so that gradients would be wrong
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return both moments by the names of the parameters, and the number of steps."""
         return {"step": self._step.cpu().clone()} | {name: clone_state(network) for name, network in self._moments.items()}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned."""
         self._step.copy_(torch.as_tensor(state["step"]))
         for name, network in self._moments.items():
             load_state(network, state[name])
@@ -218,8 +222,8 @@ class Actor(Protocol):
         """Return random actions, (B, A) or (B,)."""
 
 
-class ActorPolicy:
-    """Acts with an actor network that a learner goes on training; has its own random generator."""
+class ActorPolicy(Stateful):
+    """Acts with an actor network that a learner trains; has its own random generator."""
 
     def __init__(self, parts: LearnerParts, actor: Any) -> None:
         self.environment_spec = parts.encoder.readable(parts.spec)
@@ -234,7 +238,7 @@ class ActorPolicy:
         """Do nothing: the policy remembers no earlier step."""
 
     def seed(self, seed: int) -> None:
-        """Seed sampled actions, so that an episode can be played again by itself."""
+        """Seed sampled actions, so that a single episode can be repeated."""
         self._generator.manual_seed(seed)
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
@@ -243,7 +247,7 @@ class ActorPolicy:
 
     @torch.no_grad()  # not inference mode, which would forbid training to use the memory that is taken here
     def proposed(self, observation: Observation, generator: torch.Generator | None) -> Array:
-        """Return what the actor draws with a generator, or its mode without one."""
+        """Return a sample of the actor with a generator, or its mode without one."""
         encoder, actor = self._followed()
         rows = {name: np.array(observation[name])[None] for name in encoder.reads}
         features = encoder(encoder.tensors(encoder.stack(rows), rows, self._device))
@@ -270,12 +274,12 @@ class ActorPolicy:
         load_state(self._online[1], parameters["actor"])
         self._parts.version += 1
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return the state of the generator; the networks belong to the learner."""
         return {"generator": self._generator.get_state().clone()}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore the generator."""
         load_generator(self._generator, state["generator"])
 
 
@@ -292,7 +296,7 @@ def clone_state(module: nn.Module) -> StateDict:
 
 
 def load_state(module: nn.Module, state: StateDict) -> None:
-    """Restore what `clone_state` returned, or the same as numpy arrays."""
+    """Restore the state returned by `clone_state`, or the same as numpy arrays."""
     module.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
 
 

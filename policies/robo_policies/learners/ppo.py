@@ -23,6 +23,7 @@ from robo_policies.networks.convolutions import MOST_ROWS
 from robo_policies.networks.policy_value import CONTINUOUS, Floats, Gaussian, PolicyValue, PolicyValueSettings
 from robo_policies.networks.settings import accelerates, resolve_device
 from robo_rl.errors import NonFiniteUpdate, RunError, require_allowed
+from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.contract import ANY_SPACE, COLLECTED_ROLLOUTS, ROLLOUTS, Needs
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.training.on_policy import OnPolicyConfig
@@ -102,8 +103,8 @@ class PPOConfig(PolicyValueSettings, OnPolicyConfig):
         }
         require_allowed(self, allowed)
 
+    @override
     def build(self, spec: EnvironmentSpec, seed: int, *, steps: int = 0) -> PPO:
-        """Return a fresh learner, whose learning rate falls over that many steps; 0: it stays."""
         return PPO(spec, self, seed, rollouts=math.ceil(steps / self.rollout_size))
 
 
@@ -193,7 +194,7 @@ class PPO(RolloutLearner):
         self._let_act()
         return metrics
 
-    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
+    @np.errstate(over="ignore", invalid="ignore")  # values that are not finite are rejected
     def _learn(self, steps: int, valid: npt.NDArray[np.bool_]) -> Metrics:
         buffer, count, before = self.buffer, valid.size, self._learnt_state()
         vectors = self._moved(buffer.vectors[: steps + 1])
@@ -217,7 +218,7 @@ class PPO(RolloutLearner):
                 fix="the rollout is finite, so the networks diverge: lower the learning rate, or normalise the rewards",
             )
         chosen = self._moved(learnt)
-        if not isinstance(self.networks.distribution, Gaussian):  # whose entropy is that of any outputs
+        if not isinstance(self.networks.distribution, Gaussian):  # its entropy is that of any outputs
             outputs, _ = self._evaluated(vectors, pictures)
         return self._metrics(passes, rows[4][chosen], values[chosen], outputs[chosen])
 
@@ -231,7 +232,7 @@ class PPO(RolloutLearner):
             passes.append([step for batch in batches for step in self.descend(pictures, batch)])
             self.updates += 1
             if config.target_kl and divergence(torch.cat([step[0] for step in passes[-1]])).cpu() > config.target_kl:
-                break  # Differs from Stable-Baselines3, which stops within a pass: because passes are what is counted
+                break  # Differs from Stable-Baselines3, which stops within a pass: because passes are counted
         return passes
 
     def descend(self, pictures: Pictures, batch: Rows) -> list[Step]:
@@ -319,7 +320,7 @@ class PPO(RolloutLearner):
         return self._learnt_state() | collected | {"policy": self.policy.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned, on any device; the next update is the one that would have come.
+        """Restore the state returned by `state_dict`, on any device; the next update is the same as without the interruption.
 
         Raises RunError for a state of other networks, those of earlier versions among them.
         """
@@ -334,8 +335,8 @@ class PPO(RolloutLearner):
         self._let_act()
 
 
-class PPOPolicy:
-    """Acts with the networks that PPO goes on training, and with a random generator of its own."""
+class PPOPolicy(Stateful):
+    """Acts with the networks trained by PPO, and with its own random generator."""
 
     def __init__(self, spec: EnvironmentSpec, learner: PPO, generator: np.random.Generator) -> None:
         self.environment_spec, self._learner, self._generator = spec, learner, generator
@@ -361,7 +362,7 @@ class PPOPolicy:
         return self._learner.networks.distribution.executed(actions)
 
     def _seen(self, observations: Mapping[str, Array]) -> tuple[Floats, dict[str, Array]]:
-        """Return scaled visible vectors (n, D) and pictures; what is privileged may be missing."""
+        """Return scaled visible vectors (n, D) and pictures; privileged entries may be missing."""
         vectors = self._learner.buffer.observations.scaled(self._learner.networks.vectors.stack(observations))
         return vectors, {name: observations[name] for name in self._learner.buffer.pictures}
 
@@ -371,17 +372,17 @@ class PPOPolicy:
         return {"networks": copied(networks.state_dict()), "observations": moments.state_dict()}
 
     def load_parameters(self, parameters: StateDict) -> None:
-        """Act with those from now on; the learner whose policy this is has them, too."""
+        """Act with those from now on; they are shared with the learner of this policy."""
         for networks in (self._learner.networks, self._learner.acting_networks):
             networks.load(parameters["networks"])
         self._learner.buffer.observations.load_state_dict(parameters["observations"])
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return the state of the generator; the networks belong to the learner."""
         return {"generator": self._generator.bit_generator.state}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore the generator."""
         self._generator.bit_generator.state = state["generator"]
 
 
@@ -405,7 +406,7 @@ class ClippedAdam:
         """Norms of the gradients of an update."""
 
     def step(self, gradient: Tensor) -> None:
-        """Take one step along the flat gradient, whose norm is kept; what is not finite goes into the parameters."""
+        """Take one step along the flat gradient and keep its norm; values that are not finite go into the parameters."""
         self.norms.append(norm := torch.linalg.vector_norm(gradient))
         excess = torch.add(self._tiny, norm, alpha=1.0 / self._max_norm).clamp_(min=1.0)
         mean, square, step = self.state.values()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from torch import Tensor
+from typing_extensions import override
 
 from robo_policies.learners.td3 import TD3Config, TD3Learner
 from robo_policies.networks.encoders import TensorBatch
@@ -38,8 +39,8 @@ class ReBRACConfig(TD3Config):
         require_allowed(self, least | {"reward_scale": (self.reward_scale > 0, "above 0")})
 
     @property
+    @override
     def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
         return replace(super().sampling, extras=(NextActions(),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> ReBRAC:

@@ -1,10 +1,10 @@
 """Residual RL: Johannink et al. 2019, "Residual Reinforcement Learning for Robot Control", arXiv:1812.03201.
 
-The environment executes u = pi_H(s) + scale * a: what a base policy pi_H wants, written by hand or trained before, and a
-bounded correction a in [-1, 1]. Any learner of continuous actions learns the correction here, as it learns elsewhere.
+The environment executes u = pi_H(s) + scale * a: the action of a base policy pi_H, written by hand or trained before, and a
+bounded correction a in [-1, 1]. Any learner of continuous actions can learn the correction.
 
-Differs from the paper: the correction is bounded by `scale`, and u is cut to [-1, 1]; what the base wants is observed, because
-a base that remembers something would leave the correction without a Markov state. The actor's last layer is not set to zero.
+Differs from the paper: the correction is bounded by `scale`, and u is cut to [-1, 1]; the base's action is observed, because
+a base with memory would leave the correction without a Markov state. The actor's last layer is not set to zero.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(
         self, environment: gymnasium.Env[Any, Any], base_for: Callable[[int], Policy], *, scale: float = SCALE
     ) -> None:
-        """Raises InvalidSetting, SpecMismatch where the base acts in another environment.
+        """Raises InvalidSetting, SpecMismatch if the base acts in another environment.
 
         base_for: returns the base policy for the seed of an episode. scale: largest correction, as a share of half the range of
         each element of the action.
@@ -58,7 +58,7 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._with_base(observation), info
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
-        """Executes what the base wants and the correction; tells the correction that a robot executed, where one tells."""
+        """Executes base action plus correction; `info` has the correction that a robot executed, if it reports one."""
         wanted = self._wanted
         correction = self.environment_spec.action.validate(action)
         executed = np.clip(wanted + self._scale * np.asarray(correction), -1.0, 1.0).astype(self._inner.action.dtype)
@@ -83,6 +83,6 @@ def _residual(spec: EnvironmentSpec, scale: float) -> EnvironmentSpec:
         low=tuple(-value for value in half),
         high=tuple(half),
     )
-    base = ArraySpec(BASE_ACTION, (action.size,), low=-1, high=1, meaning="what the base policy wants, before the correction")
+    base = ArraySpec(BASE_ACTION, (action.size,), low=-1, high=1, meaning="action of the base policy, before the correction")
     arrays = (*spec.observation.values(), base)
     return replace(spec, name=f"residual:{spec.name}", observation=ObservationSpec(arrays), action=corrected)

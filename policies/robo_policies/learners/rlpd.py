@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.networks.encoders import TensorBatch
@@ -41,9 +42,9 @@ class RLPDConfig(SACConfig, PictureSettings):
     critics: int = 10
     """Critics in the ensemble, each trained on every batch."""
     target_critics: int = 2
-    """Critics drawn at random for each target, whose minimum it takes; the authors use 1 for AntMaze."""
+    """Critics drawn at random for the minimum of each target; the authors use 1 for AntMaze."""
     layer_norm: bool = True
-    """LayerNorm before each ReLU of the critics, which bounds Q for actions that no data shows."""
+    """LayerNorm before each ReLU of the critics, which bounds Q for actions outside the data."""
     backup_entropy: bool = False
     """Entropy in the target. Off, because with a sparse reward it adds a bias that hides the reward."""
     target_entropy_per_action: float = -0.5
@@ -59,8 +60,8 @@ class RLPDConfig(SACConfig, PictureSettings):
                 "target_critics must be among the critics.", got=self.target_critics, allowed=f"1 to {self.critics}"
             )
 
+    @override
     def build(self, spec: EnvironmentSpec, seed: int) -> RLPD:
-        """Returns a fresh learner."""
         return RLPD(spec, self, seed)
 
 
@@ -69,8 +70,8 @@ class RLPD(SAC):
 
     config: RLPDConfig
 
+    @override
     def update(self, batch: Batch) -> Metrics:
-        """Takes the gradient steps of one training step."""
         return self.parts.finish_update(self.learn(self.parts.batch(batch)))
 
     def learn(self, data: TensorBatch) -> dict[str, Tensor]:

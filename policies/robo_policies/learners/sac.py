@@ -39,7 +39,7 @@ class SACConfig(NetworkSettings):
     hidden: tuple[int, ...] = (256, 256)
     """Units of the hidden layers of actor and critics."""
     critics: int = 2
-    """Critics of which the minimum counts."""
+    """Number of critics; their minimum counts."""
     layer_norm: bool = False
     """LayerNorm before each ReLU of the critics."""
     initial_temperature: float = 1.0

@@ -24,7 +24,7 @@ from robo_rl.types import Batch, Metrics
 
 @dataclass(frozen=True)
 class TD3Config(OfflineValueConfig):
-    """The settings that both have; defaults are those of TD3+BC."""
+    """Settings common to TD3+BC and ReBRAC; defaults are those of TD3+BC."""
 
     layer_norm: bool = False
     """LayerNorm in the critics."""
@@ -35,7 +35,7 @@ class TD3Config(OfflineValueConfig):
     largest_noise: float = 0.5
     """Limit of that noise."""
     exploration: float = 0.1
-    """Standard deviation of the noise on actions when learning goes on online, TD3's."""
+    """Standard deviation of the noise on actions when learning continues online, TD3's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,7 +60,7 @@ class TD3Learner(Learned, ABC):
 
     @abstractmethod
     def critic_target(self, data: TensorBatch) -> Tensor:
-        """Returns what the critics should say of the batch (B,)."""
+        """Returns the targets of the critics (B,)."""
 
     @abstractmethod
     def actor_loss(self, observations: Tensor, data: TensorBatch) -> Tensor:

@@ -55,7 +55,7 @@ class EnsembleLayerNorm(nn.Module):
 
 
 class MLPEnsemble(nn.Module):
-    """N perceptrons of one shape: linear layers with ReLU between them, LayerNorm and dropout before and after it if wanted."""
+    """N MLPs of one shape: linear layers with ReLU between, optionally LayerNorm before and dropout after it."""
 
     def __init__(
         self, members: int, sizes: Sequence[int], layer_norm: bool, generator: torch.Generator, precision: str = "float32"
@@ -102,7 +102,7 @@ class OwnLayers(nn.Module):
 
 @dataclass(frozen=True)
 class NetworkFactory:
-    """Makes networks as the settings of a learner say: for a device, an engine, a precision and with layers of one's own."""
+    """Factory of networks by the settings of a learner: device, engine, precision, own layers."""
 
     settings: Any
     """NetworkSettings with `hidden` and possibly `precision`."""
@@ -133,7 +133,7 @@ class NetworkFactory:
         is_accelerated = accelerates(settings, self.device, None if own is None else setting, precision, dropout)
         if own is not None:
             make = partial(own_layers, setting, own, inputs, settings.hidden)
-            layers = [seeded(make, self.generator) for _ in range(members)]
+            layers = [make_seeded(make, self.generator) for _ in range(members)]
             return OwnLayers(members, layers, outputs, self.generator)
         made = MLPEnsemble(members, (inputs, *settings.hidden, outputs), layer_norm, self.generator, precision)
         made.dropout = dropout
@@ -144,8 +144,8 @@ class NetworkFactory:
         return made
 
 
-def seeded(make: Any, generator: torch.Generator) -> Any:
-    """Return what `make` makes with PyTorch's global random state drawn from a generator, and restored afterwards."""
+def make_seeded(make: Any, generator: torch.Generator) -> Any:
+    """Return the result of `make` with PyTorch's global random state drawn from a generator, and restored afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
         return make()

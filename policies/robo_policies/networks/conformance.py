@@ -16,13 +16,13 @@ from typing import Protocol, SupportsIndex
 import torch
 from torch import Tensor, nn
 
-from robo_rl.errors import ConformanceFailure
+from robo_rl.conformance.rules import Rule
 from robo_rl.spec.environment import EnvironmentSpec
 
 Inputs = Tensor | Mapping[str, Tensor]
 MakeNetwork = Callable[[], nn.Module]
 MakeInputs = Callable[[int], Inputs]
-"""Returns random inputs of so many rows, other ones at each call."""
+"""Returns `rows` random inputs, other ones at each call."""
 NetworkCheck = Callable[[MakeNetwork, MakeInputs], None]
 
 _ROWS = (1, 7)
@@ -31,7 +31,7 @@ _ROWS = (1, 7)
 class EncoderNetwork(Protocol):
     """An nn.Module that replaces the encoder of a learner, named by the setting `network`.
 
-    It is built as `MyEncoder(spec)`, within a random state of its own that the learner's seed determines. Vectors come as
+    It is built as `MyEncoder(spec)`, within its own random state that the learner's seed determines. Vectors come as
     float32 (B, ...), standardised if the learner does that, pictures as uint8 (B, height, width, channels).
     """
 
@@ -66,7 +66,7 @@ def check_layers(make: Callable[[int, tuple[int, ...]], nn.Module], inputs: int,
 
 
 def observations_of(spec: EnvironmentSpec) -> MakeInputs:
-    """Return what makes random observations: vectors float32, pictures of their own type, nothing privileged."""
+    """Return a maker of random observations: vectors float32, pictures of their own type, nothing privileged."""
     generator = torch.Generator().manual_seed(0)
     vectors, pictures = spec.observation.vectors, spec.observation.subset("image")
     return lambda rows: (
@@ -79,7 +79,7 @@ def observations_of(spec: EnvironmentSpec) -> MakeInputs:
 
 
 def features_of(inputs: int) -> MakeInputs:
-    """Return what makes random features (B, inputs)."""
+    """Return a maker of random features (B, inputs)."""
     generator = torch.Generator().manual_seed(0)
     return lambda rows: torch.randn(rows, inputs, generator=generator)
 
@@ -104,7 +104,7 @@ def rows_are_independent(make: MakeNetwork, inputs: MakeInputs) -> None:
     network, require = _made(make, "rows are independent")
     rows = inputs(7)
     together = network(rows)
-    alone = torch.cat([network(_row(rows, row)) for row in range(7)])
+    alone = torch.cat([network(_each(rows, lambda value, row=row: value[row : row + 1])) for row in range(7)])
     fix = "no dropout, and no normalisation over the batch: learners act in training mode"
     require(_close(network(rows), together), "the same rows give other features", allowed=fix)
     require(_close(alone, together), "features depend on the other rows", allowed=fix)
@@ -198,24 +198,15 @@ def _check(make: MakeNetwork, inputs: MakeInputs) -> None:
         check(make, inputs)
 
 
-def _made(make: MakeNetwork, rule: str) -> tuple[nn.Module, Callable[..., None]]:
+def _made(make: MakeNetwork, rule: str) -> tuple[nn.Module, Rule]:
     network = make()
-    subject = type(network).__name__
-
-    def require(holds: bool, what: str, *, got: object = None, allowed: object = None) -> None:
-        if not holds:
-            raise ConformanceFailure(subject, rule, what, got=got, allowed=allowed)
-
+    require = Rule(type(network).__name__, rule)
     require(isinstance(network, nn.Module), "it is no nn.Module")
     return network, require
 
 
 def _each(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
     return change(inputs) if isinstance(inputs, Tensor) else {name: change(value) for name, value in inputs.items()}
-
-
-def _row(inputs: Inputs, row: int) -> Inputs:
-    return _each(inputs, lambda value: value[row : row + 1])
 
 
 def _named(inputs: Inputs) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""From batches to the input of networks: tensors on a device, vectors standardised, and an encoder network if there is one.
+"""Inputs of networks from batches: tensors on a device, standardised vectors, and an optional encoder network.
 
 B batch, D elements of all vectors, F features that networks read.
 """
@@ -25,7 +25,7 @@ Observations = Tensor | dict[str, Tensor]
 
 
 class ObservationEncoder(nn.Module):
-    """Concatenates the vectors that a deployed policy may see, in the order of the spec, and standardises them if asked to.
+    """Concatenates the vectors that a deployed policy may see, in the order of the spec, and optionally standardises them.
 
     Mean and standard deviation come from the first `normalization_rows` rows given to `fit` and stay constant afterwards, so
     that the meaning of the input does not drift under the critics. They stay on the CPU; an encoder network is on the device.
@@ -134,7 +134,7 @@ class TensorBatch:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a CPU tensor on a device, through pinned memory to CUDA so that the transfer runs beside other work."""
+    """Return a CPU tensor on a device, through pinned memory to CUDA so that the transfer is asynchronous."""
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)

@@ -60,7 +60,7 @@ class PictureSettings(NetworkSettings):
 
 
 class ImageEncoder(ConvEncoder):
-    """Convolutions of which the first layers may be read from a file and stay as they are."""
+    """Convolutions whose first layers may be read from a file and frozen."""
 
     def __init__(self, spec: EnvironmentSpec, settings: PictureSettings) -> None:
         """Raise InvalidSetting if there is no picture, or one that so many layers cannot read."""
@@ -72,7 +72,8 @@ class ImageEncoder(ConvEncoder):
         """Set weights and biases of the convolutions from a file, the same for every picture; they stay as they are."""
         arrays = _weights(path, [next(tower.parameters()).shape[1] for tower in self.towers.values()], channels)
         for tower in self.towers.values():
-            for layer, (weight, bias) in zip(_convolutions(tower), arrays, strict=True):
+            layers = [layer for layer in tower.children() if isinstance(layer, nn.Conv2d)]
+            for layer, (weight, bias) in zip(layers, arrays, strict=True):
                 layer.load_state_dict({"weight": weight, "bias": bias})
                 layer.requires_grad_(requires_grad=False)
 
@@ -110,7 +111,7 @@ def crop(pictures: Tensor, corners: Tensor, padding: int) -> Tensor:
 
 
 def _weights(path: str, depths: Sequence[int], channels: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
-    """Return weight and bias of each layer, by which every picture is seen; raises InvalidSetting if they do not fit."""
+    """Return weight and bias of each layer, shared by all pictures; raises InvalidSetting if they do not fit."""
     wanted: dict[str, tuple[int, ...]] = {}
     for index, (before, after) in enumerate(pairwise((depths[0], *channels))):
         wanted |= {f"{index}.weight": (after, before, 3, 3), f"{index}.bias": (after,)}

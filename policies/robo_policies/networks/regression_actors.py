@@ -39,7 +39,7 @@ class DeterministicActor(nn.Module):
 
 
 class GaussianActor(nn.Module):
-    """a ~ Normal(tanh(f(s)), std), std the same in every state: IQL's policy, whose density is that before clipping."""
+    """a ~ Normal(tanh(f(s)), std), std the same in every state: IQL's policy; its density is that before clipping."""
 
     def __init__(self, factory: NetworkFactory, inputs: int, actions: int, dropout: float = 0.0) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Settings that every learner has: the device it computes on, the engine, and networks of one's own in place of ours."""
+"""Settings of every learner: device, engine, and own networks in place of the built-in ones."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def resolve_device(name: str) -> torch.device:
 def accelerates(
     settings: NetworkSettings, device: torch.device, layers: str | None, precision: str = "float32", dropout: float = 0.0
 ) -> bool:
-    """Return True if kernels compute an MLP, and not `layers` of one's own; raises InvalidSetting if they must, and cannot."""
+    """Return True if kernels compute an MLP instead of own `layers`; raises InvalidSetting if they are required and cannot."""
     given = {"device": device.type, "layers of": layers, "precision": precision, "dropout": dropout}
     fitting = {"device": "cpu", "layers of": None, "precision": "float32", "dropout": 0.0}
     obstacles = ", ".join(f"{name} {value}" for name, value in given.items() if value != fitting[name])
@@ -68,7 +68,7 @@ def accelerates(
 
 
 def own_encoder(name: str, spec: EnvironmentSpec) -> nn.Module:
-    """Return the encoder that `network` names; raises what `own_network` does."""
+    """Return the encoder that `network` names; raises the errors of `own_network`."""
     vectors, pictures = spec.observation.vectors, spec.observation.subset("image")
     row = {entry: torch.zeros(1, *array.shape) for entry, array in vectors.items()}
     row |= {entry: torch.zeros(1, *array.shape, dtype=getattr(torch, array.dtype)) for entry, array in pictures.items()}
@@ -76,12 +76,12 @@ def own_encoder(name: str, spec: EnvironmentSpec) -> nn.Module:
 
 
 def own_layers(setting: str, name: str, inputs: int, hidden: Sequence[int]) -> nn.Module:
-    """Return the hidden layers that a setting names; raises what `own_network` does."""
+    """Return the hidden layers that a setting names; raises the errors of `own_network`."""
     return own_network(setting, name, "MyLayers(inputs, hidden)", torch.zeros(1, inputs), inputs, tuple(hidden))
 
 
 def own_network(setting: str, name: str, built: str, row: Any, *arguments: Any) -> nn.Module:
-    """Return a network made by what a setting names, and tried on one row; raises UnknownName, BrokenPlugin, InvalidSetting."""
+    """Return the network that a setting names, tried on one row; raises UnknownName, BrokenPlugin, InvalidSetting."""
     make = load_named("networks", setting, name)
     allowed = f"a class of nn.Module, built as {built}, that makes float32 (B, size) of B rows"
     fix = "mend it; docs/networks.md has the contract, robo_policies.networks.conformance the checks"

@@ -72,9 +72,9 @@ class SB3Config(ABC):
 
     @property
     def needs(self) -> Needs:
-        """Its own loop, whose normalised rewards must be there when a step is taken."""
+        """Its own loop; normalised rewards need the reward at each step."""
         spaces = frozenset(Feature[kind.upper()] for kind in self.action_kinds) | {Feature.PICTURES}
-        late = {Feature.REWARD: "set learner.normalize_rewards to false, and reward.weight to what brings rewards near 1"}
+        late = {Feature.REWARD: "set learner.normalize_rewards to false, and reward.weight so that rewards are near 1"}
         return Needs((OWN,), spaces, late if self.normalize_rewards else {})
 
     def training(
@@ -123,7 +123,7 @@ class SB3Config(ABC):
     def _start(
         self, model: Any, spec: EnvironmentSpec, demonstrations: Sequence[Episode], initial_policy: Policy | None
     ) -> None:
-        """Gives the fresh model what was demonstrated."""
+        """Gives the fresh model the demonstrations."""
 
     @abstractmethod
     def _device(self, view: PolicyInput) -> str: ...
@@ -159,7 +159,7 @@ class SB3Config(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnPolicyConfig(SB3Config):
+class SB3OnPolicyConfig(SB3Config):
     """Settings that PPO and A2C share; abstract."""
 
     action_kinds = frozenset({"continuous", "discrete"})
@@ -215,7 +215,7 @@ class OnPolicyConfig(SB3Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OffPolicyConfig(SB3Config):
+class SB3OffPolicyConfig(SB3Config):
     """Settings that SAC, TD3 and DQN share; abstract.
 
     Demonstrations go into the replay; for updates from the first step on set `learning_starts` to 0.
@@ -253,7 +253,7 @@ class OffPolicyConfig(SB3Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOConfig(OnPolicyConfig):
+class PPOConfig(SB3OnPolicyConfig):
     """Proximal policy optimisation (Schulman et al. 2017)."""
 
     algorithm = sb3.PPO
@@ -275,7 +275,7 @@ class PPOConfig(OnPolicyConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class A2CConfig(OnPolicyConfig):
+class A2CConfig(SB3OnPolicyConfig):
     """Advantage actor-critic (Mnih et al. 2016), synchronous."""
 
     algorithm = sb3.A2C
@@ -291,7 +291,7 @@ class A2CConfig(OnPolicyConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContinuousOffPolicyConfig(OffPolicyConfig):
+class SB3ContinuousOffPolicyConfig(SB3OffPolicyConfig):
     """Settings that SAC and TD3 share; abstract."""
 
     action_kinds = frozenset({"continuous"})
@@ -312,7 +312,7 @@ class ContinuousOffPolicyConfig(OffPolicyConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SACConfig(ContinuousOffPolicyConfig):
+class SACConfig(SB3ContinuousOffPolicyConfig):
     """Soft actor-critic (Haarnoja et al. 2018)."""
 
     algorithm = sb3.SAC
@@ -333,7 +333,7 @@ class SACConfig(ContinuousOffPolicyConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TD3Config(ContinuousOffPolicyConfig):
+class TD3Config(SB3ContinuousOffPolicyConfig):
     """Twin delayed deterministic policy gradient (Fujimoto et al. 2018).
 
     SB3 adds no exploration noise by default; the paper's is noise_type normal, noise_std 0.1.
@@ -351,7 +351,7 @@ class TD3Config(ContinuousOffPolicyConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DQNConfig(OffPolicyConfig):
+class DQNConfig(SB3OffPolicyConfig):
     """Deep Q-learning (Mnih et al. 2015)."""
 
     algorithm = sb3.DQN

@@ -75,7 +75,7 @@ def clone_targets(
 def clone_policy(model: OnPolicyAlgorithm, observations: Any, actions: torch.Tensor, *, epochs: int) -> None:
     """Maximises the likelihood of the actions; the critic is left as it is.
 
-    The order of batches comes from a generator of its own, so that SB3's random numbers stay those of its seed.
+    The order of batches comes from its own generator, so that SB3's random numbers stay those of its seed.
     """
     optimizer = torch.optim.Adam(model.policy.parameters(), lr=CLONE_LEARNING_RATE)
     shuffle = np.random.default_rng(model.seed)
@@ -98,7 +98,7 @@ def _targets(episode: Episode, expert: Policy | None) -> Array:
 
 
 def as_model_sees(model: OffPolicyAlgorithm | OnPolicyAlgorithm, value: Input) -> Input:
-    """Turns images channels first where SB3 does so."""
+    """Turns images channels first as SB3 does."""
     if isinstance(value, dict):
         assert isinstance(model.observation_space, gymnasium.spaces.Dict)
         return {key: maybe_transpose(item, model.observation_space[key]) for key, item in value.items()}

@@ -1,4 +1,4 @@
-"""Adapters: environments for Stable-Baselines3, and its policies for everybody else."""
+"""Adapters: environments for Stable-Baselines3, and its policies for the workbench."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+from typing_extensions import override
 
 from robo_policies.sb3.rewards import SEEN
 from robo_policies.sb3.state import PrivateRandom
 from robo_rl.environments import stepping
 from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.rewards import OnlineRewards
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import Array, StateDict
@@ -25,7 +27,7 @@ from robo_rl.types import Array, StateDict
 SMALLEST_CAMERA = 36
 """[px] The strided convolutions of SB3's NatureCNN leave nothing of a smaller image."""
 STATE = "state"
-"""Key of the joined vectors where there are cameras beside them."""
+"""Key of the joined vectors in an observation with cameras."""
 
 Environment = gymnasium.Env[Any, Any]
 Input = npt.NDArray[Any] | dict[str, npt.NDArray[Any]]
@@ -57,7 +59,7 @@ class PolicyInput:
 
     @property
     def space(self) -> spaces.Box | spaces.Dict:
-        """Box of the joined vectors, or a Dict with the cameras beside it."""
+        """Box of the joined vectors, or a Dict of it and the cameras."""
         if not self._cameras:
             return self._vector_space
         state: dict[str, spaces.Space[Any]] = {STATE: self._vector_space} if self._vectors else {}
@@ -84,7 +86,7 @@ class SB3Environment(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment of the workbench with SB3's observations and SB3's spelling of success."""
 
     def __init__(self, environment: Environment, reward: OnlineRewards | None = None) -> None:
-        """With a `reward` the policy sees what that leaves it, and `info` holds the whole observation for the reward."""
+        """With a `reward` the policy sees its visible entries, and `info` holds the whole observation for the reward."""
         super().__init__(environment)
         self._input = PolicyInput(_visible(environment, reward).observation)
         self._tells, self._name = reward is not None, specification(environment).name
@@ -93,7 +95,7 @@ class SB3Environment(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Passes SB3's seed on: it seeds the first reset only, the generator of the environment goes on from there."""
         observation, info = stepping.reset(self.env, self._name, seed=seed, options=options)
-        return self._input(observation), self._told(dict(info), observation)
+        return self._input(observation), self._with_observation(dict(info), observation)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Copies `success` to `is_success`, from which SB3 computes rollout/success_rate."""
@@ -101,16 +103,16 @@ class SB3Environment(gymnasium.Wrapper[Any, Any, Any, Any]):
         info = dict(found)
         if info.get("success") is not None:
             info |= {"is_success": info["success"]}
-        return self._input(observation), reward, terminated, truncated, self._told(info, observation)
+        return self._input(observation), reward, terminated, truncated, self._with_observation(info, observation)
 
-    def _told(self, info: dict[str, Any], observation: Observation) -> dict[str, Any]:
+    def _with_observation(self, info: dict[str, Any], observation: Observation) -> dict[str, Any]:
         return info | {SEEN: dict(observation)} if self._tells else info
 
 
 def vectorize(
     factory: Callable[[], Environment], count: int, reward: OnlineRewards | None = None
 ) -> tuple[VecEnv, EnvironmentSpec]:
-    """Returns `count` environments that step one after the other in this process, and the spec of what a policy sees."""
+    """Returns `count` environments that step one after the other in this process, and the spec of the policy."""
     environments = [factory() for _ in range(count)]
 
     def wrap(environment: Environment) -> Callable[[], Environment]:
@@ -124,8 +126,8 @@ def _visible(environment: Environment, reward: OnlineRewards | None) -> Environm
     return spec if reward is None else reward.visible(spec)
 
 
-class SB3Policy:
-    """The policy of an SB3 model behind the protocol of the workbench; sees every update of the model at once.
+class SB3Policy(Stateful):
+    """Policy of an SB3 model; follows every update of the model.
 
     Acting never moves the global random generators that SB3 learns with, so that evaluating more often does not
     change a run.
@@ -164,12 +166,12 @@ class SB3Policy:
         """Acts with those from now on."""
         self._network.load_state_dict({name: torch.as_tensor(value) for name, value in parameters.items()})
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns the generators of sampled actions; the networks belong to the model."""
         return {"random": self._random.state_dict(), "choices": self._choices.np_random.bit_generator.state}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the generators."""
         self._random.load_state_dict(state["random"])
         self._choices.np_random.bit_generator.state = state["choices"]
 

@@ -1,6 +1,6 @@
 """Stable-Baselines3's SAC in our loop: its networks, losses and optimisers, fed from the workbench's memories.
 
-Demonstrations may fill half of each batch, a person may correct it, and its learner may have a process of its own. `sb3-sac` is
+Demonstrations may fill half of each batch, a person may correct it, and its learner may have its own process. `sb3-sac` is
 the same algorithm in Stable-Baselines3's own loop. Raffin et al. 2021, JMLR 22(268).
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 import stable_baselines3 as sb3
 import torch
 from stable_baselines3.common.logger import Logger
+from typing_extensions import override
 
 from robo_policies.sb3.demonstrations import as_model_sees
 from robo_policies.sb3.environment import PolicyInput, SB3Policy
@@ -23,6 +24,7 @@ from robo_policies.sb3.settings import policy_arguments
 from robo_policies.sb3.state import PrivateRandom, load_model_state, map_arrays, model_state
 from robo_rl.errors import NonFiniteUpdate, require_allowed
 from robo_rl.metrics import MetricsWindow
+from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
 from robo_rl.protocols.sampling import Sampling
 from robo_rl.requirements import require_continuous, require_finite_data
@@ -32,7 +34,7 @@ from robo_rl.types import Array, Batch, Metrics, StateDict
 
 @dataclass(frozen=True, kw_only=True)
 class SB3SACHILConfig:
-    """Settings of SB3's SAC with SB3's names and defaults, and of what it is fed with."""
+    """Settings of SB3's SAC with SB3's names and defaults, and of its batches."""
 
     needs = Needs(STEPS, CONTINUOUS_ONLY | {Feature.PICTURES})
 
@@ -87,7 +89,7 @@ class SB3SACHILConfig:
         return SB3SACHIL(spec, self, seed)
 
 
-class SB3SACHIL:
+class SB3SACHIL(Stateful):
     """Calls SB3's `train` on the batches that it is given; the process-wide generators are left as they were."""
 
     def __init__(self, spec: EnvironmentSpec, config: SB3SACHILConfig, seed: int) -> None:
@@ -119,24 +121,24 @@ class SB3SACHIL:
         seen = {f"observations {name}": value for name, value in batch.observations.items()}
         following = {f"next observations {name}": value for name, value in batch.next_observations.items()}
         require_finite_data(given | seen | following, self.model._n_updates)
-        self.model.replay_buffer = _Given(self.model, self._input, batch)  # type: ignore[assignment]  # `train` only samples from it
+        self.model.replay_buffer = _SingleBatch(self.model, self._input, batch)  # type: ignore[assignment]  # `train` only samples from it
         try:
             with self._random.in_place():
                 self.model.train(self.config.gradient_steps, self.config.batch_size)
         except ValueError as error:  # distributions refuse parameters that are not finite
-            raise self._spoilt(error) from error
-        return self._metrics.add(self._told())
+            raise self._non_finite(error) from error
+        return self._metrics.add(self._logged())
 
-    def _told(self) -> dict[str, float]:
-        """Returns what SB3 logged; raises NonFiniteUpdate if a loss is not finite."""
+    def _logged(self) -> dict[str, float]:
+        """Returns SB3's logged metrics; raises NonFiniteUpdate if a loss is not finite."""
         logger = self.model.logger
-        told = {tag: float(value) for tag, value in logger.name_to_value.items() if tag != "train/n_updates"}
+        logged = {tag: float(value) for tag, value in logger.name_to_value.items() if tag != "train/n_updates"}
         logger.name_to_value.clear()
-        if bad := {tag: value for tag, value in told.items() if not math.isfinite(value)}:
-            raise self._spoilt(bad)
-        return told
+        if bad := {tag: value for tag, value in logged.items() if not math.isfinite(value)}:
+            raise self._non_finite(bad)
+        return logged
 
-    def _spoilt(self, found: object) -> NonFiniteUpdate:
+    def _non_finite(self, found: object) -> NonFiniteUpdate:
         return NonFiniteUpdate(
             f"Update {self.model._n_updates} of SB3 is not finite; unlike our learners it keeps no parameters back.",
             got=found,
@@ -144,8 +146,8 @@ class SB3SACHIL:
             fix="go back to the last checkpoint (robo-rl resume) with a smaller learning rate or rewards near 1",
         )
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns networks, optimisers, generators and counters."""
         return {
             "model": model_state(self.model),
             "random": self._random.state_dict(),
@@ -153,8 +155,8 @@ class SB3SACHIL:
             "metrics": self._metrics.state_dict(),
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; the next update is the one that would have come."""
         load_model_state(self.model, state["model"])
         self._random.load_state_dict(state["random"])
         self.policy.load_state_dict(state["policy"])
@@ -176,7 +178,7 @@ class Spaces(gymnasium.Env[Any, Any]):
         raise NotImplementedError
 
 
-class _Given:
+class _SingleBatch:
     """Stands for SB3's replay: one batch, handed out in equal slices."""
 
     def __init__(self, model: sb3.SAC, view: PolicyInput, batch: Batch) -> None:

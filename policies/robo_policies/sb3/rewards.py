@@ -1,7 +1,7 @@
-"""Rewards of a model for Stable-Baselines3: its environments hand out none, its memories get them before it learns from them.
+"""Rewards of a model for Stable-Baselines3: environments return none, memories get them before learning.
 
 SB3 stores each step through one method of its replay, and computes advantages through one of its rollout memory; these two
-calls are where the rewards enter, so that SB3's own loops stay as they are.
+calls insert the rewards, so that SB3's own loops stay as they are.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ SEEN = "seen_by_reward"
 
 
 class RewardedEnvironments(VecEnvWrapper):
-    """Environments whose steps bring no reward yet: the model is shown what they led to.
+    """Environments without rewards at first: the model is shown the outcome of each step.
 
-    The environment's own reward ends here; Monitor, below, has told it to the log.
+    The environment's own reward ends here; Monitor, below, has logged it.
     """
 
     def __init__(self, environments: VecEnv, rewards: DelayedRewards, instruction: str | None) -> None:
@@ -39,7 +39,7 @@ class RewardedEnvironments(VecEnvWrapper):
         self._rewards, self._instruction = rewards, instruction
 
     def reset(self) -> Any:
-        """Begins episodes; what waits is forgotten, as is the unfinished rollout that it is of."""
+        """Begins episodes; waiting steps and the unfinished rollout are forgotten."""
         observations = self.venv.reset()
         self._rewards.restart()
         for index in range(self.num_envs):
@@ -47,12 +47,12 @@ class RewardedEnvironments(VecEnvWrapper):
         return observations
 
     def step_async(self, actions: Array) -> None:
-        """Remembers what is done."""
+        """Stores the actions."""
         self._actions = np.array(actions)
         super().step_async(actions)
 
     def step_wait(self) -> Any:
-        """Returns zeros for rewards, to which SB3 adds what it bootstraps at time limits."""
+        """Returns zeros for rewards, to which SB3 adds bootstrapped values at time limits."""
         observations, rewards, ended, infos = self.venv.step_wait()
         for index, info in enumerate(infos):
             truncated = bool(ended[index] and info[LIMIT])
@@ -74,7 +74,7 @@ class RewardedEnvironments(VecEnvWrapper):
 
 
 def reward_by_model(model: Any, rewards: DelayedRewards) -> None:
-    """Makes an SB3 model learn from these rewards, which its RewardedEnvironments show what to score."""
+    """Makes an SB3 model learn from these rewards, given for the steps of its RewardedEnvironments."""
     require_unchanging(rewards)
     if isinstance(model, OffPolicyAlgorithm):
         assert model.replay_buffer is not None
@@ -87,8 +87,8 @@ def reward_by_model(model: Any, rewards: DelayedRewards) -> None:
 class WaitingRows:
     """Rows of a replay, one step of each environment, that wait for their rewards.
 
-    A row in which one is missing is left out, and the one before it then counts as cut, because SB3 sums the rewards of rows
-    that follow each other where n_steps is more than 1.
+    A row with a missing reward is left out, and the one before it then counts as cut, because SB3 sums the rewards of
+    successive rows if n_steps is more than 1.
     """
 
     def __init__(self, model: OffPolicyAlgorithm, replay: ReplayBuffer, rewards: DelayedRewards) -> None:
@@ -120,7 +120,7 @@ class WaitingRows:
                 "Learning would start, and no step has a label.",
                 got=f"{self._model.num_timesteps} steps",
                 allowed="at least one with a label",
-                fix="look at what the reward model answers, or raise learner.learning_starts",
+                fix="look at the answers of the reward model, or raise learner.learning_starts",
             )
 
 
@@ -132,10 +132,10 @@ class WaitingRollout:
         self._compute = rollout.compute_returns_and_advantage
 
     def compute(self, last_values: torch.Tensor, dones: npt.NDArray[Any]) -> None:
-        """Adds the rewards to what SB3 bootstrapped at time limits, then computes advantages and returns."""
+        """Adds the rewards to SB3's bootstrapped values at time limits, then computes advantages and returns."""
         rollout = self._rollout
         values, valid, ends = _by_row(self._rewards.score(), rollout.n_envs)
-        rollout.rewards[:] = np.where(ends, values, rollout.rewards + values)  # what ended is not bootstrapped
+        rollout.rewards[:] = np.where(ends, values, rollout.rewards + values)  # no bootstrap at an end
         rollout.episode_starts[1:] = np.maximum(rollout.episode_starts[1:], ends[:-1])
         dones = np.logical_or(dones, ends[-1])
         self._compute(last_values, dones)
@@ -145,7 +145,7 @@ class WaitingRollout:
             self._fill_gaps(valid)
 
     def _end_before_gaps(self, valid: npt.NDArray[np.bool_], last_values: Array, dones: npt.NDArray[Any]) -> None:
-        """Computes advantages as SB3 does, except that a sum ends with the value of a state whose step has no label."""
+        """Computes advantages as SB3 does, except that a sum ends with the state's value at a step without a label."""
         rollout = self._rollout
         goes_on = 1.0 - np.vstack((rollout.episode_starts[1:], np.asarray(dones, np.float32)))
         following = np.vstack((rollout.values[1:], last_values))
@@ -154,7 +154,7 @@ class WaitingRollout:
         rollout.returns = rollout.advantages + rollout.values
 
     def _fill_gaps(self, valid: npt.NDArray[np.bool_]) -> None:
-        """Puts other steps in the place of those without a label: SB3 learns from whole rollouts only."""
+        """Replaces the steps without a label by others: SB3 learns from whole rollouts only."""
         gaps, others = np.argwhere(~valid), np.argwhere(valid)
         chosen = others[np.arange(len(gaps)) % len(others)]
         for name in ("observations", "actions", "values", "log_probs", "advantages", "returns"):

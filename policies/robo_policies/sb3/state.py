@@ -17,12 +17,14 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.components import Stateful
 from robo_rl.types import StateDict
 
 COUNTERS = ("_n_updates", "_episode_num", "_current_progress_remaining", "_n_calls", "exploration_rate")
-"""Numbers that an algorithm goes on from; the last two are DQN's."""
+"""Counters of an algorithm that a resume needs; the last two are DQN's."""
 REPLAY_ARRAYS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 
@@ -81,7 +83,7 @@ class GlobalRandom:
         return cls(torch.as_tensor(state["torch"]), state["numpy"], python_state, cuda)
 
 
-class PrivateRandom:
+class PrivateRandom(Stateful):
     """Process-wide generators of one model, in place only while it acts or learns."""
 
     def __init__(self, seed: int) -> None:
@@ -98,12 +100,12 @@ class PrivateRandom:
             self._state = GlobalRandom.current()
             others.restore()
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return the states of the generators."""
         return self._state.state_dict()
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore them."""
         self._state = GlobalRandom.from_state_dict(state)
 
 
@@ -131,7 +133,7 @@ def model_state(model: BaseAlgorithm) -> StateDict:
 
 
 def load_model_state(model: BaseAlgorithm, state: StateDict) -> None:
-    """Restores what `model_state` returned into a model of the same settings."""
+    """Restores the state returned by `model_state` into a model of the same settings."""
     parameters = {name: _with_integer_keys(_tensors(value)) for name, value in state["parameters"].items()}
     model.set_parameters(parameters, exact_match=True)  # type: ignore[arg-type]  # a dict of state_dicts, as SB3 itself gives it
     for name, value in state["variables"].items():
@@ -193,7 +195,7 @@ def _load_replay(replay: ReplayBuffer, state: StateDict) -> None:
 
 
 def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
-    """Return what a function makes of an array, or of each array of a dict."""
+    """Apply a function to an array, or to each array of a dict."""
     return {key: function(item) for key, item in value.items()} if isinstance(value, dict) else function(value)
 
 

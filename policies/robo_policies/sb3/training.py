@@ -1,4 +1,4 @@
-"""Stable-Baselines3's own loop as a `Training`: it learns as it always does, and an observer is told about it."""
+"""Stable-Baselines3's own loop as a `Training` with an observer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SB3Training:
         self.resumed: str | None = None
         """"warm" after `load_state_dict`."""
         self.stopwatch = Stopwatch()
-        """SB3 tells "collect" (simulation, acting and storing), "update" and the time of its observer apart."""
+        """SB3 separates "collect" (simulation, acting and storing), "update" and the time of its observer."""
         self._model = model
         self._policy = policy
         self._steps = steps
@@ -56,7 +56,7 @@ class SB3Training:
     def run(self, observer: TrainingObserver) -> None:
         """Trains as many whole rollouts as fit into the steps.
 
-        Differs from SB3, which goes on to the end of the rollout that contains the last step: a budget is not exceeded. If
+        Differs from SB3, which continues to the end of the rollout that contains the last step: a budget is not exceeded. If
         updates come after whole episodes the last one is cut, and not learnt from.
         """
         size = rollout_size(self._model)
@@ -83,14 +83,14 @@ class SB3Training:
         return state if self.rewards is None else state | {"rewards": self.rewards.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores a state; the next `run` goes on from its step with fresh episodes."""
+        """Restores a state; the next `run` continues from its step with fresh episodes."""
         model, training = self._model, state["training"]
         load_model_state(model, state["model"])
         self._random = GlobalRandom.from_state_dict(training["random"])
         self.step = model.num_timesteps = int(training["step"])
         self.stopwatch.load_state_dict(training["seconds"])
         self.resumed = "warm"
-        if self.rewards is not None:  # what they have learnt goes on; what waited for them does not
+        if self.rewards is not None:  # learnt rewards are restored, waiting steps are not
             self.rewards.load_state_dict(state["rewards"])
             self.rewards.restart()
         model._last_obs = None  # makes `learn` reset the environments

@@ -14,7 +14,7 @@ from robo_policies.sb3.settings import read_expression
 from robo_rl.errors import InvalidSetting, UnknownName
 
 DEFAULT = "default"
-"""Section for every environment that has none of its own."""
+"""Section for environments without their own."""
 IGNORED = (
     "env_wrapper",
     "vec_env_wrapper",
@@ -57,9 +57,9 @@ def read_zoo(text: str, algorithm: str, environment: str) -> ZooSettings:
     """Returns the settings for an environment from the text of a zoo file.
 
     `algorithm` is the zoo's name ("sac"), `environment` the zoo's ("HalfCheetah-v4") or ours
-    ("gymnasium/HalfCheetah-v4"). Where its section is missing, the newest other version of the same task stands in, and
-    `ignored` says so, or the section "default". Raises UnknownName for a missing section, an algorithm or a key that
-    nobody knows, InvalidSetting for text that is not plain data.
+    ("gymnasium/HalfCheetah-v4"). If its section is missing, the newest other version of the same task replaces it, and
+    `ignored` says so, or the section "default". Raises UnknownName for a missing section, an unknown algorithm or key,
+    InvalidSetting for text that is not plain data.
     """
     if (learner := f"sb3-{algorithm}") not in LEARNERS:
         raise UnknownName("zoo algorithm", algorithm, [name.removeprefix("sb3-") for name in LEARNERS])

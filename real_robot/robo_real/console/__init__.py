@@ -1,1 +1,1 @@
-"""The operator's console: a page on which a person watches a robot, takes over, stops it and labels episodes."""
+"""Operator's console: a web page to watch a robot, take over, stop it and label episodes."""

@@ -1,4 +1,4 @@
-"""Count of the episodes that the page shows, and where they are kept."""
+"""Episode statistics of the page, and the protocol of an episode store."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ RECENT = 20
 
 
 class Store(Protocol):
-    """Folder of the episodes."""
+    """Store of episodes."""
 
     def begin(self, rollout: Rollout) -> None:
-        """An episode began."""
+        """Open a new episode."""
 
     def step(self, transition: Transition) -> None:
-        """It went on."""
+        """Append a step."""
 
     def end(self, rollout: Rollout | None) -> object:
-        """It is over; None if it is not to be kept."""
+        """Close the episode; None discards it."""
 
 
 @dataclass
 class Tally:
-    """Summary of the episodes for the page."""
+    """Episode statistics for the page."""
 
     state: str = "waiting"
     """waiting or running"""
     doing: str = ""
-    """what the episodes are for if they are of a training"""
+    """purpose of the episodes, "" without a training"""
     message: str = ""
-    """how the last episode ended, or why none could begin"""
+    """end of the last episode, or obstacle to the next"""
     steps: int = 0
     episode_return: float = 0.0
     human_steps: int = 0
     episodes: int = 0
-    """that were kept"""
+    """number of kept episodes"""
     human: int = 0
     total: int = 0
     """steps of all episodes: by the person, and in all"""
     acts: str = ""
-    """who chose the newest action"""
+    """source of the newest action"""
     recent: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what the page shows; rates are None before the first step or episode."""
+        """Return the statistics as JSON; rates are None before the first step or episode."""
         rate = self.human / self.total if self.total else None
         success = sum(self.recent) / len(self.recent) if self.recent else None
         return asdict(self) | {"recent": len(self.recent), "intervention_rate": rate, "success_rate": success}
 
     def begin(self) -> None:
-        """An episode begins."""
+        """Start the counts of an episode."""
         self.state, self.message, self.steps, self.episode_return, self.human_steps = "running", "", 0, 0.0, 0
 
     def count(self, source: ActionSource, reward: float) -> None:
-        """One step more."""
+        """Count a step."""
         is_human = source is ActionSource.HUMAN
         self.acts = source.name.lower()
         self.steps, self.total = self.steps + 1, self.total + 1

@@ -1,60 +1,52 @@
-"""The person at the desk as learning code sees one: asked once in every control period for an action, or none."""
+"""Console operator as a human for learning code: one action, or none, per control period."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from robo_real.console.desk import Desk, Want
-from robo_real.fingers import GRIP
+from robo_real.console.operator_state import DecisionKind, OperatorState
+from robo_real.gripper import GRIP, hold_action
 from robo_real.remote import RemoteRobot
 from robo_rl.spec.environment import ActionSpec, EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, StateDict
 
 OPERATOR = "operator"
-"""Why a person stopped the arm, or ended an episode as no success."""
+"""Reason of a stop by the operator, or of an episode that they ended without success."""
 LOST = "operator_lost"
-"""Why the arm holds, and then an episode is stopped: the person was lost."""
+"""Reason of a hold, and then a stop, after contact with the operator was lost."""
 
-SOURCES = {Want.POLICY: ActionSource.POLICY, Want.PERSON: ActionSource.HUMAN}
+SOURCES = {DecisionKind.POLICY: ActionSource.POLICY, DecisionKind.PERSON: ActionSource.HUMAN}
 
 
-class Still:
-    """Knows the action that moves nothing: no displacement, and the fingers sent where they were sent last.
+class HoldAction:
+    """Action that moves nothing: no displacement, and the last commanded gripper opening.
 
-    Not where they are measured: fingers around a thing that were sent no further would let go of it.
+    The measured opening would not do: a gripper around an object would let go of it.
     """
 
     def __init__(self, action: ActionSpec) -> None:
         self._spec = action
         self.grip: float | None = None
-        """In [-1, 1], where the fingers were sent last; None before the first step of an episode."""
+        """Last commanded opening in [-1, 1]; None before the first step of an episode."""
         self.why = ""
-        """Why nothing is to move in the present control period, where the desk says so and not the person"""
+        """Reason for a hold in the present control period that the person did not command."""
 
     def reset(self) -> None:
-        """A new episode begins."""
+        """Start a new episode."""
         self.grip, self.why = None, ""
 
     def note(self, executed: Array) -> None:
-        """An action was executed."""
+        """Remember the gripper command of an executed action (A,)."""
         if GRIP in self._spec.names:
             self.grip = float(executed[self._spec.names.index(GRIP)])
 
     def action(self, observation: Observation) -> Array:
-        """Returns an action (A,) that moves nothing."""
-        spec = self._spec
-        physical: Any = np.clip(np.zeros(spec.size), spec.low, spec.high)
-        if GRIP in spec.names and GRIP in observation:
-            physical[spec.names.index(GRIP)] = float(observation[GRIP][0])
-        action: Array = np.clip(spec.to_normalized(physical), -1.0, 1.0).astype(np.float32)
+        """Return the action (A,) in [-1, 1]."""
+        action = hold_action(self._spec, observation)
         if self.grip is not None:
-            action[spec.names.index(GRIP)] = self.grip
+            action[self._spec.names.index(GRIP)] = self.grip
         return action
 
-    def with_fingers(self, action: Array, observation: Observation) -> Array:
-        """Return an action (A,) with the fingers left where they are."""
+    def with_gripper_held(self, action: Array, observation: Observation) -> Array:
+        """Return an action (A,) with the gripper left as it is."""
         if GRIP not in self._spec.names:
             return action
         found, index = action.copy(), self._spec.names.index(GRIP)
@@ -63,58 +55,59 @@ class Still:
 
 
 class ConsoleHuman:
-    """A person behind a page: takes over while they hold the dead-man switch."""
+    """Operator at the console: takes over while the dead-man switch is held."""
 
-    def __init__(self, desk: Desk, robot: RemoteRobot, still: Still) -> None:
-        self._desk, self._robot, self._still = desk, robot, still
+    def __init__(self, operator_state: OperatorState, robot: RemoteRobot, hold_action: HoldAction) -> None:
+        self._operator_state, self._robot, self._hold_action = operator_state, robot, hold_action
         self.source = ActionSource.POLICY
-        """who chose the newest action; GUARD where the arm holds because the person was lost, or stopped it"""
+        """Source of the newest action; GUARD if the arm holds after a loss of contact or a stop."""
 
     def reset(self) -> None:
-        """A new episode begins."""
+        """Start a new episode."""
         self.source = ActionSource.POLICY
-        self._desk.begin()
+        self._operator_state.begin()
 
     def command(self, observation: Observation, proposed: Array) -> Array | None:
-        """Returns the person's action, None if the policy is left to act; where the person was lost, an action that holds.
+        """Return the operator's action (A,), None to let the policy act, or after a loss of contact the hold action.
 
-        It stops the robot where the person stopped it or stays lost; the next step then ends the episode.
+        Stops the robot if the operator stopped it or stays lost; the next step then ends the episode.
         """
-        wish = self._desk.wish()
-        self.source, self._still.why = SOURCES.get(wish.want, ActionSource.GUARD), ""
-        if wish.want is Want.POLICY:
+        decision = self._operator_state.decision()
+        self.source, self._hold_action.why = SOURCES.get(decision.kind, ActionSource.GUARD), ""
+        if decision.kind is DecisionKind.POLICY:
             return None
-        if wish.want is Want.PERSON:
+        if decision.kind is DecisionKind.PERSON:
             self._robot.enable()
-            return wish.action if wish.moves_fingers else self._still.with_fingers(wish.action, observation)
-        self._still.why = LOST if self._desk.is_lost else OPERATOR
-        if wish.want is Want.STOP:
-            self._robot.stop(self._desk.stopper)
-            self._desk.stop_arrived()
-        return self._still.action(observation)
+            action = decision.action
+            return action if decision.moves_gripper else self._hold_action.with_gripper_held(action, observation)
+        self._hold_action.why = LOST if self._operator_state.is_lost else OPERATOR
+        if decision.kind is DecisionKind.STOP:
+            self._robot.stop(self._operator_state.stopper)
+            self._operator_state.confirm_stop()
+        return self._hold_action.action(observation)
 
     def state_dict(self) -> StateDict:
-        """A person has no state that could be saved."""
+        """Return an empty state: a person has none to save."""
         return {}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Nothing to restore."""
+        """Restore nothing."""
 
 
-class HoldStill:
-    """A policy for when there is none: waits for the person."""
+class HoldPolicy:
+    """Policy that holds the arm, for a console without one."""
 
-    def __init__(self, spec: EnvironmentSpec, still: Still) -> None:
-        self._spec, self._still = spec, still
+    def __init__(self, spec: EnvironmentSpec, hold_action: HoldAction) -> None:
+        self._spec, self._hold_action = spec, hold_action
 
     @property
     def environment_spec(self) -> EnvironmentSpec:
-        """Of the robot."""
+        """Spec of the robot."""
         return self._spec
 
     def reset(self) -> None:
-        """Nothing to forget."""
+        """Do nothing: the policy has no state."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Returns an action that moves nothing."""
-        return self._still.action(observation)
+        """Return an action (A,) that moves nothing."""
+        return self._hold_action.action(observation)

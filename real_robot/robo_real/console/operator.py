@@ -1,4 +1,4 @@
-"""The operator of a robot: a desk, the page before it, and what a training needs of the person who sits there."""
+"""Operator of a robot: state, page, and the environments of a training."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 
 import gymnasium
 
-from robo_real.console.asked import HOLDS, JUDGING, READY, AskedFor, Judged
-from robo_real.console.desk import Desk
+from robo_real.client import RobotClient
 from robo_real.console.episodes import Tally
-from robo_real.console.human import Still
-from robo_real.console.pictures import Pictures
+from robo_real.console.human import HoldAction
+from robo_real.console.monitor import RobotMonitor
+from robo_real.console.operator_env import HOLDS, JUDGING, READY, OperatorEnv, OperatorEvaluationEnv
+from robo_real.console.operator_state import OperatorState
 from robo_real.console.session import Console, console_server
 from robo_real.environment import RobotEnv
 from robo_real.family import FAMILY
-from robo_real.link import Link
 from robo_real.remote import RemoteRobot
 from robo_rl.rollout.intervention import PersonInTheLoop
 from robo_rl.spec.environment import ActionSpec, specification
 from robo_rl.system.pages.server import ADDRESS
 
 OWNER = "console"
-LOOK = 0.1
-"""[s] between two looks whether an episode may begin"""
+POLL = 0.1
+"""[s] period of the check for a start request"""
 
 
 def operator_at(environment: str, *, address: str, port: int) -> Operator:
-    """Returns the operator of the robot of an environment's name; raises RobotUnavailable, InvalidSetting."""
+    """Return the operator of the robot in an environment name; raises RobotUnavailable, InvalidSetting."""
     found = FAMILY.at(environment.partition(":")[2])
     bare = found.unwrapped
     assert isinstance(bare, RobotEnv)
@@ -40,68 +40,72 @@ class Operator:
     """Operator at the page of one robot. The page is served until `close`."""
 
     def __init__(self, robot: RemoteRobot, action: ActionSpec, *, address: str = ADDRESS, port: int = 0) -> None:
-        """action: what the hands command. Raises RobotUnavailable if nothing answers, InvalidSetting for a port in use."""
+        """action: spec of the operator's commands. Raises RobotUnavailable, or InvalidSetting for a port in use."""
         self._robot = robot
-        self.desk, self.still, self.tally = Desk(), Still(action), Tally()
+        self.operator_state, self.hold_action, self.tally = OperatorState(), HoldAction(action), Tally()
         self.links: dict[str, str] = {}
-        self._leaves = threading.Event()
-        self._pictures = Pictures(robot.link.url)
-        console = Console(self.desk, self._pictures, self.tally, action, self.still, robot.stop, self._rearm, self.links)
+        self._cancelled = threading.Event()
+        self._monitor = RobotMonitor(robot.client.url)
+        console = Console(
+            self.operator_state, self._monitor, self.tally, action, self.hold_action, robot.stop, self._rearm, self.links
+        )
         try:
             self.server = console_server(console, address=address, port=port)
         except BaseException:
-            self._pictures.close()
+            self._monitor.close()
             raise
 
-    def training(self, environment: gymnasium.Env[Any, Any], *, doing: str = "training") -> tuple[AskedFor, PersonInTheLoop]:
-        """Returns the environment with episodes that the operator begins and labels, and who corrects the policy there.
+    def training_env(
+        self, environment: gymnasium.Env[Any, Any], *, doing: str = "training"
+    ) -> tuple[OperatorEnv, PersonInTheLoop]:
+        """Return the environment under the operator's control, and the supervisor that corrects the policy in it.
 
-        doing: what the page says that the episodes are for.
+        doing: purpose of the episodes, shown on the page.
         """
-        asked = AskedFor(environment, self, doing)
-        return asked, PersonInTheLoop(asked.human, specification(environment).action.control_period)
+        operator_env = OperatorEnv(environment, self, doing)
+        return operator_env, PersonInTheLoop(operator_env.human, specification(environment).action.control_period)
 
-    def judging(self, environment: gymnasium.Env[Any, Any]) -> Judged:
-        """Returns an environment for evaluations, in which the operator judges and does not help."""
-        return Judged(environment, self, JUDGING)
+    def evaluation_env(self, environment: gymnasium.Env[Any, Any]) -> OperatorEvaluationEnv:
+        """Return the environment for evaluations, in which the operator labels and does not help."""
+        return OperatorEvaluationEnv(environment, self, JUDGING)
 
     def wait_for_start(self, may_begin: Callable[[], bool]) -> None:
-        """Returns when the operator wants an episode to begin; raises KeyboardInterrupt after `leave`.
+        """Block until the operator starts an episode; raises KeyboardInterrupt after `cancel`.
 
-        may_begin: asked again and again. What is pressed before it says so begins nothing, now or later.
+        may_begin: polled. Start requests before it returns True are dropped.
         """
-        self.desk.end()
-        while not self._leaves.is_set():
+        self.operator_state.end()
+        while not self._cancelled.is_set():
             if not may_begin():
                 self.tally.message = HOLDS
-                self._leaves.wait(LOOK)
-                self.desk.end()
+                self._cancelled.wait(POLL)
+                self.operator_state.end()
                 continue
             if self.tally.message == HOLDS:
                 self.tally.message = READY
-            if self.desk.wait_for_start(LOOK):
+            if self.operator_state.wait_for_start(POLL):
                 return
         raise KeyboardInterrupt
 
     @property
-    def is_left(self) -> bool:
-        """True once nobody waits for the operator any more."""
-        return self._leaves.is_set()
+    def is_cancelled(self) -> bool:
+        """True after `cancel`."""
+        return self._cancelled.is_set()
 
-    def leave(self) -> None:
-        """Stop waiting for the operator."""
-        self._leaves.set()
+    def cancel(self) -> None:
+        """Cancel the wait for the operator."""
+        self._cancelled.set()
 
     def close(self) -> None:
-        """Ends the page."""
+        """Close the page."""
         self.server.close()
-        self._pictures.close()
+        self._monitor.close()
 
     def _rearm(self, stops: int | None = None) -> None:
-        """stops: of the robot, as the page showed them; the present ones by default."""
-        link = Link(self._robot.link.url)
+        """stops: number of stops of the robot that the page showed; the present number by default."""
+        client = RobotClient(self._robot.client.url)
         try:
-            seen = link.json("/robo/health", method="GET")["stops"] if stops is None else stops
-            link.json("/robo/rearm", {"by": OWNER, "stops": seen})
+            seen = client.json("/robo/health", method="GET")["stops"] if stops is None else stops
+            client.json("/robo/rearm", {"by": OWNER, "stops": seen})
         finally:
-            link.close()
+            client.close()

@@ -137,7 +137,7 @@ function draw() {
   node("rearm").disabled = !mine || !status.is_current;
   for (const button of document.querySelectorAll("[data-label]")) button.disabled = !mine || !runs;
   if (!status) return;
-  alertOf(status.operator === "another" ? "Another operator is at the desk. You may watch, and stop." : health.problem ?? "");
+  alertOf(status.operator === "another" ? "Another operator is at the console. You may watch, and stop." : health.problem ?? "");
   node("follow").checked = status.follows;
   node("doing").textContent = status.doing;
   if (status.message || runs) node("message").textContent = status.message;

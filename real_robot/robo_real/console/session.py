@@ -1,8 +1,8 @@
-"""The console's page, and each browser at it: it is heard, and shown the newest pictures, never older ones.
+"""Page of the console, and one session per browser over a websocket.
 
-One port, the page over HTTP and everything else over one websocket. Without the token nobody sees or commands anything.
+Page and websocket share a port. Without the token a client sees and commands nothing.
 
-Pictures are not queued: at most MOST_UNSEEN are under way, and the next is whichever is newest when one was seen.
+Pictures are not queued: at most MOST_UNSEEN are on their way; after each acknowledgement the newest one follows.
 """
 
 from __future__ import annotations
@@ -25,53 +25,53 @@ from starlette.requests import Request
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from robo_real.console.desk import LABELS, Desk
 from robo_real.console.episodes import Tally
-from robo_real.console.human import Still
-from robo_real.console.pictures import Pictures
+from robo_real.console.human import HoldAction
+from robo_real.console.monitor import RobotMonitor
+from robo_real.console.operator_state import LABELS, OperatorState
 from robo_rl.errors import RobotError
 from robo_rl.spec.environment import ActionSpec
 from robo_rl.system.pages.server import ADDRESS, PageServer, read
 from robo_rl.types import Array
 
 MOST_UNSEEN = 2
-"""pictures of one camera, and reports, on their way to a page"""
-PATIENCE = 2.0
-"""[s] within which a page must show its token"""
+"""unacknowledged pictures per camera, and reports, per page"""
+TOKEN_TIMEOUT = 2.0
+"""[s] within which a page must send its token"""
 MOST_LAG = 0.2
-"""[s] from sending a report until the page's words know of it; older words command nothing"""
-MOST_GARBAGE = 20
-"""messages that make no sense, after which a connection is closed"""
+"""[s] from a report to the first message that knows it; older messages command nothing"""
+MOST_INVALID = 20
+"""invalid messages after which a connection is closed"""
 STATUS = 0.1
 """[s] between two reports"""
 REPORT = "report"
-"""Stands beside the cameras' names: reports wait for a slow page, too."""
+"""Name of reports among the cameras' names: reports are acknowledged, too."""
 PACE = 0.01
-"""[s] between two looks for new pictures"""
+"""[s] period of the check for new pictures"""
 SOCKET = "/socket"
 REFUSED = 4401
 """close code: wrong token or none"""
 
 
-class Garbage(Exception):
-    """A message that makes no sense."""
+class InvalidMessage(Exception):
+    """Malformed message of a page."""
 
 
 @dataclass(frozen=True)
 class Console:
-    """State that all browsers share."""
+    """State shared by all sessions."""
 
-    desk: Desk
-    pictures: Pictures
+    operator_state: OperatorState
+    monitor: RobotMonitor
     tally: Tally
     action: ActionSpec
-    still: Still
+    hold_action: HoldAction
     stop: Callable[[str], None]
-    """stops the robot in the name of somebody; raises nothing"""
+    """Stops the robot; argument: origin of the stop. Raises nothing."""
     rearm: Callable[[int], None]
-    """ends the robot's stops that were looked at; raises RobotError"""
+    """Re-arms the robot; argument: number of stops seen. Raises RobotError."""
     links: Mapping[str, str]
-    """pages beside this one: what they show -> address"""
+    """related pages: title -> address"""
 
 
 class Session:
@@ -79,147 +79,150 @@ class Session:
 
     def __init__(self, socket: WebSocket, console: Console) -> None:
         self._socket, self._console = socket, console
-        self._sent: dict[str, dict[int, float]] = {name: {} for name in (*console.pictures.names, REPORT)}
+        self._sent: dict[str, dict[int, float]] = {name: {} for name in (*console.monitor.names, REPORT)}
         self._shown: dict[str, int] = {}
         self._latency: float | None = None
-        self._garbage = self._reports = 0
+        self._invalid = self._reports = 0
         self._report_times: deque[tuple[int, float]] = deque(maxlen=50)
-        self._reported_stops: deque[tuple[int, int, int]] = deque(maxlen=100)  # report, stops of the desk, of the robot
+        self._reported_stops: deque[tuple[int, int, int]] = deque(maxlen=100)  # report, stops of operator and of robot
         self._rearming: asyncio.Task[None] | None = None
-        self._works: dict[str, Callable[[dict[str, Any]], Awaitable[None]]] = {
+        self._handlers: dict[str, Callable[[dict[str, Any]], Awaitable[None]]] = {
             "stop": self._stop,
             "hold": self._hold,
             "lost": self._lost,
-            "sit": self._sit,
+            "sit": self._acquire,
             "start": self._start,
-            "follow": self._follow,
+            "follow": self._set_autostart,
             "label": self._label,
             "rearm": self._rearm,
             "seen": self._seen,
         }
 
     async def serve(self, token: str) -> None:
-        """Return when the connection has ended; the seat is free then."""
+        """Serve until the connection has ended, then release the operator's role."""
         await self._socket.accept()
-        if not await self._shows(token):
+        if not await self._authenticates(token):
             await self._close(REFUSED, "wrong token")
             return
         console = self._console
-        await self._tell(kind="welcome", cameras=console.pictures.names, names=console.action.names, links=dict(console.links))
-        showing = asyncio.create_task(self._show())
+        await self._send_json(
+            kind="welcome", cameras=console.monitor.names, names=console.action.names, links=dict(console.links)
+        )
+        sending = asyncio.create_task(self._send_updates())
         try:
             while True:
-                await self._hear(await self._message())
+                await self._handle(await self._receive())
         except WebSocketDisconnect:
             pass
         finally:
-            console.desk.rise(self)
-            showing.cancel()
+            console.operator_state.release(self)
+            sending.cancel()
 
-    async def _shows(self, token: str) -> bool:
+    async def _authenticates(self, token: str) -> bool:
         try:
-            told = parsed(await asyncio.wait_for(self._message(), PATIENCE))
-        except (TimeoutError, Garbage, WebSocketDisconnect):
+            message = parse_message(await asyncio.wait_for(self._receive(), TOKEN_TIMEOUT))
+        except (TimeoutError, InvalidMessage, WebSocketDisconnect):
             return False
-        shown = told.get("token")
-        if told.get("kind") != "hello" or not isinstance(shown, str):
+        shown = message.get("token")
+        if message.get("kind") != "hello" or not isinstance(shown, str):
             return False
         return hmac.compare_digest(shown.encode(errors="replace"), token.encode())
 
     # from the page
 
-    async def _message(self) -> str | bytes:
+    async def _receive(self) -> str | bytes:
         event = await self._socket.receive()
         if event["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(event.get("code", 1005))
         found: str | bytes | None = event.get("text")
         return event["bytes"] if found is None else found
 
-    async def _hear(self, message: str | bytes) -> None:
+    async def _handle(self, content: str | bytes) -> None:
         try:
-            told = parsed(message)
-            if told.get("kind") not in self._works:
-                raise Garbage(f"kind {told.get('kind')!r}")
-            await self._works[told["kind"]](told)
-        except Garbage as error:
-            self._garbage += 1
-            await self._tell(kind="refused", why=f"This message makes no sense: {error}.")
-            if self._garbage >= MOST_GARBAGE:
+            message = parse_message(content)
+            if message.get("kind") not in self._handlers:
+                raise InvalidMessage(f"kind {message.get('kind')!r}")
+            await self._handlers[message["kind"]](message)
+        except InvalidMessage as error:
+            self._invalid += 1
+            await self._send_json(kind="refused", why=f"This message makes no sense: {error}.")
+            if self._invalid >= MOST_INVALID:
                 await self._close(1008, "garbage")
 
     async def _stop(self, _: dict[str, Any]) -> None:
-        desk = self._console.desk
-        by = desk.stop(self)
+        operator_state = self._console.operator_state
+        by = operator_state.stop(self)
         try:
             await run_in_threadpool(self._console.stop, by)
         finally:
-            desk.stop_arrived()
+            operator_state.confirm_stop()
 
     async def _lost(self, _: dict[str, Any]) -> None:
-        self._console.desk.lose(self)
+        self._console.operator_state.lose(self)
 
     async def _start(self, _: dict[str, Any]) -> None:
-        self._console.desk.start(self)
+        self._console.operator_state.start(self)
 
-    async def _hold(self, told: dict[str, Any]) -> None:
-        held = told.get("held")
+    async def _hold(self, message: dict[str, Any]) -> None:
+        held = message.get("held")
         if not isinstance(held, bool):
-            raise Garbage("held is neither true nor false")
-        if self._is_old(told.get("answers")):
-            return  # as if it had not come: the desk notices the silence
-        episode = told.get("episode") if type(told.get("episode")) is int else None
-        self._console.desk.hear(self, held, _action(told.get("action"), self._console.action.size), episode)
+            raise InvalidMessage("held is neither true nor false")
+        if self._is_old(message.get("answers")):
+            return  # as if it had not come: the silence then counts as a loss
+        episode = message.get("episode") if type(message.get("episode")) is int else None
+        action = _action(message.get("action"), self._console.action.size)
+        self._console.operator_state.update(self, held, action, episode)
 
     def _is_old(self, answers: Any) -> bool:
-        """Returns whether a page that speaks of that report should have heard of a later one by now."""
+        """Return whether a page that answers this report should know a later one by now."""
         sent = [when for number, when in self._report_times if isinstance(answers, int) and number > answers]
         return bool(sent) and time.monotonic() - sent[0] > MOST_LAG
 
-    async def _sit(self, _: dict[str, Any]) -> None:
-        if not self._console.desk.sit(self):
-            await self._tell(kind="refused", why="Another operator is at the desk.")
+    async def _acquire(self, _: dict[str, Any]) -> None:
+        if not self._console.operator_state.acquire(self):
+            await self._send_json(kind="refused", why="Another operator is at the console.")
 
-    async def _follow(self, told: dict[str, Any]) -> None:
-        if not isinstance(told.get("follows"), bool):
-            raise Garbage("follows is neither true nor false")
-        self._console.desk.follow(self, told["follows"])
+    async def _set_autostart(self, message: dict[str, Any]) -> None:
+        if not isinstance(message.get("follows"), bool):
+            raise InvalidMessage("follows is neither true nor false")
+        self._console.operator_state.set_autostart(self, message["follows"])
 
-    async def _label(self, told: dict[str, Any]) -> None:
-        if told.get("label") not in LABELS:
-            raise Garbage(f"label {told.get('label')!r}")
-        self._console.desk.label(self, told["label"])
+    async def _label(self, message: dict[str, Any]) -> None:
+        if message.get("label") not in LABELS:
+            raise InvalidMessage(f"label {message.get('label')!r}")
+        self._console.operator_state.label(self, message["label"])
 
-    async def _rearm(self, told: dict[str, Any]) -> None:
-        found = [stops for number, *stops in self._reported_stops if number == told.get("number")]
+    async def _rearm(self, message: dict[str, Any]) -> None:
+        found = [stops for number, *stops in self._reported_stops if number == message.get("number")]
         if not found:
-            raise Garbage("a re-arming names the report that was looked at")
-        if not self._console.desk.is_operator(self):
-            await self._tell(kind="refused", why="Only the operator re-arms.")
+            raise InvalidMessage("a re-arming names the report that was looked at")
+        if not self._console.operator_state.is_operator(self):
+            await self._send_json(kind="refused", why="Only the operator re-arms.")
         elif self._rearming is None or self._rearming.done():
-            self._rearming = asyncio.create_task(self._ask_to_rearm(*found[0]))
+            self._rearming = asyncio.create_task(self._request_rearm(*found[0]))
 
-    async def _ask_to_rearm(self, of_desk: int, of_robot: int) -> None:
-        """Beside what is heard: a robot may take seconds for it, and a stop must be heard meanwhile."""
+    async def _request_rearm(self, of_operator: int, of_robot: int) -> None:
+        """Re-arm in a task: a robot may take seconds, and stops must be handled meanwhile."""
         try:
             await run_in_threadpool(self._console.rearm, of_robot)
-            self._console.desk.rearm(self, of_desk)
+            self._console.operator_state.rearm(self, of_operator)
         except RobotError as error:
-            await self._tell(kind="refused", why=" ".join(str(error).split()))
+            await self._send_json(kind="refused", why=" ".join(str(error).split()))
 
-    async def _seen(self, told: dict[str, Any]) -> None:
-        camera, number = told.get("camera"), told.get("number")
+    async def _seen(self, message: dict[str, Any]) -> None:
+        camera, number = message.get("camera"), message.get("number")
         if not isinstance(camera, str) or camera not in self._sent or not isinstance(number, int):
-            raise Garbage("no such picture")
+            raise InvalidMessage("no such picture")
         sent = self._sent[camera].pop(number, None)
         if sent is not None:
             self._latency = time.monotonic() - sent
 
     # to the page
 
-    async def _show(self) -> None:
+    async def _send_updates(self) -> None:
         reported = 0.0
         while True:
-            for index, name in enumerate(self._console.pictures.names):
+            for index, name in enumerate(self._console.monitor.names):
                 await self._send_newest(index, name)
             if time.monotonic() - reported >= STATUS and len(self._sent[REPORT]) < MOST_UNSEEN:
                 reported = time.monotonic()
@@ -227,7 +230,7 @@ class Session:
             await asyncio.sleep(PACE)
 
     async def _send_newest(self, index: int, name: str) -> None:
-        picture = self._console.pictures.newest.get(name)
+        picture = self._console.monitor.newest.get(name)
         sent = self._sent[name]
         if picture is None or self._shown.get(name) == picture.number or len(sent) >= MOST_UNSEEN:
             return
@@ -236,36 +239,36 @@ class Session:
         await self._send(bytes([index]) + (picture.number & 0xFFFFFFFF).to_bytes(4, "big") + picture.jpeg)
 
     async def _report(self, now: float) -> None:
-        console, desk = self._console, self._console.desk
+        console, operator_state = self._console, self._console.operator_state
         self._reports += 1
         self._sent[REPORT][self._reports] = now
         self._report_times.append((self._reports, now))
-        stops, health = desk.stops, console.pictures.health
+        stops, health = operator_state.stops, console.monitor.health
         self._reported_stops.append((self._reports, stops, int(health.get("stops", -1))))
-        episode = desk.episode  # before the grip: one that is newer than its episode is ignored, not the other way round
-        ages = {name: console.pictures.age(name) for name in console.pictures.names}
-        operator = "you" if desk.is_operator(self) else "another" if desk.is_taken else ""
-        await self._tell(
+        episode = operator_state.episode  # read before the grip: a grip newer than its episode is ignored, not the reverse
+        ages = {name: console.monitor.age(name) for name in console.monitor.names}
+        operator = "you" if operator_state.is_operator(self) else "another" if operator_state.has_operator else ""
+        await self._send_json(
             kind="status",
             number=self._reports,
             operator=operator,
-            wish=desk.wish().want,
-            follows=desk.follows,
+            wish=operator_state.decision().kind,
+            follows=operator_state.autostarts,
             episode=episode,
             latency=self._latency,
             ages=ages,
-            grip=console.still.grip,
+            grip=console.hold_action.grip,
             health=health,
-            state_of_arm=console.pictures.state,
-            is_current=console.pictures.asked > desk.stop_sent,
+            state_of_arm=console.monitor.state,
+            is_current=console.monitor.requested > operator_state.stop_sent,
             **console.tally.to_json(),
         )
 
-    async def _tell(self, **facts: Any) -> None:
+    async def _send_json(self, **facts: Any) -> None:
         await self._send(json.dumps(facts))
 
     async def _send(self, message: str | bytes) -> None:
-        """Send a message, unless the connection has ended, which the next thing that is heard tells."""
+        """Send a message unless the connection has ended, which the next `_receive` raises."""
         if self._socket.application_state is not WebSocketState.CONNECTED:
             return
         with suppress(WebSocketDisconnect):
@@ -277,28 +280,28 @@ class Session:
                 await self._socket.close(code, why)
 
 
-def parsed(message: str | bytes) -> dict[str, Any]:
-    """Returns a message; raises Garbage."""
+def parse_message(message: str | bytes) -> dict[str, Any]:
+    """Return the JSON object of a message; raises InvalidMessage."""
     try:
         found = json.loads(message) if isinstance(message, str) else None
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not isinstance(found.get("kind"), str):
-        raise Garbage("it is no JSON object with a kind")
+        raise InvalidMessage("it is no JSON object with a kind")
     return found
 
 
 def _action(found: Any, size: int) -> Array:
     if not isinstance(found, list) or len(found) != size or not all(type(value) in (int, float) for value in found):
-        raise Garbage(f"an action has {size} numbers")
+        raise InvalidMessage(f"an action has {size} numbers")
     action = np.array([float(value) if abs(value) < 1e9 else np.nan for value in found], np.float32)
     if not np.isfinite(action).all() or np.abs(action).max() > 1.0:
-        raise Garbage("an action lies in [-1, 1]")
+        raise InvalidMessage("an action lies in [-1, 1]")
     return action
 
 
 def console_server(console: Console, *, address: str = ADDRESS, port: int = 0) -> PageServer:
-    """Serve a console; port: 0 for any free one. Raises InvalidSetting if the port cannot be had."""
+    """Return the page server of a console; port: 0 for any free one. Raises InvalidSetting if the port is in use."""
 
     async def serve(socket: WebSocket) -> None:
         await Session(socket, console).serve(server.token)

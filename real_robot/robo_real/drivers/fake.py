@@ -1,4 +1,4 @@
-"""An arm made of arithmetic: the hand follows its target with a lag. For tests, and to try things where nothing can break."""
+"""Simplest simulated arm: the hand follows its target with a lag. For tests and first experiments."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from robo_rl.errors import RobotUnavailable
 START = (0.46, 0.0, 0.24)
 """[m]"""
 LAG = 0.04
-"""[s] in which the hand makes all but 1/e of its way."""
+"""[s] time constant of the hand"""
 TICK = 0.01
-"""[s] between two looks at the set points."""
+"""[s] period of the set points"""
 MOST_BEHIND = 2.0
-"""[s] of motion that a look makes up for: by then the hand is where it was sent."""
+"""[s] of motion that one step may catch up on; by then the hand has arrived"""
 JOINTS = np.array([0.0, -0.3, 0.0, -2.3, 0.0, 2.0, math.pi / 4])
-"""[rad] that it shows at the start."""
+"""[rad] measured joint positions at the start"""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class FakeOptions:
     """Options of the fake arm."""
 
     speed: float = 1.0
-    """times real time"""
+    """multiple of real time"""
 
 
 class FakeArm(ArmDriver):
-    """Seven joints that turn as the hand moves, so that nothing that moves looks frozen."""
+    """Fake arm. Its seven measured joints turn with the hand, so that a moving arm never looks frozen."""
 
     name = "robot/Fake"
     options = FakeOptions
@@ -47,21 +47,21 @@ class FakeArm(ArmDriver):
     def __init__(self, options: FakeOptions | None = None, clock: Clock | None = None) -> None:
         self.clock = clock or MonotonicClock((options or FakeOptions()).speed)
         self.force = np.zeros(3)
-        """[N] on the hand; for tests to push"""
+        """[N] on the hand; set by tests"""
         self.fault: str | None = None
         self.sent: list[ArmTarget] = []
-        """every target, for tests"""
+        """all targets, for tests"""
         self._lock = threading.Lock()
         self._is_open = False
         self._set_points: SetPoints | None = None
         self.reset()
 
     def attach(self, set_points: SetPoints) -> None:
-        """Ask for a set point every 10 ms from now on."""
+        """Read a set point every 10 ms from now on."""
         self._set_points = set_points
 
     def reset(self) -> None:
-        """Puts the hand where it starts, at once."""
+        """Put the hand at its start, at once."""
         if self._set_points is not None:
             self._set_points.displaced()
         self._position, self._direction, self._opening = np.array(START), DOWN, 0.08
@@ -71,7 +71,6 @@ class FakeArm(ArmDriver):
 
     @override
     def connect(self) -> None:
-        """Opens nothing."""
         self._is_open, self._moved_at = True, self.clock.now()
 
     @override
@@ -83,7 +82,7 @@ class FakeArm(ArmDriver):
 
     @override
     def move(self, target: ArmTarget) -> None:
-        """Sets the target, unless the arm has a fault."""
+        """Set the target, unless the arm has a fault."""
         self._require_open()
         with self._lock:
             self._advance()
@@ -101,7 +100,6 @@ class FakeArm(ArmDriver):
 
     @override
     def close(self) -> None:
-        """Closes nothing."""
         self._is_open = False
 
     def _require_open(self) -> None:

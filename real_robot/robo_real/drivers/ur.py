@@ -1,12 +1,11 @@
-"""Drives a Universal Robot through ur_rtde: measurements by Real-Time Data Exchange, targets by servoL of its control program.
+"""Driver of a Universal Robot through ur_rtde: measurements by Real-Time Data Exchange, targets by servoL.
 
-Poses are (x, y, z, rotation vector) of the tool that is set at the pendant, in the frame of the robot's base; so are its speed
-and the force of the surroundings on it. Its z must point out of the hand. The robot has no gripper of its own: its opening is 0
-whatever it is sent. It tells no Jacobian: no joint limit or joint speed shortens a command; measured ones slow the arm and
-stop it.
+Poses are (x, y, z, rotation vector) of the tool set at the pendant, in the base frame; so are its speed and the external force
+on it. Its z axis must point out of the hand. There is no gripper: the opening is always 0. There is no Jacobian: commands are
+not shortened for joint limits or joint speeds; measured ones slow and stop the arm.
 
-The controller's watchdog ends the control program when no word comes for 1 / `watchdog` s. While the arm moves, the only
-words are set points, which end with the commands; only while it stands does this file keep the program alive.
+The controller's watchdog ends the control program after 1 / `watchdog` s without a message. While the arm moves, only set
+points feed it, and they end with the commands; while the arm stands, this driver feeds it.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ VARIABLES = (
 EXCHANGE = 30004
 """port"""
 RUNNING = 7
-"""robot mode in which it moves"""
+"""robot mode that allows motion"""
 PROGRAM_RUNS = 1 << 1
-"""of the robot's status bits"""
+"""bit of the robot status"""
 SAFETY = {
     7: "emergency stop",
     2: "protective stop",
@@ -47,13 +46,13 @@ SAFETY = {
     9: "safety fault",
     10: "stopped for safety",
 }
-"""bit of the safety status -> word, the gravest first"""
+"""bit of the safety status -> name, most severe first"""
 SERVO_TIME = 0.008
-"""[s] of one servo step, that of the slower controllers"""
-STEADY = 0.05
-"""[s] between two words to a program whose arm stands"""
+"""[s] of one servo step, as on the slower controllers"""
+KEEP_ALIVE = 0.05
+"""[s] between two messages to the program while the arm stands"""
 UNUSED = 0.1
-"""servoL takes a speed and an acceleration, which ur_rtde documents as not used"""
+"""speed and acceleration of servoL, documented by ur_rtde as not used"""
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class UROptions:
     deceleration: float = 10.0
     """[m/s^2] of a stop"""
     watchdog: float = 5.0
-    """[1/s] words that the controller wants at least; below it, it ends the program"""
+    """[1/s] minimum message rate; below it the controller ends the program"""
     timeout: float = 0.3
     """[s] of a call"""
 
@@ -87,7 +86,7 @@ class UROptions:
 
 
 class UR(ArmDriver):
-    """Implements ArmDriver."""
+    """Driver of a Universal Robot."""
 
     name = "robot/UR"
     options = UROptions
@@ -100,11 +99,11 @@ class UR(ArmDriver):
         self.clock = clock or MonotonicClock()
         self._receive: Any = None
         self._program: _Program | None = None
-        self._seen = (-1.0, 0.0)  # the controller's time of the newest measurement, and when it was first seen here
+        self._seen = (-1.0, 0.0)  # controller time of the newest measurement, and local time of its first read
 
     @override
     def connect(self) -> None:
-        """Opens both links and starts the control program; the arm stands still. Raises MissingExtra, RobotUnavailable."""
+        """Open both connections and start the control program. Raises MissingExtra, RobotUnavailable."""
         if self._receive is not None:
             return
         try:
@@ -113,16 +112,16 @@ class UR(ArmDriver):
         except ImportError:
             raise MissingExtra("The driver ur", "ur_rtde", "ur") from None
         options = self._options
-        with _told("does not answer"):
+        with _translate_errors("does not answer"):
             socket.create_connection((options.address, EXCHANGE), options.timeout).close()  # ur_rtde would wait for minutes
             self._receive = rtde_receive.RTDEReceiveInterface(options.address, options.rate, list(VARIABLES))
             self._program = _Program(options)
 
     @override
     def read(self) -> ArmState:
-        """Returns the newest measurement; raises RobotUnavailable if the link is lost.
+        """Return the newest measurement; raises RobotUnavailable if the connection is lost.
 
-        A measurement is as old as the first look at it, so that one that stands still grows old.
+        Its stamp is the time of the first read, so that an unchanging measurement ages.
         """
         receive = self._receive
         if receive is None:
@@ -130,11 +129,10 @@ class UR(ArmDriver):
         if not receive.isConnected():
             raise RobotUnavailable("The link to the arm is lost.", got=self._options.address, fix="look at cable and pendant")
         time = -1.0
-        while time != receive.getTimestamp():  # until all of it is of one package
+        while time != receive.getTimestamp():  # until all values are of one package
             time = receive.getTimestamp()
-            pose, speed, wrench = (
-                np.array(told()) for told in (receive.getActualTCPPose, receive.getActualTCPSpeed, receive.getActualTCPForce)
-            )
+            pose, speed = np.array(receive.getActualTCPPose()), np.array(receive.getActualTCPSpeed())
+            wrench = np.array(receive.getActualTCPForce())
             joints, rates = np.array(receive.getActualQ()), np.array(receive.getActualQd())
             fault = _fault(receive.getSafetyStatusBits(), receive.getRobotMode(), receive.getRobotStatus())
         if time != self._seen[0]:
@@ -164,13 +162,13 @@ class UR(ArmDriver):
 
     @override
     def recover(self) -> None:
-        """Unlocks a protective stop, and starts the control program again where it ended; a person has looked.
+        """Unlock a protective stop and restart the control program if it has ended; only after a person has looked.
 
-        An emergency stop is released at the robot alone; until then its measurements say so.
+        An emergency stop is released only at the robot; until then its measurements report it.
         """
         import dashboard_client
 
-        with _told("does not recover"):
+        with _translate_errors("does not recover"):
             if self._receive.isProtectiveStopped():
                 dashboard = dashboard_client.DashboardClient(self._options.address)
                 dashboard.connect()
@@ -197,7 +195,7 @@ class UR(ArmDriver):
 
 
 class _Program:
-    """Speaks with the control program in a thread of its own: one call at a time, and none that keeps another thread."""
+    """Control program of the robot; a thread makes the calls, so that a blocking one never blocks the driver's threads."""
 
     def __init__(self, options: UROptions) -> None:
         import rtde_control
@@ -206,18 +204,18 @@ class _Program:
         control = self._control
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._moves = False
-        self._thread = threading.Thread(target=self._work, name="ur", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="ur", daemon=True)
         self._thread.start()
-        self._ask(lambda: control.setWatchdog(options.watchdog), "sets no watchdog")
+        self._call(lambda: control.setWatchdog(options.watchdog), "sets no watchdog")
 
     def servo(self, pose: list[float]) -> None:
         self._moves = True  # from here on only commands keep the program alive
         options, control = self._options, self._control
         arguments = (pose, UNUSED, UNUSED, SERVO_TIME, options.lookahead, options.gain)
-        self._ask(lambda: control.servoL(*arguments), "takes no target")
+        self._call(lambda: control.servoL(*arguments), "takes no target")
 
     def stop(self) -> None:
-        self._ask(self._stop, "does not stop")
+        self._call(self._stop, "does not stop")
 
     @property
     def runs(self) -> bool:
@@ -225,7 +223,7 @@ class _Program:
         return bool(self._control.isProgramRunning())
 
     def close(self) -> None:
-        """Ends the program; what is left of a lost link is neither closed nor freed."""
+        """End the program; a lost connection is neither closed nor freed."""
         answers = self._control.isConnected()
         if answers and self.runs:
             try:
@@ -246,20 +244,20 @@ class _Program:
         self._moves = not stopped
         return stopped
 
-    def _ask(self, call: Callable[[], Any], refused: str) -> None:
+    def _call(self, call: Callable[[], Any], refused: str) -> None:
         answer: Future[Any] = Future()
         self._calls.put((call, answer))
-        with _told(refused):
+        with _translate_errors(refused):
             if not answer.result(self._options.timeout):
                 raise RobotUnavailable(f"The arm {refused}.", got="its control program refuses", fix="look at the pendant")
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while True:
             try:
-                item = self._calls.get(timeout=STEADY)
+                item = self._calls.get(timeout=KEEP_ALIVE)
             except queue.Empty:
                 if not self._moves and self.runs:
-                    with contextlib.suppress(Exception):  # measurements tell that the program has ended
+                    with contextlib.suppress(Exception):  # measurements report that the program has ended
                         self._control.kickWatchdog()
                 continue
             if item is None:
@@ -272,18 +270,18 @@ class _Program:
 
 
 def _abandon(link: Any) -> None:
-    """Never frees a lost link: ur_rtde goes on trying to reconnect it, and ends the process where it is freed meanwhile."""
+    """Leak a lost connection: ur_rtde keeps reconnecting it, and freeing it meanwhile crashes the process."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(link))
 
 
 @contextlib.contextmanager
-def _told(what: str) -> Iterator[None]:
-    """Turns what ur_rtde and sockets raise into RobotUnavailable."""
+def _translate_errors(failure: str) -> Iterator[None]:
+    """Raise RobotUnavailable for the errors of ur_rtde and sockets; failure: predicate of the message."""
     try:
         yield
     except (RuntimeError, OSError) as error:
         got = " ".join(str(error).split()) or type(error).__name__
-        raise RobotUnavailable(f"The arm {what}.", got=got, fix="look at cable and pendant; is remote control on?") from None
+        raise RobotUnavailable(f"The arm {failure}.", got=got, fix="look at cable and pendant; is remote control on?") from None
 
 
 def _fault(safety: int, mode: int, status: int) -> str | None:

@@ -1,1 +1,1 @@
-"""A robot as an HTTP server: the contract of HIL-SERL's Franka server, and functions of our own under /robo/."""
+"""HTTP server of a robot: the routes of HIL-SERL's Franka server, and our own under /robo/."""

@@ -1,6 +1,6 @@
-"""HTTP/1.1 as the robot's server speaks it: requests of bounded size, strictly parsed; nothing but the standard library.
+"""Strict parser of HTTP/1.1 requests of bounded size, with the standard library alone.
 
-Refused instead of guessed at: bodies without a length, repeated or folded headers, JSON that is deep, long or not an object.
+It refuses bodies without a length, repeated or folded headers, and JSON that is deep, long or not an object.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ LARGEST_HEAD = 1 << 14
 LARGEST_BODY = 1 << 16
 """bytes"""
 MOST_VALUES, MOST_LETTERS, DEEPEST = 1000, 1000, 6
-"""of a JSON body: values in all, letters of a text, nesting"""
+"""Limits of a JSON body: number of values, characters of a text, nesting."""
 MOST_HEADERS = 64
 ONCE = ("host", "content-length", "content-type", "origin", "expect", "connection")
-"""Headers that decide something: a request that repeats one is refused."""
+"""Headers with an effect; a request that repeats one is refused."""
 SAFE = {"Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff"}
-"""Headers of every answer: no page of another site shows a picture of the robot, no text is taken for a page."""
+"""Headers of every answer: other sites cannot embed the robot's pictures, and browsers do not guess types."""
 _LINE = re.compile(rb"([A-Z]{1,10}) (/[\w\-./~]{0,300})(?:\?[!-~]{0,1000})? HTTP/1\.([01])")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}):[ \t]*([\t -~\x80-\xff]{0,4000})")
 
 
 class BadRequest(Exception):
-    """A request that is refused without asking the robot's process."""
+    """Request refused before it reaches the robot's process."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -50,13 +50,13 @@ class Head:
 
     @property
     def is_json(self) -> bool:
-        """True if the body is said to be JSON."""
+        """True if the content type is JSON."""
         kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
 def parse_head(content: bytes) -> Head:
-    """Return the head of a request, without the empty line that ends it; raises BadRequest."""
+    """Return the parsed head of a request; content: without the final empty line. Raises BadRequest."""
     first, *lines = content.split(b"\r\n")
     found = _LINE.fullmatch(first)
     if found is None:
@@ -84,7 +84,7 @@ def parse_head(content: bytes) -> Head:
 
 
 def parse_body(content: bytes) -> dict[str, Any]:
-    """Return a body's JSON object, bounded in size; raises BadRequest."""
+    """Return the JSON object of a body; raises BadRequest if it is malformed or beyond the limits."""
     try:
         found = json.loads(content.decode())
     except (ValueError, RecursionError):
@@ -118,7 +118,7 @@ def _require_bounded(found: dict[str, Any]) -> None:
 
 
 def response(status: int, body: bytes, headers: Mapping[str, str]) -> bytes:
-    """Return an answer as it is sent; raises ValueError if a header would end another one."""
+    """Return an encoded answer; raises ValueError if a header contains a control character."""
     lines = {**headers, **SAFE, "Content-Length": str(len(body))}
     text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     if not text.replace("\r\n", "").isprintable() or text.count("\n") != len(lines):
@@ -127,6 +127,6 @@ def response(status: int, body: bytes, headers: Mapping[str, str]) -> bytes:
 
 
 def refusal(error: BadRequest) -> bytes:
-    """Return the answer to a refused request, after which the connection is closed."""
+    """Return the encoded answer to a refused request; the connection is then closed."""
     body = json.dumps({"error": "BadRequest", "message": error.words}, separators=(",", ":")) + "\n"
     return response(error.status, body.encode(), {"Content-Type": "application/json", "Connection": "close"})

@@ -1,4 +1,4 @@
-"""Ownership of a robot: one owner at a time, as long as requests with the token arrive."""
+"""Lease of a robot: one owner at a time, renewed by each request with its token."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import time
 from robo_rl.errors import RobotBusy
 
 LASTS = 5.0
-"""[s] of wall time for which a lease lasts without a request of its owner."""
+"""[s] of wall time until an unused lease expires"""
 
 
 class Lease:
-    """At most one at a time. Only the process that took it may take it again, which ends the older token.
+    """Exclusive lease. Only the process that holds it may take it again, which invalidates the older token.
 
-    The owner's name is shown to everybody; the key, which the owner chooses and nobody is shown, tells owners apart.
+    The owner's name is public. The secret key, chosen by the owner, identifies it.
     """
 
     def __init__(self) -> None:
@@ -26,11 +26,11 @@ class Lease:
 
     @property
     def owner(self) -> str:
-        """Name of the owner, "" while there is none."""
+        """Name of the owner, "" if the lease is free."""
         return self._owner if time.monotonic() < self._until else ""
 
     def take(self, owner: str, key: str = "") -> str:
-        """Return a token; raises RobotBusy with the owner and the end of a lease that was taken with another key, or none."""
+        """Return a new token; raises RobotBusy, with owner and expiry, if the lease is held under another key or none."""
         with self._lock:
             if self._is_held and not (key and _is_same(key, self._key)):
                 raise RobotBusy(
@@ -44,7 +44,7 @@ class Lease:
             return self._token
 
     def require(self, token: str) -> None:
-        """Renew the lease of a token; raises RobotBusy if it is not valid (any more)."""
+        """Renew the lease of a token; raises RobotBusy if the token is invalid or expired."""
         with self._lock:
             if not self._is_held or not _is_same(token, self._token):
                 raise RobotBusy("The lease of the robot is over.", got=self.owner or "no owner", fix="take it again: connect()")

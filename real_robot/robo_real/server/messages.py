@@ -1,7 +1,7 @@
-"""Messages between the HTTP process and the arm's process: a length in four bytes, then so many bytes; no pickle.
+"""Messages between the HTTP process and the arm's process: length in four bytes, then the content; no pickle.
 
-To the arm's process: JSON of method, path and body, at most LARGEST_REQUEST bytes. Back: an HTTP answer as it is sent, or none,
-after which the connection is closed without an answer.
+Requests are JSON of method, path and body, at most LARGEST_REQUEST bytes. Answers are encoded HTTP; an empty one closes the
+client's connection.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ LENGTH = struct.Struct("!I")
 
 
 class Request(NamedTuple):
-    """A request that is well-formed and of bounded size."""
+    """Well-formed request of bounded size."""
 
     method: str
     path: str
     body: Mapping[str, Any] | None
-    """None if it has none that is JSON"""
+    """None if there is no JSON body"""
 
 
 def encode_request(request: Request) -> bytes | None:
-    """Return a request as it is sent, None if it is too large."""
+    """Return an encoded request, None if it is too large."""
     content = json.dumps(request, separators=(",", ":")).encode()
     return LENGTH.pack(len(content)) + content if len(content) <= LARGEST_REQUEST else None
 
 
 def receive_request(channel: socket.socket) -> Request | None:
-    """Wait for a request and return it, None if the other process has ended; raises ValueError for one that breaks the form."""
+    """Return the next request, None if the other process has ended; raises ValueError if it is malformed."""
     size = _receive(channel, LENGTH.size)
     if size is None:
         return None

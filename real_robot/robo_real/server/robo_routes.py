@@ -1,4 +1,4 @@
-"""Routes of a robot's server besides the contract, under /robo/: lease, guard, spec, stamped observations, scene, faults."""
+"""Routes under /robo/ of a robot's server: lease, guard, spec, stamped observations, scene, faults."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 
 from robo_real.cameras import Camera, Frame
-from robo_real.guarded import GuardedArm
+from robo_real.guarded_arm import GuardedArm
 from robo_real.server.lease import Lease
 from robo_real.twin import Twin
 from robo_rl.errors import InvalidSetting, RobotUnavailable, UnknownName
 from robo_rl.settings import settings_as
 
 PROTOCOL = 1
-"""Changes where an older client would not be understood."""
+"""Version number, raised by incompatible changes."""
 SEEDS = 1 << 63
-"""Seeds of a scene lie below it."""
+"""Exclusive upper bound of scene seeds."""
 Body = Mapping[str, Any]
 Answer = dict[str, Any]
 
 
 class RoboRoutes:
-    """Answers the routes for one robot. Reading needs no lease, moving does, stopping and looking never do."""
+    """Answers the routes for one robot. Only motion needs the lease; reading and stopping never do."""
 
     def __init__(self, robot: GuardedArm, cameras: Mapping[str, Camera]) -> None:
         self._robot, self._cameras = robot, cameras
@@ -53,7 +53,7 @@ class RoboRoutes:
         }
 
     def frame(self, name: str) -> Frame:
-        """Returns a camera's newest picture; raises UnknownName."""
+        """Return a camera's newest picture; raises UnknownName."""
         if name not in self._cameras:
             raise UnknownName("camera of this robot", name, self._cameras)
         return self._cameras[name].newest()
@@ -81,7 +81,7 @@ class RoboRoutes:
         }
 
     def _state(self) -> Answer:
-        """Pose of the hand, force and torque on it, and fingers, as people look at them; None for what is no number."""
+        """Return pose, force, torque and gripper opening for display; None for values that are not finite."""
         state = self._robot.driver.read()
         vectors = {name: getattr(state, name) for name in ("position", "quaternion", "force", "torque")}
         shown: Answer = {name: [_number(value) for value in vector] for name, vector in vectors.items()}
@@ -101,12 +101,12 @@ class RoboRoutes:
         return {}
 
     def _leased(self, work: Callable[[Body], object]) -> Callable[[Body], Answer]:
-        def answered(body: Body) -> Answer:
+        def answer(body: Body) -> Answer:
             self.lease.require(str(body.get("lease", "")))
             work(body)
             return {"mode": self._robot.guard.mode}
 
-        return answered
+        return answer
 
     def _observe(self, body: Body) -> Answer:
         if "lease" in body:
@@ -128,14 +128,14 @@ class RoboRoutes:
         return {"executed": executed.action.tolist(), "reasons": executed.reasons, "mode": self._robot.guard.mode}
 
     def _stop(self, body: Body) -> Answer:
-        self._robot.stop(f"stop: {str(body.get('by', 'somebody'))[:200]}")
+        self._robot.stop(f"stop: {str(body.get('by', 'a client'))[:200]}")
         return self._health()
 
     def _rearm(self, body: Body) -> Answer:
         stops = body.get("stops")
         if type(stops) is not int:
             raise InvalidSetting(
-                "A re-arming says which stops were looked at: a later one stays.",
+                "Re-arming must name the number of stops that were seen: a later stop stays.",
                 got=stops,
                 allowed="the integer stops of /robo/health",
                 fix="robo-rl robot rearm URL, or GET /robo/health, look at the robot, and send its stops",

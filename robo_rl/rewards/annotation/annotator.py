@@ -1,4 +1,4 @@
-"""Annotation in a thread of its own: a language model labels captions, and no training waits for it."""
+"""Annotation in a separate thread: a language model labels captions, and no training waits for it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import NamedTuple, Protocol
 
 from robo_rl.errors import RewardUnavailable
 from robo_rl.rewards.annotation.questions import Query, Questions
-from robo_rl.rewards.cached_judge import SILENT
+from robo_rl.rewards.judges.cached_judge import SILENT
 from robo_rl.types import Metrics, StateDict
 
 
 class QueryQueue:
-    """Queries that wait or are being asked; shared by the thread that learns and the one that asks.
+    """Queries that wait or are in flight; shared by the learner's thread and the annotator's.
 
-    The lock is held for microseconds and never while something is asked: whoever puts a query here does not wait for answers.
+    The lock is held for microseconds and never during a request: `put` does not wait for answers.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -30,9 +30,9 @@ class QueryQueue:
         self._is_closed = False
 
     def put(self, queries: Iterable[Query]) -> int:
-        """Takes queries in, the last one the newest; returns how many of the oldest had to go.
+        """Add queries, the last one the newest; return the number of dropped ones, the oldest.
 
-        One that waits already becomes the newest; one that is being asked stays where it is.
+        A query that waits already becomes the newest; one in flight is ignored.
         """
         with self._changed:
             for query in queries:
@@ -46,7 +46,7 @@ class QueryQueue:
         return len(oldest)
 
     def take(self, most: int) -> list[Query] | None:
-        """Waits for queries and returns the newest ones, the newest first; None once it is closed."""
+        """Wait for queries and return the newest ones, the newest first; None once it is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closed)
             if self._is_closed:
@@ -56,7 +56,7 @@ class QueryQueue:
         return taken
 
     def done(self, query: Query) -> None:
-        """A query was answered, or never will be."""
+        """Remove a query that was answered, or never will be."""
         with self._changed:
             self._in_flight.discard(query)
 
@@ -68,7 +68,7 @@ class QueryQueue:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Numbers of waiting questions and of questions being asked."""
+        """Numbers of queries that wait and that are in flight."""
         with self._changed:
             return len(self._waiting), len(self._in_flight)
 
@@ -80,15 +80,15 @@ class QueryQueue:
 
 
 MOST_FAILED = 30
-"""Answers in a row that were none; an easy task has hardly more captions to ask about."""
+"""Answers without a label in a row after which a training ends; an easy task has hardly more captions."""
 
 
 class Label(NamedTuple):
-    """An answer that counts."""
+    """A valid answer."""
 
     query: Query
     value: float
-    """Of a caption 0 or 1; of two: 0 the first is better, 1 the second is, 0.5 neither."""
+    """Of one caption: 0 or 1. Of two: 0 the first is better, 1 the second is, 0.5 neither."""
 
 
 class Annotator(Protocol):
@@ -96,23 +96,23 @@ class Annotator(Protocol):
 
     @property
     def metrics(self) -> Metrics:
-        """Counts of questions asked, answered and lost."""
+        """Counts of queries, labels and failures."""
 
     def submit(self, queries: Sequence[Query]) -> None:
-        """Wants labels for these, the last one first."""
+        """Request labels for these, the last one first."""
 
     def arrived(self, step: int) -> list[Label]:
-        """Returns the labels that came since the last call, which was at an earlier step."""
+        """Return the labels that arrived since the last call, which was at an earlier step."""
 
     def state_dict(self) -> StateDict:
-        """Returns what is still to be answered, and the counts."""
+        """Return the queries without an answer, and the counts."""
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; what was being asked is asked again."""
+        """Restore a state; queries that were in flight are sent again."""
 
 
 class AnnotatorStopped(UserWarning):
-    """Nothing is annotated any more; rewards go on with the labels that are known."""
+    """The annotation has stopped; rewards go on with the known labels."""
 
 
 class _Outcome(NamedTuple):
@@ -122,12 +122,12 @@ class _Outcome(NamedTuple):
 
 
 class BackgroundAnnotator:
-    """Asks a model in a thread, `batch` queries at once and the newest first.
+    """Queries a model in a thread, `batch` queries at once and the newest first.
 
-    An answer that cannot be read, and one that never came, is missing: it is no label. The former is final, because the model's
-    log would repeat it; the latter is tried `tries` times. Where the model can answer nothing any more, the thread ends, a
-    warning says so, and the metric `annotation/stopped` from then on. Where there is no label at all then, and where many
-    answers in a row were none, the training ends with RewardUnavailable: it would learn from something else than it seems to.
+    An answer that is invalid or never came gives no label. The former is final, because the model's log would repeat it; the
+    latter is tried `tries` times. If the model fails, the thread ends with a warning, and the metric `annotation/stopped` is 1
+    from then on. If there is no label at all then, or many answers in a row gave none, the training ends with
+    RewardUnavailable: it would learn from another reward than its settings name.
     """
 
     def __init__(self, questions: Questions, *, capacity: int, batch: int, tries: int) -> None:
@@ -142,7 +142,7 @@ class BackgroundAnnotator:
 
     @property
     def metrics(self) -> Metrics:
-        """Labels so far, how many wait, and the share of answers that were none."""
+        """Labels so far, waiting queries, and the share of answers without a label."""
         waiting, in_flight = self._queries.sizes
         answers = self._statuses.total()
         found: dict[str, float] = {
@@ -157,7 +157,7 @@ class BackgroundAnnotator:
         return {f"annotation/{name}": float(value) for name, value in (found | faults).items()}
 
     def submit(self, queries: Sequence[Query]) -> None:
-        """Wants labels for these, the last one first; starts the thread with the first of them."""
+        """Request labels for these, the last one first; start the thread with the first of them."""
         wanted = [query for query in queries if self._failures[query] < self._tries]
         if self._has_stopped or not wanted:
             return
@@ -169,7 +169,7 @@ class BackgroundAnnotator:
             self._thread.start()
 
     def arrived(self, step: int) -> list[Label]:
-        """Returns the labels that came since the last call; warns where no more will come.
+        """Return the labels that arrived since the last call; warn if the annotation has stopped.
 
         Raises RewardUnavailable if there is no label and none will come, and after MOST_FAILED answers in a row without one.
         """
@@ -198,13 +198,13 @@ class BackgroundAnnotator:
 
     def _stop(self, reason: Exception) -> None:
         self._has_stopped = True
-        told = " ".join(str(reason).split()) or type(reason).__name__
+        cause = " ".join(str(reason).split()) or type(reason).__name__
         if not self._labelled:
             raise RewardUnavailable(
-                "The annotator has stopped before any caption had a label.", got=told, fix="mend that, and begin or resume"
+                "The annotator has stopped before any caption had a label.", got=cause, fix="mend that, and begin or resume"
             ) from reason
         warnings.warn(
-            f"The annotator has stopped: {told} Rewards go on with the {self._labelled} labels that are known; "
+            f"The annotator has stopped: {cause} Rewards go on with the {self._labelled} labels that are known; "
             "interrupt and resume the run to start it again.",
             AnnotatorStopped,
             stacklevel=2,
@@ -220,17 +220,17 @@ class BackgroundAnnotator:
         )
 
     def close(self) -> None:
-        """Ends the thread after what it is asking."""
+        """End the thread after the queries in flight."""
         self._queries.close()
 
     def state_dict(self) -> StateDict:
-        """Returns what is still to be answered, and the counts."""
+        """Return the queries without an answer, and the counts."""
         failures = [[list(query), count] for query, count in self._failures.items() if count]
         counts = {"dropped": self._dropped, "labelled": self._labelled, "statuses": dict(self._statuses)}
         return {"pending": [list(query) for query in self._queries.pending], "failures": failures, **counts}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; what was being asked is asked again."""
+        """Restore a state; queries that were in flight are sent again."""
         self._dropped, self._labelled = state["dropped"], state["labelled"]
         self._statuses = Counter(state["statuses"])
         self._failures = Counter({tuple(query): count for query, count in state["failures"]})
@@ -238,10 +238,10 @@ class BackgroundAnnotator:
 
 
 def _ask_all(waiting: QueryQueue, questions: Questions, batch: int, outcomes: queue.SimpleQueue[_Outcome | Exception]) -> None:
-    """Asks until the queue is closed; an exception is the thread's last word."""
+    """Send queries until the queue is closed; an exception ends the thread and is passed on."""
     try:
         while (queries := waiting.take(batch)) is not None:
             for query, (value, status) in zip(queries, questions.answers(queries), strict=True):
                 outcomes.put(_Outcome(query, value, status))
-    except Exception as error:  # whatever it is, training goes on without the thread and is told why
+    except Exception as error:  # of any kind: training goes on without the thread, with a warning
         outcomes.put(error)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from robo_rl.rewards.annotation.annotator import Label
 from robo_rl.rewards.annotation.network import CaptionFitter, Fit
@@ -19,7 +20,7 @@ TRIES = 8  # draws of a pair until one was not compared yet
 
 
 class CaptionRewards(ABC):
-    """r_llm of captions, from the labels that are known."""
+    """r_llm of captions, from the known labels."""
 
     def __init__(self) -> None:
         self._table: dict[Query, float] = {}
@@ -31,18 +32,18 @@ class CaptionRewards(ABC):
 
     @abstractmethod
     def wanted(self, visits: Mapping[str, int]) -> Sequence[Query]:
-        """Take in how often captions were met, the newest last, and return what to ask, the most wanted last."""
+        """Take in visits of captions, the newest last, and return the queries to send, the most important last."""
 
     @abstractmethod
     def values(self, captions: Sequence[str]) -> Labels:
         """Return r_llm of V distinct captions."""
 
     def learn(self, labels: Sequence[Label]) -> None:
-        """Take in labels that have arrived."""
+        """Take in new labels."""
         self.restore(labels)
 
     def restore(self, labels: Sequence[Label]) -> None:
-        """Take in labels that were learnt from before the state was saved; called before `load_state_dict`."""
+        """Take in labels from before the state was saved; called before `load_state_dict`."""
         self._table.update({label.query: label.value for label in labels})
 
     def state_dict(self) -> StateDict:
@@ -64,12 +65,12 @@ class Retrieval(CaptionRewards):
         """The share of labels that are 1."""
         return {"annotation/helpful": float(np.mean(list(self._table.values())))} if self._table else {}
 
+    @override
     def wanted(self, visits: Mapping[str, int]) -> Sequence[Query]:
-        """Return the captions without a label."""
         return self._unlabelled(visits)
 
     def values(self, captions: Sequence[str]) -> Labels:
-        """Return the labels, and which captions have one."""
+        """Return the labels; missing for captions without one."""
         valid = np.array([(caption,) in self._table for caption in captions], np.bool_)
         return Labels(np.array([self._table.get((caption,), 0.0) for caption in captions], np.float64), valid)
 
@@ -78,7 +79,7 @@ class FittedRewards(CaptionRewards):
     """A network that is fitted to the labels, and generalises to captions like theirs."""
 
     def __init__(self, fit: Fit, most_labels: int) -> None:
-        """most_labels: beyond that nothing is asked and nothing fitted any more."""
+        """most_labels: number from which on no query is sent and no fit is made."""
         super().__init__()
         self._fitter, self._most = CaptionFitter(fit), most_labels
         self._known: dict[str, float] = {}
@@ -103,12 +104,12 @@ class FittedRewards(CaptionRewards):
     def _loss(self, targets: Tensor) -> Callable[[Tensor], Tensor]:
         """Return the loss of rows (B,) of the table, whose labels are `targets` (N,)."""
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return the network's state."""
         return {"fitter": self._fitter.state_dict()}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned."""
         self._fitter.load_state_dict(state["fitter"])
         self._known.clear()
 
@@ -129,8 +130,8 @@ class Classification(FittedRewards):
         agrees = np.mean(self.values([caption for (caption,) in self._table]).values == [*self._table.values()])
         return {"annotation/agreement": float(agrees)} | super().metrics
 
+    @override
     def wanted(self, visits: Mapping[str, int]) -> Sequence[Query]:
-        """Return the captions without a label."""
         return [] if self._is_full else self._unlabelled(visits)
 
     def _loss(self, targets: Tensor) -> Callable[[Tensor], Tensor]:
@@ -157,21 +158,21 @@ class Ranking(FittedRewards):
     """The network learns which of two captions is better, by Bradley and Terry (as Motif's).
 
         P(second is better) = exp r(second) / (exp r(first) + exp r(second))
-        r_llm(o) = z(o) where z(o) > epsilon, else 0, with z the network's r(o), standardised over the steps that were taken
+        r_llm(o) = z(o) if z(o) > epsilon, else 0, with z the network's r(o), standardised over the steps that were taken
 
     Differs from the paper: mean and deviation are those of the present network over the captions of all steps so far, because a
-    running mean would hold what earlier networks said.
+    running mean would hold rewards of earlier networks.
     """
 
     def __init__(self, fit: Fit, *, threshold: float, pairs: int, most_labels: int) -> None:
-        """threshold: the paper's epsilon, in deviations. pairs: asked at a time."""
+        """threshold: the paper's epsilon, in deviations. pairs: comparisons per request."""
         super().__init__(fit, most_labels)
         self._threshold, self._pairs = threshold, pairs
         self._random = np.random.default_rng(fit.seed)
         self._visits: Counter[str] = Counter()
 
     def wanted(self, visits: Mapping[str, int]) -> Sequence[Query]:
-        """Return pairs that were not compared yet: each new caption with a known one last, random ones before."""
+        """Return pairs that were not compared yet: random ones, then each new caption with a known one."""
         new = [caption for caption in visits if caption not in self._visits]
         self._visits.update(visits)
         if self._is_full or len(self._visits) < 2:
@@ -224,15 +225,15 @@ class Ranking(FittedRewards):
         variance = float(np.average((rewards - mean) ** 2, weights=counts)) if len(counts) else 1.0
         return mean, max(variance**0.5, 1e-6)
 
+    @override
     def state_dict(self) -> StateDict:
-        """Return network, visits, what it said, and the generator of pairs."""
         generator = self._random.bit_generator.state
-        # known rewards too: a network's last bits depend on how many captions are evaluated at once
+        # known rewards too: a network's last bits depend on the number of captions per evaluation
         known = {"visits": dict(self._visits), "known": dict(self._known)}
         return {**super().state_dict(), "random": _plain(generator), **known}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned."""
         super().load_state_dict(state)
         self._visits = Counter(state["visits"])
         self._random.bit_generator.state = state["random"]

@@ -1,4 +1,4 @@
-"""Steps in words, and labels of captions with the steps at which they arrive: as they come, or as in an earlier run.
+"""Captions of steps, and labels of captions with their steps of arrival: new ones, or those of an earlier run.
 
 Captioners know simulators, rewards do not: entry points `robo_rl.captioners` bring them together.
 """
@@ -16,26 +16,26 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.annotation.annotator import Annotator, Label
 from robo_rl.rewards.annotation.caption_rewards import CaptionRewards
 from robo_rl.rewards.annotation.questions import Query
-from robo_rl.rewards.steps import Steps
+from robo_rl.rewards.step_rewards.steps import Steps
 from robo_rl.runs.checkpoints import load_checkpoint
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Metrics, StateDict
 
 LOOK = "look"
-"""Name of a captioner's looks where they are kept in the place of observations."""
+"""Name of a captioner's looks if they are stored instead of observations."""
 
 
 class Captioner(Protocol):
     """Describes steps, so that equal descriptions mean equal things; knows neither success nor reward."""
 
     def require(self, spec: EnvironmentSpec) -> None:
-        """Raises InvalidSetting for an environment that it cannot describe."""
+        """Raise InvalidSetting for an environment that it cannot describe."""
 
     def look(self, observations: Mapping[str, Array]) -> Array:
-        """Returns what it needs to know of N observations, name -> (N, ...), as a fresh and small array (N, ...)."""
+        """Return the needed part of N observations, name -> (N, ...), as a new and small array (N, ...)."""
 
     def captions(self, before: Array, actions: Array, after: Array) -> Sequence[str]:
-        """Returns the descriptions of K steps, from such looks before and after them and the actions (K, ...)."""
+        """Return the descriptions of K steps, from looks before and after them and the actions (K, ...)."""
 
 
 class Described(NamedTuple):
@@ -44,9 +44,9 @@ class Described(NamedTuple):
     captions: Sequence[str]
     """(C,) the distinct ones, in the order of their last occurrences."""
     numbers: npt.NDArray[np.int64]
-    """(K,) which of the captions each step has"""
+    """(K,) index of each step's caption"""
     occurrences: npt.NDArray[np.int64]
-    """(K,) how often the episode has had this caption so far, this time included: 1 for the first."""
+    """(K,) occurrences of this caption in the episode so far, this one included: 1 for the first."""
 
 
 def described(captioner: Captioner, steps: Steps, counts: dict[str, dict[str, int]], *, says_task: bool) -> Described:
@@ -59,7 +59,7 @@ def described(captioner: Captioner, steps: Steps, counts: dict[str, dict[str, in
     captions = captioner.captions(looks[0], steps.actions, looks[1])
     if says_task:
         pairs = zip(steps.instructions, captions, strict=True)
-        captions = [f"Task: {told}. {caption}" if told else caption for told, caption in pairs]
+        captions = [f"Task: {task}. {caption}" if task else caption for task, caption in pairs]
     last = {caption: step for step, caption in enumerate(captions)}
     distinct = sorted(last, key=lambda caption: last[caption])
     place = {caption: number for number, caption in enumerate(distinct)}
@@ -68,7 +68,7 @@ def described(captioner: Captioner, steps: Steps, counts: dict[str, dict[str, in
 
 
 def _counted(steps: Steps, captions: Sequence[str], counts: dict[str, dict[str, int]]) -> npt.NDArray[np.int64]:
-    """Return how often each step's caption has been in its episode; one loop, because every step of all passes here."""
+    """Return the occurrences of each step's caption in its episode; one loop, because every step passes here."""
     found, running = [], [counts.get(str(index), {}) for index in range(int(steps.index.max(initial=-1)) + 1)]
     for index, caption, begins in zip(steps.index.tolist(), captions, steps.begins.tolist(), strict=True):
         if begins:
@@ -91,12 +91,12 @@ class Arrival(NamedTuple):
     label: Label
 
     def saved(self) -> list[Any]:
-        """Returns plain values."""
+        """Return plain values."""
         return [self.step, list(self.label.query), self.label.value]
 
     @classmethod
     def restored(cls, saved: Sequence[Any]) -> Arrival:
-        """Returns what `saved` was called on."""
+        """Return the arrival of saved plain values."""
         step, query, value = saved
         return cls(step, Label(tuple(query), value))
 
@@ -113,26 +113,26 @@ class RecordedAnnotator:
         return {"annotation/labels": float(self._given)}
 
     def submit(self, queries: Sequence[Query]) -> None:
-        """Nothing is asked."""
+        """Ignore the queries: all labels are recorded."""
 
     def arrived(self, step: int) -> list[Label]:
-        """Returns the labels up to `step` that were not given yet."""
+        """Return the labels up to `step` that were not given yet."""
         begin = self._given
         while self._given < len(self._arrivals) and self._arrivals[self._given].step <= step:
             self._given += 1
         return [arrival.label for arrival in self._arrivals[begin : self._given]]
 
     def state_dict(self) -> StateDict:
-        """Returns how many were given."""
+        """Return the number of labels given."""
         return {"given": self._given}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         self._given = state["given"]
 
 
 def record_of(run: Path) -> list[Arrival]:
-    """Returns the arrivals up to the newest checkpoint of a run; raises InvalidSetting if it has none."""
+    """Return the arrivals up to the newest checkpoint of a run; raise InvalidSetting if it has none."""
     if not (run / "checkpoints").is_dir():
         raise InvalidSetting(
             f"{run} is not a run.", got=str(run), allowed="a folder with checkpoints, as robo-rl train makes it"
@@ -148,7 +148,7 @@ def record_of(run: Path) -> list[Arrival]:
 
 
 def _records(node: Any) -> Iterator[list[Any]]:
-    """Yields every record in the state of a training, whose loop decides where it lies."""
+    """Yield every record in the state of a training; its place in the state depends on the loop."""
     if isinstance(node, Mapping):
         if RECORD in node:
             yield node[RECORD]
@@ -157,9 +157,9 @@ def _records(node: Any) -> Iterator[list[Any]]:
 
 
 class AnnotatedCaptions:
-    """r_llm of captions as far as they are annotated, and the record of when labels arrived.
+    """r_llm of annotated captions, and the record of the labels' arrivals.
 
-    A caption without a label has no bonus, is asked about and is counted as missing; it never becomes a label of 0.
+    A caption without a label has no bonus, is queried and is counted as missing; it never becomes a label of 0.
     """
 
     def __init__(self, kind: CaptionRewards, annotator: Annotator) -> None:
@@ -175,7 +175,7 @@ class AnnotatedCaptions:
         return found | self._annotator.metrics | self._kind.metrics
 
     def looked_up(self, words: Described, steps: int) -> npt.NDArray[np.float64]:
-        """Return r_llm of that many steps, 0 without a label, and ask for labels.
+        """Return r_llm of that many steps, 0 without a label, and request labels.
 
         Labels are taken in once for these steps: a record of them gives labels at the same places again.
         """
@@ -192,7 +192,7 @@ class AnnotatedCaptions:
         return llm
 
     def state_dict(self) -> StateDict:
-        """Return labels with the steps at which they took effect, and everything else that later rewards depend on."""
+        """Return labels with the steps at which they took effect, and all other state of later rewards."""
         return {
             RECORD: [arrival.saved() for arrival in self._arrivals],
             "kind": self._kind.state_dict(),

@@ -1,7 +1,7 @@
 """A small network of a caption's words, fitted again and again as labels arrive.
 
-Differs from the paper's network, six convolutions over characters: our captions have a few dozen words, of which the kind and
-the neighbours tell everything, and a fit may not take longer than a rollout on one core.
+Differs from the paper's network, six convolutions over characters: our captions have a few dozen words, of which kind and
+neighbours carry the meaning, and a fit may not take longer than a rollout on one core.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from robo_rl.errors import require_allowed
 from robo_rl.types import Metrics, StateDict
 
 BUCKETS = 1024
-"""Of words and pairs of neighbours: few enough for a quick fit, many enough that most of a task's have one for themselves."""
+"""Of words and pairs of neighbours: few enough for a quick fit, many enough to separate most words of a task."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Fit:
     steps: int = 32
     """Gradient steps, as in the paper."""
     batch_size: int = 256
-    """Labels of one step, as in the paper; all of them where there are fewer."""
+    """Labels of one step, as in the paper; all of them if there are fewer."""
     lr: float = 1e-2
     """Of Adam. The paper has 1e-4 for a network that gets thousands of labels; ours must learn from dozens."""
     width: int = 32
     """Hidden units."""
     growth: float = 0.2
-    """Labels are learnt from once there are so many more, as a share of those at the last fit; the paper fits every time. So
-    the number of fits grows with the logarithm of the number of labels, and a training hardly notices them."""
+    """Share of new labels, relative to those at the last fit, that makes a fit due; the paper fits every time. So the number
+    of fits grows with the logarithm of the number of labels, and costs a training little."""
     gradient_clip: float = 10.0
     """Norm of the gradient, as in the paper's ranking."""
     seed: int = 0
@@ -62,12 +62,12 @@ class CaptionNetwork(nn.Module):
         self._shares: dict[str, Tensor] = {}
 
     def forward(self, shares: Tensor) -> Tensor:
-        """Returns (B,) of such vectors (B, BUCKETS)."""
+        """Return (B,) of such vectors (B, BUCKETS)."""
         found: Tensor = self.output(self.hidden(shares).relu())
         return found.squeeze(1)
 
     def shares(self, captions: Sequence[str]) -> Tensor:
-        """Returns (B, BUCKETS): how much of each caption falls into each bucket, at length 1."""
+        """Return (B, BUCKETS): the share of each caption in each bucket, at length 1."""
         return torch.stack([self._shares_of(caption) for caption in captions])
 
     def _shares_of(self, caption: str) -> Tensor:
@@ -81,7 +81,7 @@ class CaptionNetwork(nn.Module):
 
 
 class CaptionFitter:
-    """A network, its optimizer, and the generator that draws batches; what every fit goes on from."""
+    """A network, its optimizer, and the generator that draws batches; each fit continues the last one."""
 
     def __init__(self, settings: Fit) -> None:
         self._settings = settings
@@ -103,11 +103,11 @@ class CaptionFitter:
         return self._fitted > 0
 
     def is_due(self, labels: int) -> bool:
-        """Returns whether so many labels are enough more than at the last fit."""
+        """Return True if this number of labels has grown enough since the last fit."""
         return labels > self._fitted * (1 + self._settings.growth)
 
     def fit(self, labels: int, loss: Callable[[Tensor], Tensor]) -> None:
-        """Takes the steps of one fit to so many labels; loss: of those with these numbers (B,)."""
+        """Take the steps of one fit to `labels` labels; loss: of the labels with these numbers (B,)."""
         for _ in range(self._settings.steps):
             chosen = torch.randperm(labels, generator=self._generator)[: self._settings.batch_size]
             self._optimizer.zero_grad()
@@ -119,14 +119,14 @@ class CaptionFitter:
 
     @torch.no_grad()
     def outputs(self, captions: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Returns the network's numbers, (V,)."""
+        """Return the network's numbers, (V,)."""
         found: npt.NDArray[np.float64] = (
             self.network(self.network.shares(captions)).numpy().astype(np.float64) if captions else np.zeros(0)
         )
         return found
 
     def state_dict(self) -> StateDict:
-        """Returns copies of weights, moments and generator."""
+        """Return copies of weights, moments and generator."""
         moments = {
             str(number): {name: value.clone() for name, value in moment.items()}
             for number, moment in self._optimizer.state_dict()["state"].items()
@@ -135,7 +135,7 @@ class CaptionFitter:
         return {"weights": weights, "moments": moments, "generator": self._generator.get_state(), "fitted": self._fitted}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         self.network.load_state_dict({name: torch.tensor(np.array(value)) for name, value in state["weights"].items()})
         moments = {
             int(number): {name: torch.tensor(np.array(value)) for name, value in moment.items()}

@@ -1,4 +1,4 @@
-"""ONI: intrinsic rewards from a language model's opinion of the agent's own steps, asked for while it learns.
+"""ONI: intrinsic rewards from a language model's opinion of the agent's own steps, requested while it learns.
 
 Zheng, Henaff, Zhang, Grover & Amos 2024, "Online Intrinsic Rewards for Decision Making Agents from Large Language Model
 Feedback", arXiv:2410.23022. Written from the paper's equations; docs/oni.md lists what differs.
@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, require_allowed
@@ -31,21 +32,21 @@ from robo_rl.rewards.annotation.captioning import (
     record_of,
 )
 from robo_rl.rewards.annotation.network import Fit
-from robo_rl.rewards.annotation.questions import LabelQuestions, PairQuestions, Questions, Rule, RuleSource
+from robo_rl.rewards.annotation.questions import AnnotationRule, LabelQuestions, PairQuestions, Questions, RuleSource
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.language.call_log import CallLog
+from robo_rl.rewards.language.factory import language_model, require_task
 from robo_rl.rewards.language.model import LanguageModel
-from robo_rl.rewards.language.opening import language_model, require_task
-from robo_rl.rewards.place import Place
-from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import Steps, StepScores
+from robo_rl.rewards.step_rewards.place import Place
+from robo_rl.rewards.step_rewards.reward import StepReward
+from robo_rl.rewards.step_rewards.steps import Steps, StepScores
 from robo_rl.settings import plain
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels
 
 RULE = "rule"
 PASSING = ("batch", "capacity", "every", "log", "replay", "tries")
-"""Settings that change when labels come, not which."""
+"""Settings that change the times of labels, not the labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,23 +54,23 @@ class ONI(StepReward):
     """Base of the three rewards."""
 
     llm: str = RULE
-    """Who is asked: a judge such as `endpoint`, a YAML file that names one, `pack:NAME`, or "rule", which is no model."""
+    """The model: a judge such as `endpoint`, a YAML file that names one, `pack:NAME`, or "rule", which is no model."""
     llm_settings: dict[str, Any] = field(default_factory=dict)
     """Of a judge."""
-    rule: Rule = field(default_factory=Rule)
+    rule: AnnotationRule = field(default_factory=AnnotationRule)
     """Of `llm: rule`."""
     log: str = ""
-    """File of every call of the model, which answers what was asked before; empty for none. Each run needs its own."""
+    """File of all calls of the model, which answers repeated requests; empty for none. Each run needs its own."""
     goal: str = ""
-    """What the agent is to do, in words that go on after "The agent is to"; empty for the instruction of each episode."""
+    """The task, as words after "The agent is to"; empty for the instruction of each episode."""
     captioner: str = "minigrid"
-    """What describes steps: entry points `robo_rl.captioners`."""
+    """Name of the captioner: entry points `robo_rl.captioners`."""
     environment_weight: float = 1.0
     """c_e, of the environment's own reward. The paper has 10 for sparse tasks and 0.1 for a score; ours pay at most 1."""
     intrinsic_weight: float = 0.04
-    """c_l, of the model's: beside c_e as in the paper's example of 0.4 and 10."""
+    """c_l, of the model's: relative to c_e as in the paper's example of 0.4 and 10."""
     count_exponent: float = 3.0
-    """beta: how fast repeating a caption within an episode stops paying. As in the paper."""
+    """beta: decay of the reward of a caption that repeats within an episode. As in the paper."""
     limit: float = 10.0
     """Rewards are kept within this distance of 0. As in the paper."""
     every: int = 10_000
@@ -77,11 +78,11 @@ class ONI(StepReward):
     batch: int = 16
     """Captions in one call of the model, the newest. The paper has 100, for a server with several accelerators."""
     capacity: int = 1000
-    """Captions that wait at most; beyond that the oldest go."""
+    """Largest number of waiting captions; beyond it the oldest are dropped."""
     tries: int = 3
-    """How often a caption is asked about whose answers cannot be read."""
+    """Attempts per caption without a usable answer."""
     replay: str = ""
-    """Folder of a run: its labels take effect at the same steps again, and nothing is asked."""
+    """Folder of a run: its labels take effect at the same steps again, without any query."""
 
     def __post_init__(self) -> None:
         finite = {name: getattr(self, name) for name in ("environment_weight", "intrinsic_weight")}
@@ -95,10 +96,10 @@ class ONI(StepReward):
 
     @abstractmethod
     def kind(self) -> CaptionRewards:
-        """Returns what makes rewards of labels, without any yet."""
+        """Return the mapping from labels to rewards, without any labels yet."""
 
     def questions(self) -> Questions:
-        """Return what asks for labels: if a step helps."""
+        """Return the questions: if a step helps."""
         return LabelQuestions(self.model, self.goal)
 
     @property
@@ -109,7 +110,7 @@ class ONI(StepReward):
 
     @property
     def repeats_itself(self) -> bool:
-        """True if labels are those of a record: a model answers when it answers."""
+        """True if labels are those of a record: a model's times of answers vary."""
         return bool(self.replay)
 
     def require(self, place: Place) -> None:
@@ -128,20 +129,20 @@ class ONI(StepReward):
         """Raise InvalidSetting: the reward of a step follows from when its caption was annotated."""
         raise InvalidSetting(
             f"{self.name} cannot reward demonstrations: its labels come while a policy learns.",
-            got="demonstrations beside this reward",
+            got="demonstrations with this reward",
             allowed="no demonstrations",
             fix="leave out `demonstrations`, or label the dataset first (robo-rl label) and train from its labels",
         )
 
     def facts(self, place: Place) -> Mapping[str, str | float]:
-        """Return who is asked."""
+        """Return the model."""
         if self.replay:
             return {"llm": f"the labels of {self.replay}"}
         llm, settings = self.model.identity
         return {"llm": llm, "llm_settings": settings}
 
     def entries(self, place: Place) -> Sequence[str]:
-        """Return all: the captioner knows what it looks at."""
+        """Return all: the captioner chooses."""
         return [*place.spec.observation]
 
     def keep(self, observations: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -149,7 +150,7 @@ class ONI(StepReward):
         return {LOOK: self.captions_of.look(observations)}
 
     def start(self, place: Place) -> None:
-        """Make the annotator, so that a resumed run asks again what was under way."""
+        """Create the annotator, so that a resumed run sends queries that were in flight again."""
         self._annotated(place)
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
@@ -164,11 +165,11 @@ class ONI(StepReward):
         return StepScores(Labels.finite(total, dtype=np.float64), {"model_return": place.weight * intrinsic})
 
     def metrics(self, place: Place) -> Metrics:
-        """Return steps whose caption had no label, and what the annotator does."""
+        """Return the share of steps without a label, and the annotator's metrics."""
         return self._annotated(place).metrics
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Return r_llm / N^beta of each step, with every caption of the episode asked about at once and waited for."""
+        """Return r_llm / N^beta of each step; queries all captions of the episode at once and waits for the answers."""
         if not len(episode):
             return Labels.missing(0).by(self.identity)
         words = described(self.captions_of, Steps.of(episode), {}, says_task=not self.goal)
@@ -191,20 +192,20 @@ class ONI(StepReward):
         return place.memory.part("annotated", lambda: AnnotatedCaptions(self.kind(), self.annotator()))
 
     def annotator(self) -> Annotator:
-        """Returns what gives labels while a policy learns."""
+        """Return the annotator of a training."""
         if self.replay:
             return RecordedAnnotator(record_of(Path(self.replay)))
         return BackgroundAnnotator(self.questions(), capacity=self.capacity, batch=self.batch, tries=self.tries)
 
     @cached_property
     def captions_of(self) -> Captioner:
-        """The captioner, which may remember what it has described."""
+        """The captioner, which may cache descriptions."""
         found: Captioner = load("captioners", self.captioner)()
         return found
 
     @cached_property
     def model(self) -> LanguageModel:
-        """Model that is asked; opens the log."""
+        """The language model; opens the log."""
         log = Path(self.log) if self.log else None
         if self.llm == RULE:
             return LanguageModel(RuleSource(self.rule), CallLog(log))
@@ -213,12 +214,12 @@ class ONI(StepReward):
 
 @dataclass(frozen=True, kw_only=True)
 class ONIRetrieval(ONI):
-    """A table of captions: r_llm is the label of the caption, and nothing for one without."""
+    """A table of captions: r_llm is the label of the caption, 0 without one."""
 
     name = "oni-retrieval"
 
+    @override
     def kind(self) -> CaptionRewards:
-        """Returns an empty table."""
         return Retrieval()
 
 
@@ -230,7 +231,7 @@ class ONIClassification(ONI):
     threshold: float = 0.5
     """eta: probability above which a caption pays. As in the paper."""
     most_labels: int = 25_000
-    """Beyond that nothing is asked and the network stays as it is. As in the paper."""
+    """Number of labels from which on no query is sent and the network stays as it is. As in the paper."""
     fit: Fit = field(default_factory=Fit)
     """Of the network."""
 
@@ -240,22 +241,22 @@ class ONIClassification(ONI):
             self, {"threshold": (0 <= self.threshold < 1, "0 to 1"), "most_labels": (self.most_labels >= 1, "1 or more")}
         )
 
+    @override
     def kind(self) -> CaptionRewards:
-        """Returns an unfitted network."""
         return Classification(self.fit, threshold=self.threshold, most_labels=self.most_labels)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ONIRanking(ONI):
-    """A network of compared captions: r_llm is by how much a caption is better than what usually happens."""
+    """A network of compared captions: r_llm is the advantage of a caption over the average one."""
 
     name = "oni-ranking"
     threshold: float = -0.5
     """epsilon: deviations above the mean from which a caption pays; below, it neither pays nor costs. As in the paper."""
     pairs: int = 16
-    """Comparisons that are wanted at a time; the paper has 10."""
+    """Comparisons per request; the paper has 10."""
     most_labels: int = 10_000
-    """Comparisons beyond which nothing is asked and the network stays as it is."""
+    """Number of comparisons from which on no query is sent and the network stays as it is."""
     fit: Fit = field(default_factory=Fit)
     """Of the network."""
 
@@ -264,10 +265,10 @@ class ONIRanking(ONI):
         allowed = {name: (getattr(self, name) >= 1, "1 or more") for name in ("pairs", "most_labels")}
         require_allowed(self, allowed | {"threshold": (bool(np.isfinite(self.threshold)), "a finite number")})
 
+    @override
     def kind(self) -> CaptionRewards:
-        """Returns an unfitted network."""
         return Ranking(self.fit, threshold=self.threshold, pairs=self.pairs, most_labels=self.most_labels)
 
     def questions(self) -> Questions:
-        """Returns what asks which of two steps is better."""
+        """Return the questions: which of two steps is better."""
         return PairQuestions(self.model, self.goal)

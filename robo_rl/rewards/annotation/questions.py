@@ -1,7 +1,7 @@
-"""Questions to a language model about captions, labels from its answers, and a double that answers by a rule.
+"""Questions to a language model about captions, labels from its answers, and a rule that answers instead of a model.
 
-An answer that does not have the form is missing; it is never a label. The double (`llm: rule`), as slow and as wrong as wanted,
-stands in for a model in tests, benchmarks and trials; what it says follows from the caption alone and is nobody's opinion.
+An answer without the form is missing; it is never a label. The rule (`llm: rule`), with a set latency and error rate, replaces
+a model in tests, benchmarks and trials; its answers follow from the caption alone.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Any, Literal
 from zlib import crc32
 
 import numpy as np
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.identity import settings_hash
-from robo_rl.rewards.judging import Answer, Form
+from robo_rl.rewards.judges.judge import Answer, Form
 from robo_rl.rewards.language.conversation import Heard, Prompt, Reply, Request, prompt
 from robo_rl.rewards.language.model import LanguageModel
 
@@ -52,24 +53,24 @@ class Better(Form):
 
 @dataclass(frozen=True)
 class Questions(ABC):
-    """Asks a model about captions; called by the annotator's thread alone."""
+    """Queries a model about captions; called by the annotator's thread alone."""
 
     model: LanguageModel
     goal: str
-    """What the agent is to do; empty if the captions name the task."""
+    """The task; empty if the captions name it."""
 
     def answers(self, queries: Sequence[Query]) -> list[tuple[float | None, str]]:
-        """Returns label and status of each query, None if there is no label; raises what the model raises."""
+        """Return label and status of each query, None for a missing label; raises the model's errors."""
         replies = self.model.ask([self.prompt(query) for query in queries])
         return [self._label(query, reply) for query, reply in zip(queries, replies, strict=True)]
 
     @abstractmethod
     def prompt(self, query: Query) -> Prompt:
-        """Returns what the model is asked about a query."""
+        """Return the prompt of a query."""
 
     @abstractmethod
     def value(self, query: Query, reply: Reply) -> float:
-        """Returns the label that an answer of the right form means."""
+        """Return the label of an answer of the right form."""
 
     def _label(self, query: Query, reply: Reply) -> tuple[float | None, str]:
         return (self.value(query, reply), "ok") if reply.status == "ok" else (None, reply.status)
@@ -81,10 +82,10 @@ class Questions(ABC):
 
 @dataclass(frozen=True)
 class LabelQuestions(Questions):
-    """Asks of one caption whether the step helps: 1 or 0."""
+    """Questions about one caption: 1 if the step helps, else 0."""
 
+    @override
     def prompt(self, query: Query) -> Prompt:
-        """Returns the question about one caption."""
         (caption,) = query
         words = (
             f"{self._aim} Explain in a sentence what the description says. Then say whether this step brings the agent nearer "
@@ -93,20 +94,20 @@ class LabelQuestions(Questions):
         )
         return _prompt(words, "annotate", Helps)
 
+    @override
     def value(self, query: Query, reply: Reply) -> float:
-        """Returns 1 for a step that helps."""
         return float(reply.content["helps"])
 
 
 @dataclass(frozen=True)
 class PairQuestions(Questions):
-    """Asks of two captions which step is better: 0 the first, 1 the second, 0.5 neither.
+    """Questions about two captions: 0 if the first step is better, 1 if the second is, 0.5 if neither.
 
-    Which one is shown first follows from a hash of both, because models prefer a place.
+    The order shown follows from a hash of both, because models prefer a place.
     """
 
+    @override
     def prompt(self, query: Query) -> Prompt:
-        """Returns the question about two captions."""
         first, second = query[::-1] if _is_turned(query) else query
         words = (
             f"{self._aim} Explain in a sentence what each description says and compare them. Then say which step leaves the "
@@ -115,7 +116,7 @@ class PairQuestions(Questions):
         return _prompt(words, "compare", Better)
 
     def value(self, query: Query, reply: Reply) -> float:
-        """Returns how much better the second caption of the query is, whichever was shown first."""
+        """Return the preference for the second caption of the query, in either order shown."""
         shown = {"first": 0.0, "neither": 0.5, "second": 1.0}[reply.content["better"]]
         return 1.0 - shown if _is_turned(query) else shown
 
@@ -138,20 +139,20 @@ PROGRESS = (
 
 
 @dataclass(frozen=True)
-class Rule:
-    """Rule of the double: good captions and error rate."""
+class AnnotationRule:
+    """Settings of `llm: rule`: good captions, latency and error rate."""
 
     progress: tuple[str, ...] = PROGRESS
     """Regular expressions; a caption in which one is found helps, and a later one is better. The default is for MiniGrid's
     keys, doors and goals."""
     latency_s: float = 0.0
-    """Of one call, however many captions it asks about."""
+    """[s] of one call, for any number of captions."""
     errors: float = 0.0
     """Share of captions (or pairs) that get the opposite label, always the same ones."""
     garbage: float = 0.0
     """Share that gets an answer without the form, always the same ones."""
     seed: int = 0
-    """Of which ones these are."""
+    """Of the choice of these captions."""
 
     def __post_init__(self) -> None:
         shares = {name: (0 <= getattr(self, name) <= 1, "0 to 1") for name in ("errors", "garbage")}
@@ -168,17 +169,17 @@ class Rule:
 class RuleSource:
     """Answers questions about captions by a rule; implements `robo_rl.rewards.language.conversation.Source`."""
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: AnnotationRule) -> None:
         self._rule = rule
         self._patterns = [re.compile(pattern) for pattern in rule.progress]
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Name, which says that no model answered, and hash of the settings."""
+        """Name, which states that no model answered, and hash of the settings."""
         return "rule (no model)", settings_hash(self._rule)
 
     def answer(self, requests: Sequence[Request], heard: Heard) -> None:
-        """Tells one answer to each, after the latency."""
+        """Pass on one answer to each, after the latency."""
         if self._rule.latency_s:
             time.sleep(self._rule.latency_s)
         for request in requests:
@@ -186,7 +187,7 @@ class RuleSource:
             heard(request, Answer("ok", raw=self._words(asked), model="made by rule"), "pack", 0.0)
 
     def report(self) -> str:
-        """Returns what a reader of results must know of it."""
+        """Return a line on the source for readers of results."""
         return "labels made by rule, not by a model"
 
     def _words(self, asked: str) -> str:
@@ -208,5 +209,5 @@ class RuleSource:
         return {"reason": f"by rule: ranks {ranks[0]} and {ranks[1]}", "better": better}
 
     def _rank(self, caption: str) -> int:
-        """Returns the number of the last expression that is found, 0 for none."""
+        """Return the number of the last matching expression, 0 for none."""
         return max((rank for rank, pattern in enumerate(self._patterns, 1) if pattern.search(caption)), default=0)

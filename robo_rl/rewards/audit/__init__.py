@@ -1,1 +1,1 @@
-"""The audit of a reward: how far it agrees with what was recorded, what it says of spoilt clips, and whether to trust it."""
+"""The audit of a reward: its agreement with the recorded truth, its scores of spoilt clips, and the verdict."""

@@ -1,7 +1,7 @@
-"""Gather what a reward says, of every episode and of spoilt copies of some, and what was recorded of how far they got.
+"""Gather a reward's labels of every episode and of spoilt copies of some, with the recorded progress.
 
-A sound reward says something else about a spoilt clip, or the same. A control returns another episode of as many steps and
-never changes the one it is given. True progress is what a reward is compared with, and never sees.
+A sound reward labels a spoilt clip differently, or the same, depending on the control. A control returns another episode of
+as many steps and never changes the one it is given. A reward is compared with the true progress, and never sees it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
 from robo_rl.protocols.rewards import RewardModel
-from robo_rl.rewards.pictures import PictureReward
+from robo_rl.rewards.images.picture_reward import PictureReward
 from robo_rl.types import Array, Episode, RewardLabels
 
 Floats = npt.NDArray[np.float64]
@@ -29,14 +29,14 @@ class Progress(NamedTuple):
 
     words: str
     of: Callable[[Episode], Floats]
-    """Returns (T,) how far things got after each step of an episode; NaN if it is not known."""
+    """Returns the progress (T,) after each step of an episode; NaN if it is not known."""
 
     def __str__(self) -> str:
         return self.words
 
 
 def _time_to_success(rest: str) -> Progress:
-    """Minus the steps that are left until an episode succeeds; episodes that do not succeed have none."""
+    """Minus the steps left until an episode succeeds; unknown for episodes that do not succeed."""
     del rest
 
     def of(episode: Episode) -> Floats:
@@ -58,7 +58,7 @@ def _reward(term: str) -> Progress:
 
 
 def _running_sum(term: str) -> Progress:
-    """The sum so far of the recorded reward or one of its terms, for those that pay by how much a step brings."""
+    """The sum so far of the recorded reward or one of its terms, for rewards that pay differences."""
     reward = _reward(term)
     return Progress(f"the sum so far of {reward}", lambda episode: np.cumsum(reward.of(episode)))
 
@@ -89,7 +89,7 @@ KINDS: Mapping[str, Callable[[str], Progress]] = {
 
 
 def progress_of(text: str) -> Progress:
-    """Returns what "time-to-success", "reward[:TERM]", "sum[:TERM]" or "near:OBSERVATION[,OBSERVATION]" names."""
+    """Return the progress "time-to-success", "reward[:TERM]", "sum[:TERM]" or "near:OBSERVATION[,OBSERVATION]"."""
     kind, _, rest = text.partition(":")
     if kind not in KINDS:
         raise UnknownName("kind of progress", kind, KINDS)
@@ -126,11 +126,11 @@ def _unrewarded(episode: Episode, _: np.random.Generator) -> Episode:
 
 
 BLANK_PICTURES = Control("blank pictures", _blackened)
-"""Every picture is black: what is still rewarded does not come from the pictures."""
+"""Every picture is black: rewards that remain do not come from the pictures."""
 SHUFFLED_TIME = Control("time-shuffled clips", _shuffled)
 """All but the first observation in an order by chance: values that still rise are read from the clock."""
 REVERSED = Control("reversed clips", _reversed)
-"""Backwards in time: what was achieved is undone."""
+"""Backwards in time: progress is undone."""
 LOITERING = Control("loitering clips", _held)
 """From the middle on nothing moves any more."""
 HIDDEN_REWARDS = Control("recorded rewards hidden", _unrewarded)
@@ -139,17 +139,17 @@ WRONG_TEXT = "wrong text"
 
 
 def wrong_text(text: str) -> Control:
-    """Returns the control with another instruction; empty if the reward is told the wrong words in another way."""
+    """Return the control with another instruction; text: empty if the reward gets the wrong words in another way."""
     return Control(WRONG_TEXT, lambda episode, _: replace(episode, instruction=text or episode.instruction))
 
 
 def held_from(steps: int) -> int:
-    """Returns the step from which LOITERING holds an episode of that many steps still: its first half is real."""
+    """Return the step from which LOITERING holds an episode of that many steps still: its first half is real."""
     return (steps + 1) // 2
 
 
 def pictures_in(episode: Episode) -> Mapping[str, Array]:
-    """Returns the observations that are pictures."""
+    """Return the observations that are pictures."""
     return {name: array for name, array in episode.observations.items() if array.dtype == np.uint8 and array.ndim == 4}
 
 
@@ -161,9 +161,9 @@ class ClipScores(NamedTuple):
     """Scores of one episode or clip; NaN if a label is missing."""
 
     rewards: Floats
-    """(T,) what a learner would be paid"""
+    """(T,) as paid to a learner"""
     scores: Floats
-    """(T,) how far it finds that things got: the level behind the rewards"""
+    """(T,) progress as the reward sees it: the level behind the rewards"""
 
 
 Shape = Callable[[Floats], Floats]
@@ -171,21 +171,21 @@ Shape = Callable[[Floats], Floats]
 
 
 def level(rewards: Floats) -> Floats:
-    """Returns the rewards themselves: each says how far things got."""
+    """Return the rewards themselves, each of which is a level of progress."""
     return rewards
 
 
 def gain(rewards: Floats) -> Floats:
-    """Returns the sum so far: each reward says how much the step brought; unknown after a missing one."""
+    """Return the sum so far, for rewards that are differences; unknown after a missing one."""
     return np.cumsum(rewards)
 
 
 Subject = Callable[[Episode], ClipScores]
-"""What is audited: says something of an episode."""
+"""Scores an episode: the reward under audit."""
 
 
 def asked(model: RewardModel, shape: Shape = level) -> Subject:
-    """Returns a model as an audit asks it: one that pays differences of a level of its own is asked for the level, too."""
+    """Return the scoring by a model; of one that pays differences, scores are its level."""
     level_of = _with(model, mode="level") if getattr(model, "mode", "level") != "level" else None
 
     def score(episode: Episode) -> ClipScores:  # of a copy, so that nothing can be written into the episode
@@ -196,7 +196,7 @@ def asked(model: RewardModel, shape: Shape = level) -> Subject:
 
 
 def written(labels: RewardLabels | None, shape: Shape = level) -> Subject:
-    """Returns the labels that lie beside an episode, all missing if there are none; of no use for spoilt clips."""
+    """Return the stored labels of an episode, all missing if there are none; of no use for spoilt clips."""
 
     def score(episode: Episode) -> ClipScores:
         rewards = np.full(len(episode), np.nan) if labels is None else labels.or_nan
@@ -206,11 +206,11 @@ def written(labels: RewardLabels | None, shape: Shape = level) -> Subject:
 
 
 def _said_of(spoilt: Episode, asked: Subject, control: Control) -> ClipScores:
-    """Returns what is said of a spoilt clip: nothing if the reward refuses it, as some refuse pictures of another scene."""
+    """Return the scores of a spoilt clip, all missing if the reward rejects it, as some do with another scene."""
     try:
         return asked(spoilt)
     except RoboRLError:
-        if control.name == WRONG_TEXT:  # words that it does not know are no test of whether it reads them
+        if control.name == WRONG_TEXT:  # unknown words do not test if it reads them
             raise
         return ClipScores(*np.full((2, len(spoilt)), np.nan))
 
@@ -229,15 +229,15 @@ class Seen:
 
 @dataclass
 class Evidence:
-    """All that a verdict rests on."""
+    """All data that a verdict rests on."""
 
     episodes: list[Seen] = field(default_factory=list)
     asked: list[int] = field(default_factory=list)
     """numbers of the episodes that spoilt copies were made of"""
     controls: dict[str, list[ClipScores]] = field(default_factory=dict)
-    """said of the spoilt copies of these, by the name of the control"""
+    """scores of the spoilt copies of these, by the name of the control"""
     repeated: list[ClipScores] = field(default_factory=list)
-    """said of the same clips once more"""
+    """scores of the same clips, computed again"""
     seconds: float = 0.0
     """spent on the timed steps"""
     fitted_to: int = 0
@@ -255,9 +255,9 @@ def gather(
     clips: int = 10,
     seed: int = 0,
 ) -> Evidence:
-    """Asks about every episode, and about spoilt copies of the first `clips` that did not fail.
+    """Score every episode, and spoilt copies of the first `clips` episodes that did not fail.
 
-    controls: each with whom to ask about its clips, which is another model than `subject` where that was told the words.
+    controls: each with the model that scores its clips; another model than `subject` if that has words as settings.
     """
     evidence = Evidence(controls={control.name: [] for control, _ in controls})
     for number, episode in enumerate(episodes):
@@ -278,7 +278,7 @@ def gather(
 
 
 def reads_pictures(model: RewardModel, episode: Episode) -> bool:
-    """Returns whether a model looks at pictures: it says so, or its labels of an episode change when they are blackened."""
+    """Return True if a model looks at pictures: it declares so, or its labels change when they are blackened."""
     if isinstance(model, PictureReward):
         return model.looks_at_pictures
     subject, black = asked(model), BLANK_PICTURES.apply(episode, np.random.default_rng(0))
@@ -286,19 +286,19 @@ def reads_pictures(model: RewardModel, episode: Episode) -> bool:
 
 
 def controls_of(subject: Subject, *, sees: bool) -> list[tuple[Control, Subject]]:
-    """Returns the spoilt clips that a reward is asked about, and whom to ask: pictures are spoilt where it `sees` them."""
+    """Return the controls of a reward with the model that scores them; pictures are spoilt if it `sees` them."""
     of_pictures = (BLANK_PICTURES, SHUFFLED_TIME, REVERSED, LOITERING) if sees else ()
     return [(control, subject) for control in (HIDDEN_REWARDS, *of_pictures)]
 
 
-def wrongly_told(model: RewardModel, text: str, shape: Shape) -> tuple[Control, Subject]:
-    """Returns the control with the wrong text; a model that was told an instruction of its own is told none."""
-    told = _with(model, instruction="") if getattr(model, "instruction", "") else model
-    return wrong_text(text), asked(told, shape)
+def wrong_instruction(model: RewardModel, text: str, shape: Shape) -> tuple[Control, Subject]:
+    """Return the control with the wrong text, and the model without an instruction among its settings."""
+    uninstructed = _with(model, instruction="") if getattr(model, "instruction", "") else model
+    return wrong_text(text), asked(uninstructed, shape)
 
 
 def _with(model: RewardModel, **settings: Any) -> RewardModel:
-    """Returns a model with other settings; the model itself if it has none of that name."""
+    """Return a model with other settings; the model itself if it has none of that name."""
     if not dataclasses.is_dataclass(model) or isinstance(model, type):
         return model
     names = {field.name for field in dataclasses.fields(model)}
@@ -307,5 +307,5 @@ def _with(model: RewardModel, **settings: Any) -> RewardModel:
 
 
 def agreeing(first: ClipScores, second: ClipScores) -> float:
-    """Returns the share of steps with the very same reward, missing or not."""
+    """Return the share of steps with the very same reward, missing or not."""
     return float(np.mean((first.rewards == second.rewards) | (np.isnan(first.rewards) & np.isnan(second.rewards))))

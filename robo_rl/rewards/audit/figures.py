@@ -1,4 +1,4 @@
-"""Measured numbers with their intervals, and how far scores order things as the truth does."""
+"""Measured numbers with their intervals, and the agreement of scores' order with the truth."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESAMPLES = 500
 """Of each bootstrap: enough for bounds at 2.5 %."""
 Floats = npt.NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
-"""Of how often each episode counts, (R, episodes), one number for each of R resamples; NaN if it is undefined."""
+"""Maps counts of the episodes, (R, episodes), to one number for each of R resamples; NaN if it is undefined."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Figure:
     interval: Interval
     n: int
     of: str
-    """what n counts, such as "episodes" """
+    """unit of n, such as "episodes" """
 
     @property
     def is_measured(self) -> bool:
@@ -34,16 +34,16 @@ class Figure:
 
     @property
     def low(self) -> float:
-        """The lower bound; the estimate itself where every resample gives the same."""
+        """The lower bound; the estimate itself if every resample gives the same."""
         return self.interval.low if np.isfinite(self.interval.low) else self.interval.estimate
 
     @property
     def high(self) -> float:
-        """The upper bound; the estimate itself where every resample gives the same."""
+        """The upper bound; the estimate itself if every resample gives the same."""
         return self.interval.high if np.isfinite(self.interval.high) else self.interval.estimate
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain JSON values; None for what is not known."""
+        """Return plain JSON values; None for unknown numbers."""
         numbers = {name: getattr(self.interval, name) for name in ("estimate", "low", "high")}
         return {name: float(value) if np.isfinite(value) else None for name, value in numbers.items()} | {
             "n": self.n,
@@ -52,18 +52,18 @@ class Figure:
 
 
 def unknown(of: str) -> Figure:
-    """Returns the figure of something that there was nothing to measure on."""
+    """Return the figure of a measure without data."""
     return Figure(Interval(np.nan, np.nan, np.nan), 0, of)
 
 
 def resampled(episodes: int, seed: int = 0) -> Floats:
-    """Returns how often each episode occurs in each resample, (RESAMPLES, episodes)."""
+    """Return the counts of the episodes in each resample, (RESAMPLES, episodes)."""
     drawn = np.random.default_rng(seed).multinomial(episodes, np.full(episodes, 1 / episodes), size=RESAMPLES)
     return drawn.astype(np.float64)
 
 
 def by_episode(statistic: Statistic, episodes: int, *, n: int, of: str) -> Figure:
-    """Returns a statistic of how often each episode counts, with its bootstrap interval over episodes.
+    """Return a statistic of the counts of episodes, with its bootstrap interval over episodes.
 
     Resamples on which it is undefined are left out.
     """
@@ -76,14 +76,14 @@ def by_episode(statistic: Statistic, episodes: int, *, n: int, of: str) -> Figur
 
 
 def mean_of(values: npt.ArrayLike, of: str) -> Figure:
-    """Returns the mean of the known ones of some values (n,), one of each episode or clip."""
+    """Return the mean of the known values among (n,), one of each episode or clip."""
     known = np.asarray(values, np.float64)
     known = known[np.isfinite(known)]
     return by_episode(lambda counts: counts @ known / counts.sum(1), len(known), n=len(known), of=of)
 
 
 def ratio_of(first: npt.ArrayLike, second: npt.ArrayLike, of: str) -> Figure:
-    """Returns the mean of some values (n,) divided by that of others of the same episodes; unknown unless that is above 0."""
+    """Return the mean of some values (n,) divided by that of others of the same episodes; unknown unless that is above 0."""
     pairs = np.stack([np.asarray(side, np.float64) for side in (first, second)])
     pairs = pairs[:, np.isfinite(pairs).all(axis=0)]
 
@@ -99,11 +99,11 @@ MOST_STEPS = 20_000  # whose ranks are taken in each resample; of more, an even 
 MOST_AT_ONCE = 1_000_000  # numbers of one array: a bootstrap of many steps is done in pieces
 PAIRS = 2_000
 CANDIDATES = 100_000  # among which pairs that the truth tells apart are looked for
-NEAR = (0.5, 2.0)  # differences of close pairs, in units of what one step usually brings
+NEAR = (0.5, 2.0)  # differences of close pairs, in units of the usual change of one step
 
 
 class PooledSteps(NamedTuple):
-    """PooledSteps of all episodes one after the other, of which both numbers are known."""
+    """Steps of all episodes one after the other, of which both numbers are known."""
 
     scores: Floats
     """(N,)"""
@@ -113,11 +113,11 @@ class PooledSteps(NamedTuple):
     """(N,) number of the episode, from 0"""
     episodes: int
     usual: float
-    """what one step usually changes in the truth: the median of the changes there are; NaN without any"""
+    """usual change of the truth in one step: the median of all nonzero changes; NaN without any"""
 
 
 def pooled(scores: Sequence[Floats], truth: Sequence[Floats]) -> PooledSteps:
-    """Returns the steps of episodes, each with scores (T,) and truth (T,), that are finite in both; evenly thinned if many."""
+    """Return the steps of episodes, each with scores (T,) and truth (T,), that are finite in both; evenly thinned if many."""
     pairs = [(a, b, np.flatnonzero(np.isfinite(a) & np.isfinite(b))) for a, b in zip(scores, truth, strict=True)]
     pairs = [pair for pair in pairs if len(pair[2])]
     if not pairs:
@@ -133,7 +133,7 @@ def pooled(scores: Sequence[Floats], truth: Sequence[Floats]) -> PooledSteps:
 
 
 def step_correlation(steps: PooledSteps) -> Figure:
-    """Returns Spearman's correlation over steps."""
+    """Return Spearman's correlation over steps."""
 
     def statistic(counts: Floats) -> Floats:
         pieces = np.array_split(counts, -(-len(counts) * len(steps.episode) // MOST_AT_ONCE))
@@ -143,14 +143,14 @@ def step_correlation(steps: PooledSteps) -> Figure:
 
 
 def episode_correlation(scores: Floats, truth: Floats) -> Figure:
-    """Returns Spearman's correlation of two numbers of each episode (n,), over those that have both."""
+    """Return Spearman's correlation of two numbers of each episode (n,), over those that have both."""
     known = np.isfinite(scores) & np.isfinite(truth)
     count = int(known.sum())
     return by_episode(lambda counts: rank_correlations(scores[known], truth[known], counts), count, n=count, of="episodes")
 
 
 def rank_correlations(first: Floats, second: Floats, counts: Floats) -> Floats:
-    """Returns Spearman's correlations (R,) of two series (n,) whose members occur as often as `counts` (R, n) says."""
+    """Return Spearman's correlations (R,) of two series (n,) whose members are counted `counts` (R, n) times."""
     middle = (counts.sum(1, keepdims=True) + 1) / 2
     ranks = [_ranks(side, counts) - middle for side in (first, second)]
     products = [np.einsum("rn,rn,rn->r", counts, ranks[a], ranks[b]) for a, b in ((0, 1), (0, 0), (1, 1))]
@@ -159,7 +159,7 @@ def rank_correlations(first: Floats, second: Floats, counts: Floats) -> Floats:
 
 
 def _ranks(values: Floats, counts: Floats) -> Floats:
-    """Returns the mean rank (R, n) of each of some values (n,) among all that occur."""
+    """Return the mean rank (R, n) of each of some values (n,) among all that occur."""
     _, group = np.unique(values, return_inverse=True)
     order = np.argsort(group, kind="stable")
     sizes = np.add.reduceat(counts[:, order], np.flatnonzero(np.diff(group[order], prepend=-1)), axis=1)
@@ -168,7 +168,7 @@ def _ranks(values: Floats, counts: Floats) -> Floats:
 
 
 def pair_accuracy(steps: PooledSteps, seed: int = 0) -> Figure:
-    """Returns how often, of two steps that the truth tells apart, the better has the higher score; equal scores count half."""
+    """Return the share of pairs of steps with different truth whose better step scores higher; equal scores count half."""
     random = np.random.default_rng(seed)
     if not len(steps.truth):
         return unknown("pairs")
@@ -178,7 +178,7 @@ def pair_accuracy(steps: PooledSteps, seed: int = 0) -> Figure:
 
 
 def close_pair_accuracy(steps: PooledSteps, seed: int = 0) -> Figure:
-    """Returns the same for pairs whose truth differs by about what one step brings; unknown where truth has few values."""
+    """Return the same for pairs whose truth differs by about one step's change; unknown if truth has few values."""
     if not np.isfinite(steps.usual):
         return unknown("close pairs")
     order = np.argsort(steps.truth, kind="stable")
@@ -194,7 +194,7 @@ def close_pair_accuracy(steps: PooledSteps, seed: int = 0) -> Figure:
 
 
 def _accuracy(steps: PooledSteps, first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], of: str = "pairs") -> Figure:
-    """Returns the accuracy over pairs; in a resample a pair occurs as often as its steps meet there."""
+    """Return the accuracy over pairs; in a resample a pair occurs as often as its steps meet there."""
     if not len(first):
         return unknown(of)
     found = np.sign(steps.scores[second] - steps.scores[first]) * np.sign(steps.truth[second] - steps.truth[first])

@@ -1,4 +1,4 @@
-"""The figures of an audit: how a reward agrees with what was recorded, and what it says of spoilt clips."""
+"""The figures of an audit: agreement of a reward with the recorded truth, and its scores of spoilt clips."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ControlFigures:
 
 
 def agreement(evidence: Evidence) -> dict[str, Figure]:
-    """Returns how the reward agrees with what was recorded, by name."""
+    """Return the agreement of the reward with the recorded truth, by name."""
     seen = evidence.episodes
     rewards, scores = [each.clip.rewards for each in seen], [each.clip.scores for each in seen]
     recorded, progress = [each.recorded for each in seen], [each.progress for each in seen]
@@ -67,7 +67,7 @@ def agreement(evidence: Evidence) -> dict[str, Figure]:
 
 
 def scale(evidence: Evidence) -> dict[str, Figure]:
-    """Returns what the numbers are like, by name."""
+    """Return scale, gaps and steadiness of the labels, by name."""
     seen = [each.clip for each in evidence.episodes]
     lengths = np.array([len(each.rewards) for each in seen])
     gaps = np.array([np.isnan(each.rewards).sum() for each in seen])
@@ -86,7 +86,7 @@ def scale(evidence: Evidence) -> dict[str, Figure]:
 
 
 def controls(evidence: Evidence) -> list[ControlFigures]:
-    """Returns what was said of real clips and of each kind of spoilt ones."""
+    """Return the figures of real clips and of each kind of spoilt ones."""
     kinds = {"as recorded": originals(evidence)} | evidence.controls
     return [
         ControlFigures(
@@ -101,13 +101,13 @@ def controls(evidence: Evidence) -> list[ControlFigures]:
 
 
 def comparisons(evidence: Evidence) -> dict[str, Figure]:
-    """Returns what spoilt clips tell beside the real ones, by name; each share is of what the same real clips gain."""
+    """Return figures of spoilt clips against the real ones, by name; shares are of the gain of the same real clips."""
     real = originals(evidence)
     gained = [ends(clip.scores) for clip in real]
     wrong, still = (evidence.controls.get(name, []) for name in (WRONG_TEXT, LOITERING.name))
     misled = [ends(clip.scores) for clip in wrong]
     held = [clip.scores[held_from(len(clip.scores)) - 1 :] for clip in still]
-    # without the last step: where a task ended a potential is taken back there
+    # without the last step, in which a potential is taken back when a task ends
     waiting, going_on = ([mean(clip.rewards[held_from(len(clip.rewards)) : -1]) for clip in clips] for clips in (still, real))
     return {
         "gain under the wrong text": ratio_of(misled, gained, "clips") if wrong else unknown("clips"),
@@ -118,35 +118,35 @@ def comparisons(evidence: Evidence) -> dict[str, Figure]:
 
 
 def originals(evidence: Evidence) -> list[ClipScores]:
-    """Returns what was said of the real clips that were also spoilt."""
+    """Return the scores of the real clips that were also spoilt."""
     return [evidence.episodes[number].clip for number in evidence.asked]
 
 
 def order(clip: ClipScores) -> float:
-    """Returns the value-order correlation of a clip."""
+    """Return the value-order correlation of a clip."""
     return value_order_correlation(clip.scores, np.isfinite(clip.scores))
 
 
 def ends(scores: Floats) -> float:
-    """Returns the last known score minus the first; NaN if fewer than two are known."""
+    """Return the last known score minus the first; NaN if fewer than two are known."""
     known = scores[np.isfinite(scores)]
     return float(known[-1] - known[0]) if len(known) > 1 else np.nan
 
 
 def last(scores: Floats) -> float:
-    """Returns the last known score."""
+    """Return the last known score."""
     known = scores[np.isfinite(scores)]
     return float(known[-1]) if len(known) else np.nan
 
 
 def mean(values: Floats) -> float:
-    """Returns the mean of the known values."""
+    """Return the mean of the known values."""
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else np.nan
 
 
 def decided_episodes(evidence: Evidence, scores: Sequence[float]) -> tuple[Array, Array]:
-    """Returns scores (n,) and successes (n,) of the episodes that have both."""
+    """Return scores (n,) and successes (n,) of the episodes that have both."""
     known = [(score, each.success) for score, each in zip(scores, evidence.episodes, strict=True) if each.success is not None]
     kept = [(score, success) for score, success in known if np.isfinite(score)]
     return np.array([score for score, _ in kept], np.float64), np.array([success for _, success in kept], np.bool_)
@@ -167,7 +167,7 @@ def _missing(evidence: Evidence, success: bool) -> Figure:
 
 
 def _moments(sums: Floats) -> tuple[Floats, Floats]:
-    """Returns means and standard deviations (R,) from sums of values and squares, and their number (R, 3)."""
+    """Return means and standard deviations (R,) from sums of values and squares, and their number (R, 3)."""
     total, squares, count = sums.T
     known, least = count > 0, np.maximum(count, 1)
     variance = np.maximum(squares / least - (total / least) ** 2, 0)
@@ -175,14 +175,14 @@ def _moments(sums: Floats) -> tuple[Floats, Floats]:
 
 
 def _roughness(scores: Floats) -> float:
-    """Returns how far neighbouring scores are from each other: 0 for a smooth curve, 1 for noise; NaN if nothing varies."""
+    """Return the distance of neighbouring scores: 0 for a smooth curve, 1 for noise; NaN if nothing varies."""
     known = scores[np.isfinite(scores)]
     deviation = float(known.std()) if len(known) > 2 else 0.0
     return float(np.sqrt(np.mean(np.diff(known) ** 2) / 2)) / deviation if deviation > 0 else np.nan
 
 
 def _unlike(evidence: Evidence) -> Figure:
-    """Returns how far labels of the same clip lie apart when it is shown again, in deviations of all labels."""
+    """Return the difference between two labellings of the same clip, in deviations of all labels."""
     known = np.concatenate([part for each in evidence.episodes for part in [each.clip.rewards] if len(part)] or [np.empty(0)])
     deviation = float(known[np.isfinite(known)].std()) if np.isfinite(known).any() else 0.0
     pairs = zip(originals(evidence), evidence.repeated, strict=True)

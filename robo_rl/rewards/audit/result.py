@@ -42,7 +42,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Audit:
-    """All that a page shows."""
+    """Contents of the page."""
 
     verdict: Verdict
     agreement: Mapping[str, Figure]
@@ -54,18 +54,18 @@ class Audit:
     roc: Sequence[tuple[float, float]]
     """(share of failures, share of successes) at or above falling last scores; empty without both"""
     calibration: Sequence[Bin]
-    """last scores of episodes and how often they succeeded"""
+    """success rates by last score"""
     calibration_error: float | None
     """expected calibration error; None if the scores are no probabilities"""
     histogram: tuple[Sequence[int], Sequence[float]]
     """counts and edges of the rewards"""
     seconds_per_1000: float | None
-    """[s] for 1,000 steps, the first episode left out; None if nothing was asked"""
+    """[s] for 1,000 steps, the first episode left out; None if the labels were read from a file"""
     tokens_per_1000: float | None
-    """of questions and answers, where the model counts them"""
+    """of questions and answers, if the model counts them"""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain JSON values."""
+        """Return plain JSON values."""
         return {
             "schema": SCHEMA,
             "verdict": {
@@ -94,7 +94,7 @@ class Audit:
 def concluded(
     evidence: Evidence, *, reads_pictures: bool, reads_words: bool, was_asked: bool, tokens: int | None = None
 ) -> Audit:
-    """Returns the audit of what was gathered; `tokens` were used for all of it."""
+    """Return the audit of the evidence; tokens: used for all of it."""
     agrees, numbers, clips, beside = agreement(evidence), scale(evidence), controls(evidence), comparisons(evidence)
     scores, successes = decided_episodes(evidence, [last(each.clip.scores) for each in evidence.episodes])
     is_mixed = bool(successes.any()) and not successes.all()
@@ -139,7 +139,7 @@ def _curve(name: str, clips: Sequence[ClipScores]) -> Curve:
 
 
 def _over_time(scores: Floats) -> Floats:
-    """Returns the scores (T,) at POINTS moments of the clip, between known ones on a line; NaN unless two are known."""
+    """Return the scores (T,) at POINTS moments of the clip, between known ones on a line; NaN unless two are known."""
     known = np.flatnonzero(np.isfinite(scores))
     if len(known) < 2:
         return np.full(POINTS, np.nan)
@@ -147,7 +147,7 @@ def _over_time(scores: Floats) -> Floats:
 
 
 def _known_mean(counts: Floats, rows: Floats) -> Floats:
-    """Returns means (R, POINTS) of the known rows (E, POINTS), each counted as often as `counts` (R, E) says."""
+    """Return means (R, POINTS) of the known rows (E, POINTS), each counted `counts` (R, E) times."""
     known = np.isfinite(rows)
     weights = counts @ known.astype(np.float64)
     return np.where(weights > 0, counts @ np.where(known, rows, 0) / np.maximum(weights, 1), np.nan)
@@ -175,7 +175,7 @@ def _plain(figures: Mapping[str, Figure]) -> dict[str, Any]:
 
 
 def _finite(node: Any) -> Any:
-    """Returns JSON values with None in place of numbers that are not finite."""
+    """Return JSON values with None in place of numbers that are not finite."""
     if isinstance(node, dict):
         return {name: _finite(value) for name, value in node.items()}
     if isinstance(node, list | tuple):

@@ -1,4 +1,4 @@
-"""Verdict on a reward, by rules that are stated with their outcome: train on it or not."""
+"""Verdict on a reward, train on it or not, by rules that are stated with their outcome."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from robo_rl.rewards.audit.evidence import BLANK_PICTURES, HIDDEN_REWARDS, REVER
 from robo_rl.rewards.audit.figures import Figure
 from robo_rl.rewards.audit.measures import ControlFigures, originals
 
-Outcome = Literal["good", "middling", "bad", "not known", "note"]
+Grade = Literal["good", "middling", "bad", "not known", "note"]
 ENOUGH = 10
-"""Episodes below which nothing is said of a reward."""
+"""Episodes below which there is no verdict."""
 AGREES, USELESS, COINS = 0.9, 0.55, 0.5
-"""Shares of right orders: from the first on a reward agrees with the truth, the second is of no use, the third is of coins."""
+"""Shares of right orders: a reward agrees with the truth from the first on; the second is useless, the third is chance."""
 RANKS, RANKS_USELESS = 0.8, 0.1
 """The same of Spearman's correlation over episodes, which counts if there is no notion of success."""
 SOME, MOST = 0.3, 0.7
-"""Shares of what right clips gain: below the first a spoilt clip gains little, from the second on about as much."""
+"""Shares of the gain of right clips: below the first a spoilt clip gains little, from the second on about as much."""
 CLOCK = 0.3
 """Value-order correlation of clips without order above which values follow the clock."""
 NOTHING = 0.05
-"""Share of what real clips gain below which a rise of spoilt ones is none: a rank correlation does not see size."""
+"""Share of the gain of real clips below which a rise of spoilt ones is ignored: a rank correlation ignores size."""
 FEW_GAPS, MANY_GAPS = 0.05, 0.5
 """Shares of missing labels."""
 UNSTEADY = 0.1
-"""Deviation between two answers about the same clip, in deviations of all labels, that is worth a word."""
+"""Deviation between two labels of the same clip, in deviations of all labels, above which labels are unsteady."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Finding:
     """Finding of one rule."""
 
     rule: str
-    """what it asks, with its thresholds"""
-    outcome: Outcome
+    """the rule, with its thresholds"""
+    outcome: Grade
     text: str
 
 
@@ -51,13 +51,13 @@ class Verdict:
 
     @property
     def reasons(self) -> list[str]:
-        """Reasons against it, the worst first, or for it if there is none against it; then remarks."""
-        told = {
+        """Reasons against it, the worst first, or for it if there are none; then remarks."""
+        texts = {
             outcome: [each.text for each in self.findings if each.outcome == outcome]
             for outcome in ("bad", "not known", "middling", "note")
         }
-        against = told["bad"] or told["middling"] + told["not known"]
-        return (against or [each.text for each in self.findings if each.outcome == "good"]) + told["note"]
+        against = texts["bad"] or texts["middling"] + texts["not known"]
+        return (against or [each.text for each in self.findings if each.outcome == "good"]) + texts["note"]
 
 
 def verdict(
@@ -70,9 +70,9 @@ def verdict(
     reads_pictures: bool,
     reads_words: bool,
 ) -> Verdict:
-    """Returns the verdict on figures of `measures`.
+    """Return the verdict on figures of `measures`.
 
-    reads_pictures, reads_words: whether the reward says that it does, so that what was not tried on it is missed.
+    reads_pictures, reads_words: True if the reward declares it, so that a control that was not tried is reported.
     """
     if len(evidence.episodes) < ENOUGH:
         few = Finding(f"there are {ENOUGH} episodes or more", "not known", f"There are {len(evidence.episodes)} episodes only.")
@@ -123,11 +123,11 @@ def _varies(deviation: Figure) -> Finding | None:
     return Finding(rule, "good", f"The labels have a standard deviation of {deviation.interval.estimate:.3g}.")
 
 
-def graded(figure: Figure, good: float, useless: float) -> Outcome:
-    """Returns how a figure compares with what is wanted and with what is of no use, its interval considered.
+def graded(figure: Figure, good: float, useless: float) -> Grade:
+    """Return the grade of a figure between a useless and a good value, its interval considered.
 
-    "good" at or above `good` and above `useless`; "bad" where it may be useless and is clearly below `good`; "not known"
-    where it may be either; "middling" in between.
+    "good" at or above `good` and above `useless`; "bad" if it may be useless and is clearly below `good`; "not known"
+    if it may be either; "middling" in between.
     """
     if not figure.is_measured or (figure.low <= useless and figure.high >= good):
         return "not known"
@@ -178,7 +178,7 @@ def _answers(scale: Mapping[str, Figure]) -> Finding:
     if won.is_measured and lost.is_measured and (won.low > lost.high + FEW_GAPS or lost.low > won.high + FEW_GAPS):
         text += f" Not by chance: {won.interval.estimate:.0%} in successes, {lost.interval.estimate:.0%} in failures."
         return Finding(rule, "bad" if share.interval.estimate > MANY_GAPS else "middling", text)
-    grade: Outcome = (
+    grade: Grade = (
         "good" if share.interval.estimate < FEW_GAPS else "bad" if share.interval.estimate > MANY_GAPS else "middling"
     )
     return Finding(rule, grade, text)
@@ -263,8 +263,8 @@ def _repeats(unlike: Figure) -> Finding:
 def _knows(evidence: Evidence) -> list[Finding]:
     if not evidence.fitted_to:
         return []
-    told = f"It was fitted to {evidence.fitted_to} of these {len(evidence.episodes)} episodes"
-    text = f"{told}: how well it agrees with others it shows less. Audit it on episodes that it does not know."
+    fitted = f"It was fitted to {evidence.fitted_to} of these {len(evidence.episodes)} episodes"
+    text = f"{fitted}: how well it agrees with others it shows less. Audit it on episodes that it does not know."
     return [Finding("it was not fitted to the episodes that it is tried on", "note", text)]
 
 

@@ -1,1 +1,1 @@
-"""Rewards of single steps that are learned from what whole episodes returned, and nothing else."""
+"""Rewards of single steps, learned from the returns of whole episodes alone."""

@@ -3,7 +3,7 @@
     r(x) = m + d f((x - mean) / deviation)
 
 m and d are mean and deviation of R/T over the episodes so far, mean and deviation those of the inputs. Differs from the
-published code, which feeds both as they are: positions and their differences, or factors that a language model wrote, are of
+published code, which feeds both unscaled: positions and their differences, or factors that a language model wrote, are of
 any scale, and a learning rate suits one scale. Before the first update every step is worth about as much as an average step.
 """
 
@@ -43,12 +43,12 @@ class DecoderConfig:
         require_allowed(self, allowed | {"rows": (self.rows >= 1, "1 or more")})
 
 
-class Scale(RunningMoments):
+class RunningScale(RunningMoments):
     """Mean and deviation of all vectors so far."""
 
     @property
     def deviation(self) -> npt.NDArray[np.float64]:
-        """1 for what has not varied yet."""
+        """Deviations; 1 for numbers that have not varied yet."""
         found = np.sqrt(self.variance)
         return np.where(found > 1e-6 * np.maximum(np.abs(self.mean), 1.0), found, 1.0)
 
@@ -62,31 +62,31 @@ class Decoder:
 
     def __init__(self, size: int, config: DecoderConfig, seed: int) -> None:
         self._lr, self._updates = config.lr, 0
-        self.inputs, self.returns = Scale(size), Scale(1)
+        self.inputs, self.returns = RunningScale(size), RunningScale(1)
         self._shapes = [*pairwise((size, *config.hidden, 1))]
         count = sum((inputs + 1) * outputs for inputs, outputs in self._shapes)
         self._parameters, self._gradient, self._means, self._squares = np.zeros((4, count), np.float32)
         self._layers, self._by_layers = self._views(self._parameters), self._views(self._gradient)
-        generator = np.random.default_rng([seed, 1])  # apart from what draws episodes by the same seed
+        generator = np.random.default_rng([seed, 1])  # apart from the draws of episodes by the same seed
         for weights, biases in self._layers:
             bound = 1 / math.sqrt(len(weights))  # as PyTorch's linear layers
             weights[:], biases[:] = (generator.uniform(-bound, bound, each.shape) for each in (weights, biases))
 
     def observe(self, inputs: Floats, mean_reward: float) -> None:
-        """Takes an episode's inputs (T, D) and its return divided by T into the scales."""
+        """Update the scales with an episode's inputs (T, D) and its return divided by T."""
         self.inputs.merge(inputs)
         self.returns.merge(np.array([[mean_reward]]))
 
     def rewards(self, inputs: Floats) -> Floats:
-        """Returns (B,) rewards of steps (B, D)."""
+        """Return (B,) rewards of steps (B, D)."""
         return self._outer(self._forward(inputs)[-1])
 
-    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused with a better message
+    @np.errstate(over="ignore", invalid="ignore")  # numbers that are not finite raise with a better message
     def descend(self, inputs: Floats, gradient: Gradient) -> float:
-        """Takes one step of Adam down a loss of the rewards of steps (B, D), and returns the loss.
+        """Take one step of Adam down a loss of the rewards of steps (B, D), and return the loss.
 
         gradient: returns the loss of rewards (B,), and its derivative by each. Raises NonFiniteUpdate, keeping the parameters,
-        where that is not finite.
+        if that is not finite.
         """
         activations = self._forward(inputs)
         loss, by_rewards = gradient(self._outer(activations[-1]))
@@ -102,7 +102,7 @@ class Decoder:
         return loss
 
     def _forward(self, inputs: Floats) -> list[Floats]:
-        """Returns the standardised inputs, the output of each hidden layer, and that of the last (B, 1)."""
+        """Return the standardised inputs, the output of each hidden layer, and that of the last (B, 1)."""
         scale = 1 / self.inputs.deviation
         layer: Floats = (inputs * scale.astype(np.float32)) - (self.inputs.mean * scale).astype(np.float32)
         found = [layer]
@@ -115,7 +115,7 @@ class Decoder:
         return found
 
     def _backward(self, activations: list[Floats], by_outputs: Floats) -> None:
-        """Writes the gradient, given the derivative of the loss by each output (B,)."""
+        """Write the gradient, given the derivative of the loss by each output (B,)."""
         by_layer = by_outputs[:, None]
         for number in reversed(range(len(self._layers))):
             by_weights, by_biases = self._by_layers[number]
@@ -137,7 +137,7 @@ class Decoder:
         return found
 
     def _views(self, whole: Floats) -> list[tuple[Floats, Floats]]:
-        """Returns weights (inputs, outputs) and biases (outputs,) of each layer as views of one vector."""
+        """Return weights (inputs, outputs) and biases (outputs,) of each layer as views of one vector."""
         found, start = [], 0
         for inputs, outputs in self._shapes:
             middle, end = start + inputs * outputs, start + (inputs + 1) * outputs
@@ -146,13 +146,13 @@ class Decoder:
         return found
 
     def state_dict(self) -> StateDict:
-        """Returns parameters, moments and scales."""
+        """Return parameters, moments and scales."""
         vectors = {name: vector.copy() for name, vector in self._vectors.items()}
         scales = {"inputs": self.inputs.state_dict(), "returns": self.returns.state_dict()}
         return {"updates": self._updates, **vectors, **scales}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; the next step is the one that would have come."""
+        """Restore a state; the next step continues as if uninterrupted."""
         self._updates = int(state["updates"])
         for name, vector in self._vectors.items():
             vector[:] = state[name]

@@ -2,13 +2,13 @@
 
 With T steps, return R and a reward r(t) of each, return decomposition (Efroni, Merlis & Mannor 2021, arXiv:2008.06036; as a
 baseline in Ren et al. 2022) fits all of them, and randomised return decomposition (Ren et al. 2022, "Learning long-term reward
-redistribution via randomized return decomposition", arXiv:2111.13485) K steps I that are drawn anew in each update:
+redistribution via randomized return decomposition", arXiv:2111.13485) K steps I that are drawn again in each update:
 
     RD        ( R/T - 1/T sum over all t of r(t) )^2
     RRD       ( R/T - 1/K sum over t in I of r(t) )^2
     unbiased  the same - c s^2 / K          s^2 = sum over t in I of (r(t) - mean)^2 / (K - 1)
 
-A mean of K steps varies, by c s^2 / K in expectation, and the square of what it misses by grows by as much; without the
+A mean of K steps varies, by c s^2 / K in expectation, and its squared error grows by as much; without the
 correction RRD also asks for rewards that are alike. Drawn without replacement c = 1 - K/T, which is 0 if all steps are
 drawn; drawn with replacement c = 1, however short the episode. (1 - K/T for K > T steps drawn with replacement is negative.)
 
@@ -34,7 +34,7 @@ class Draw:
     """Steps of M episodes."""
 
     steps: npt.NDArray[np.int64]
-    """(M, L) counted from the beginning of each episode; what lies beyond `used` repeats a step"""
+    """(M, L) counted from the beginning of each episode; entries beyond `used` repeat a step"""
     used: npt.NDArray[np.bool_]
     """(M, L)"""
     correction: npt.NDArray[np.float32]
@@ -45,10 +45,10 @@ class Drawing(Protocol):
     """Chooses steps."""
 
     def episodes(self, rows: int, mean_length: float) -> int:
-        """Returns of how many episodes an update takes steps, so that it has about so many rows."""
+        """Return the number of episodes of an update with about this number of rows."""
 
     def draw(self, lengths: Lengths, generator: np.random.Generator) -> Draw:
-        """Returns steps of episodes of these lengths (M,)."""
+        """Return steps of episodes of these lengths (M,)."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class EveryStep:
     """Return decomposition: all steps of each episode."""
 
     def episodes(self, rows: int, mean_length: float) -> int:
-        """Returns at least one, however long it is."""
+        """Return at least one, of any length."""
         return max(int(rows / mean_length), 1)
 
     def draw(self, lengths: Lengths, generator: np.random.Generator) -> Draw:
-        """Returns all of them; draws no random number."""
+        """Return all of them; draws no random number."""
         del generator
         every = np.arange(int(lengths.max()))
         used = every < lengths[:, None]
@@ -69,12 +69,12 @@ class EveryStep:
 
 @dataclass(frozen=True)
 class _DrawnSteps:
-    """K steps of each episode: what the two ways of drawing them share."""
+    """K steps of each episode: base of both ways to draw them."""
 
     count: int = 64
     """K"""
     unbiased: bool = True
-    """Subtract what the drawn mean varies by."""
+    """Subtract the variance of the drawn mean."""
 
     def __post_init__(self) -> None:
         least = 2 if self.unbiased else 1
@@ -82,7 +82,7 @@ class _DrawnSteps:
         require_allowed(self, {"count": (self.count >= least, f"{least} or more{reason}")})
 
     def episodes(self, rows: int, mean_length: float) -> int:
-        """Returns at least one."""
+        """Return at least one."""
         del mean_length
         return max(rows // self.count, 1)
 
@@ -92,10 +92,10 @@ class SomeSteps(_DrawnSteps):
     """Randomised return decomposition, drawn without replacement: an episode of K steps or fewer is used whole."""
 
     def draw(self, lengths: Lengths, generator: np.random.Generator) -> Draw:
-        """Returns min(K, T) different steps of each."""
+        """Return min(K, T) different steps of each."""
         longest = int(lengths.max())
         keys = generator.random((len(lengths), longest))
-        keys[np.arange(longest) >= lengths[:, None]] = 2.0  # what the episode does not have comes last
+        keys[np.arange(longest) >= lengths[:, None]] = 2.0  # steps beyond the episode come last
         steps = np.argsort(keys, axis=1)[:, : self.count]
         drawn = np.minimum(self.count, lengths)
         used = np.arange(steps.shape[1]) < drawn[:, None]
@@ -108,16 +108,16 @@ class RepeatedSteps(_DrawnSteps):
     """Randomised return decomposition, drawn with replacement."""
 
     def draw(self, lengths: Lengths, generator: np.random.Generator) -> Draw:
-        """Returns K steps of each, some of them more than once."""
+        """Return K steps of each, some of them more than once."""
         steps = generator.integers(lengths[:, None], size=(len(lengths), self.count))
         correction = np.full(len(lengths), float(self.unbiased), np.float32)
         return Draw(steps, np.ones(steps.shape, np.bool_), correction)
 
 
 def decomposition_loss(rewards: Floats, mean_rewards: Floats, draw: Draw) -> tuple[float, Floats]:
-    """Returns the loss, averaged over episodes, and its derivative by each predicted reward (M, L).
+    """Return the loss, averaged over episodes, and its derivative by each predicted reward (M, L).
 
-    rewards: (M, L) what is predicted for the drawn steps. mean_rewards: (M,) R/T.
+    rewards: (M, L) predictions for the drawn steps. mean_rewards: (M,) R/T.
     """
     counts = draw.used.sum(1, keepdims=True).astype(np.float32)
     means = (rewards * draw.used).sum(1, keepdims=True) / counts

@@ -1,8 +1,8 @@
-"""Have a language model write the factors of a latent reward: several answers, one summary, and a trial that it must pass.
+"""Factors of a latent reward by a language model: several answers, one summary, and a validation.
 
 Follows Qu et al. 2025 in its order and numbers. Differs from the published code: the description of the action is in the
 prompt, a program is tried on recorded steps of all sorts and not on two random rows, so that a factor that is not finite is
-found, and where no answer can be used there is an error and not an empty set of factors.
+found, and no usable answer is an error and not an empty set of factors.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy as np
 from robo_rl.errors import InvalidProgram, RewardUnavailable, require_allowed
 from robo_rl.rewards.language.conversation import Prompt, Reply, prompt
 from robo_rl.rewards.language.model import LanguageModel
-from robo_rl.rewards.programs.abstraction import EnvAbstraction
-from robo_rl.rewards.programs.gates import Limits
-from robo_rl.rewards.programs.probation import probation
+from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
+from robo_rl.rewards.programs.validation import validate
 from robo_rl.rewards.search.prompts import means
-from robo_rl.rewards.steps import StepScores
+from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
+from robo_rl.rewards.step_rewards.steps import StepScores
 from robo_rl.types import Array
 
 FACTORS, SUMMARY, MEND = "factors", "summary", "mend"
-"""Purposes, by which a pack answers."""
+"""Purposes of prompts: the keys of a pack."""
 
 SYSTEM = """You analyse what makes an episode of a robot or another controlled system good or bad, and write it down as numbers.
 A small network will learn from the returns of whole episodes how much each of your numbers is worth. Nobody knows the reward
@@ -77,20 +77,20 @@ Answer with the whole corrected program in one fenced block, by the rules of the
 
 
 def factors(task: str, view: EnvAbstraction, temperature: float) -> Prompt:
-    """Returns the prompt for one candidate; the description of the action is part of the view."""
+    """Return the prompt for one candidate; the description of the action is part of the view."""
     words = REQUEST.format(task=task, columns=view.text, means=means())
     return prompt(words, purpose=FACTORS, system=SYSTEM, temperature=temperature)
 
 
 def summary(request: Prompt, answers: Sequence[str], temperature: float) -> Prompt:
-    """Returns the prompt for one program out of several answers to a request."""
+    """Return the prompt for one program out of several answers to a request."""
     shown = "\n\n".join(f"--- Answer {number} ---\n{answer.strip()}" for number, answer in enumerate(answers, 1))
     words = request.messages[-1].text + "\n" + MERGE.format(count=len(answers), answers=shown)
     return prompt(words, purpose=SUMMARY, system=SYSTEM, temperature=temperature)
 
 
 def mend(asked: Prompt, answer: str, findings: str, rows: int) -> Prompt:
-    """Returns the prompt that shows what is wrong with an answer."""
+    """Return the prompt that shows the problems of an answer."""
     return asked.then(answer or "(no answer)", WRONG.format(findings=findings, rows=rows), purpose=MEND)
 
 
@@ -99,13 +99,13 @@ class LatentCodeConfig:
     """Numbers of questions; defaults are those of the published code."""
 
     candidates: int = 5
-    """Answers that are merged into one; 1 takes the only one as it is."""
+    """Answers that are merged into one; 1 uses the only one unchanged."""
     temperature: float = 1.0
     """Of sampling them."""
     summary_temperature: float = 0.3
     """Of the answer that merges them."""
     rounds: int = 5
-    """Self-verification: how often a program may be tried and sent back; 0 takes what is written untried."""
+    """Self-verification: largest number of trials of a program; 0 uses the first program without a trial."""
 
     def __post_init__(self) -> None:
         temperatures = {
@@ -117,21 +117,21 @@ class LatentCodeConfig:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A program as it was answered, and what came of it."""
+    """An answer with its program and its problems."""
 
     text: str
     """The answer."""
     findings: str
-    """What is wrong with it, in words for a language model; empty if nothing is known to be."""
+    """Problems in words for a language model; empty if none are known."""
     program: RewardProgram | None = None
-    """Where there is one."""
+    """The program if the answer holds one."""
 
 
 Heard = Callable[[Attempt], None]
 
 
 class LatentCode:
-    """Writes one program; may be asked again, and then hears the same answers from the log of its model."""
+    """Writes one program; called again, it gets the same answers from the log of its model."""
 
     def __init__(
         self,
@@ -141,15 +141,15 @@ class LatentCode:
         config: LatentCodeConfig,
         limits: Limits | None = None,
     ) -> None:
-        """Prepares to try programs on recorded `steps`, name -> (N, ...), best some thousands of all sorts."""
+        """steps: recorded ones, name -> (N, ...), to try programs on; best some thousands of all sorts."""
         self._model, self._view, self._steps, self._config = model, view, steps, config
         self._limits = limits or Limits()
         self._taken: Counter[str] = Counter()
 
     def write(self, task: str, heard: Heard = lambda attempt: None) -> RewardProgram:
-        """Returns a program whose terms are the factors, and tells every attempt.
+        """Return a program whose terms are the factors; `heard` gets every attempt.
 
-        Raises RewardUnavailable if no answer can be used, or none passes in so many rounds.
+        Raises RewardUnavailable if no answer can be used, or none passes in the allowed rounds.
         """
         prompt, reply = self._first(task)
         attempt = self._attempt(prompt, reply)
@@ -170,7 +170,7 @@ class LatentCode:
         return attempt.program
 
     def _first(self, task: str) -> tuple[Prompt, Reply]:
-        """Returns the answer that is tried first, and what it answers: the summary of the candidates, or the only one."""
+        """Return the first answer to try, with its prompt: the summary of the candidates, or the only one."""
         config = self._config
         request = factors(task, self._view, config.temperature)
         replies = self._model.sample(request, config.candidates)
@@ -189,14 +189,14 @@ class LatentCode:
         return merged, self._asked(merged)
 
     def _asked(self, prompt: Prompt) -> Reply:
-        """Returns an answer that was not given before: a prompt that comes again would bring the same one."""
+        """Return a new answer: a repeated prompt would bring the same one."""
         first = self._taken[prompt.hash]
         self._taken[prompt.hash] += 1
         (reply,) = self._model.sample(prompt, 1, first=first)
         return reply
 
     def _opening(self, prompt: Prompt) -> Prompt:
-        """Returns the prompt without earlier corrections, so that a conversation stays short."""
+        """Return the prompt without earlier corrections, so that a conversation stays short."""
         return replace(prompt, messages=prompt.messages[:2])
 
     def _attempt(self, prompt: Prompt, reply: Reply) -> Attempt:
@@ -209,8 +209,8 @@ class LatentCode:
         return Attempt(reply.text, self._findings(program) if self._config.rounds else "", program)
 
     def _findings(self, program: RewardProgram) -> str:
-        """Returns what is wrong with a program that keeps to the grammar; empty if nothing is."""
-        verdict = probation(program, self._steps, limits=self._limits)
+        """Return the problems of a program that keeps to the grammar; empty if there are none."""
+        verdict = validate(program, self._steps, limits=self._limits)
         found = [verdict.feedback] if not verdict.passed else []
         if not program.terms:
             found.append("- It returns no factor.")
@@ -222,7 +222,7 @@ class LatentCode:
         return "\n".join(found)
 
     def _mixed(self, program: RewardProgram, whole: StepScores) -> list[str]:
-        """Returns the factors that every other row has otherwise when it is alone with its like: the total need not show it."""
+        """Return the factors that change if every other row is left out of the batch: the total need not show it."""
         with Sandbox(program, self._limits) as sandbox:
             half = sandbox.run({name: values[::2] for name, values in self._steps.items()})
         near = {name: np.allclose(each, whole.terms[name][::2], rtol=1e-6, atol=1e-9) for name, each in half.terms.items()}
@@ -234,6 +234,5 @@ class LatentCode:
 
 
 def _origin(reply: Reply, prompt: Prompt, config: LatentCodeConfig) -> dict[str, str | int]:
-    """Returns where a program comes from."""
     asked: dict[str, str | int] = {"purpose": prompt.purpose, "prompt": prompt.hash, "sample": reply.sample}
     return asked | {"model": reply.model, "candidates": config.candidates, "rounds": config.rounds}

@@ -1,8 +1,8 @@
 """Step rewards that are learned from returns while a policy learns from them.
 
 An episode that has ended is stored with its return, in a ring of steps, each of which keeps its place until it is overwritten.
-Its steps enter the learner's replay memory with their places in that ring for rewards, and every batch that is sampled gets the
-rewards that the decoder gives by then: none is ever kept.
+Its steps enter the learner's replay memory with their places in that ring instead of rewards, and every sampled batch gets the
+rewards of the present decoder: none is ever stored.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.decomposition.decoder import Decoder, DecoderConfig
 from robo_rl.rewards.decomposition.draws import Drawing, decomposition_loss
-from robo_rl.rewards.online import RECENT
-from robo_rl.rewards.steps import Steps
+from robo_rl.rewards.step_rewards.online_scoring import RECENT
+from robo_rl.rewards.step_rewards.steps import Steps
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Batch, Metrics, StateDict
 
 Floats = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int64]
 MOST_ROWS = 2**24
-"""Places are told as float32, the type of a reward, which counts exactly up to here."""
+"""Places are stored as float32, the type of a reward, which is exact up to this integer."""
 
 
 class KeptEpisode(NamedTuple):
@@ -66,7 +66,7 @@ class EpisodeMemory:
         return self._steps / max(len(self), 1)
 
     def add(self, inputs: Floats, total: float) -> Places:
-        """Stores an episode and returns the places (T,) of its steps; forgets those that it overwrites."""
+        """Store an episode and return the places (T,) of its steps; forgets those that it overwrites."""
         capacity, length = len(self._inputs), len(inputs)
         if length > capacity:
             raise InvalidSetting(
@@ -90,15 +90,15 @@ class EpisodeMemory:
         return places
 
     def draw(self, count: int, generator: np.random.Generator) -> list[KeptEpisode]:
-        """Returns that many episodes, uniformly, with replacement."""
+        """Return that many episodes, uniformly, with replacement."""
         return [self._episodes[at] for at in generator.integers(self._oldest, len(self._episodes), count)]
 
     def inputs(self, places: Places) -> Floats:
-        """Returns the inputs (..., D) of the steps there; places beyond the end begin anew."""
+        """Return the inputs (..., D) of the steps there; places beyond the end wrap around."""
         return self._inputs.take(places, 0, mode="wrap")
 
     def state_dict(self) -> StateDict:
-        """Returns the rows in use, as a view, and where the episodes lie."""
+        """Return the rows in use, as a view, and the places of the episodes."""
         kept = self._episodes[self._oldest :]
         return {
             "inputs": self._inputs[: self._used],
@@ -108,7 +108,7 @@ class EpisodeMemory:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores it into a memory of the same capacity."""
+        """Restore it into a memory of the same capacity."""
         self._used, self._cursor = len(state["inputs"]), int(state["cursor"])
         self._inputs[: self._used] = state["inputs"]
         kept = zip(state["places"].tolist(), state["totals"].tolist(), strict=True)
@@ -117,7 +117,7 @@ class EpisodeMemory:
 
 
 class StepInputs(Protocol):
-    """Makes numbers of the steps of an episode."""
+    """Maps the steps of an episode to the decoder's inputs."""
 
     @property
     def size(self) -> int:
@@ -125,14 +125,14 @@ class StepInputs(Protocol):
 
     @property
     def entries(self) -> Sequence[str]:
-        """Entries of the observation that they are made of."""
+        """Entries of the observation that are used."""
 
     @property
     def identity(self) -> Mapping[str, str | float]:
         """Identity of the factors' source."""
 
     def of(self, observations: Mapping[str, Array], actions: Array) -> Floats:
-        """Returns (T, D) for the steps of an episode; what is not known of a step is NaN.
+        """Return (T, D) for the steps of an episode; unknown numbers are NaN.
 
         observations: name -> (T + 1, ...). actions: (T, ...).
         """
@@ -157,7 +157,7 @@ class StatesAndActions:
         self.size = 2 * states + spec.action.size
 
     def of(self, observations: Mapping[str, Array], actions: Array) -> Floats:
-        """Returns (T, D); an action that is a choice is one of as many columns."""
+        """Return (T, D); an action that is a choice is one of as many columns."""
         states = np.concatenate([_flat(observations[name]) for name in self.entries], axis=1)
         acted = np.eye(self._choices, dtype=np.float32)[actions] if self._choices else _flat(actions)
         return np.concatenate((states[:-1], acted, states[:-1] - states[1:]), axis=1, dtype=np.float32)
@@ -198,7 +198,7 @@ class Decomposition:
         return {"reward/model_return": float(np.mean(self._returns))} if self._returns else {}
 
     def places(self, steps: Steps) -> Array:
-        """Store the episodes among the steps that are whole; return the places of their steps (K,), NaN for the others."""
+        """Store the whole episodes among the steps; return the places of their steps (K,), NaN for the others."""
         places, begins = np.full(len(steps), np.nan, np.float32), np.flatnonzero(steps.begins)
         for start in begins.tolist():
             stop = start + 1 + int(np.argmax(steps.ended[start:] | np.append(steps.begins[start + 1 :], True)))

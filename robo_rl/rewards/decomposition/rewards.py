@@ -15,18 +15,19 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.decomposition.decoder import DecoderConfig
 from robo_rl.rewards.decomposition.draws import Drawing, EveryStep, RepeatedSteps, SomeSteps
 from robo_rl.rewards.decomposition.learned import Decomposition, Floats, StatesAndActions, StepInputs
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.place import Place
-from robo_rl.rewards.programs.abstraction import EnvAbstraction
-from robo_rl.rewards.programs.gates import Limits
-from robo_rl.rewards.programs.runner import ProgramRunner, UsedProgram
-from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import StepQueue, Steps, StepScores
+from robo_rl.rewards.programs.output_checks import Limits
+from robo_rl.rewards.programs.runner import ProgramRunner, UsedProgram, UsesPrograms
+from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
+from robo_rl.rewards.step_rewards.place import Place
+from robo_rl.rewards.step_rewards.reward import StepReward
+from robo_rl.rewards.step_rewards.steps import StepQueue, Steps, StepScores
 from robo_rl.stopwatch import timed
 from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels
 
@@ -47,7 +48,7 @@ class EpisodicReward(StepReward):
         return StepScores(Labels.finite(values, dtype=np.float64), {})
 
     def is_due(self, waiting: StepQueue) -> bool:
-        """Return True at once: what a step is paid is known when it is taken."""
+        """Return True at once: the reward of a step is known when it is taken."""
         return len(waiting) > 0
 
     def entries(self, place: Place) -> tuple[str, ...]:
@@ -60,7 +61,7 @@ DRAWINGS: dict[Sampling, type[SomeSteps] | type[RepeatedSteps]] = {
     "without replacement": SomeSteps,
     "with replacement": RepeatedSteps,
 }
-"""How steps are drawn, by the name in a recipe."""
+"""Samplers of steps, by the name in a recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ class DecomposedReward(StepReward):
     learns_in_a_run: ClassVar[bool] = True
     is_weighted: ClassVar[bool] = True
     remedy: ClassVar[str] = (
-        "look at the returns of the environment, and at what the program makes of its states, then resume the run"
+        "look at the returns of the environment, and at the program's factors of its states, then resume the run"
     )
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     """The network that is learned."""
@@ -87,7 +88,7 @@ class DecomposedReward(StepReward):
         """Sampler of the steps; raises InvalidSetting for a number of them that it cannot sample."""
 
     def inputs(self, place: Place) -> StepInputs:
-        """Return what the decoder sees of a step; raise InvalidSetting without float observations."""
+        """Return the decoder's inputs; raise InvalidSetting without float observations."""
         return StatesAndActions(place.spec)
 
     def require(self, place: Place) -> None:
@@ -102,24 +103,24 @@ class DecomposedReward(StepReward):
             fix="set demonstrations.episodes to 0, or use another reward",
         )
 
+    @override
     def entries(self, place: Place) -> Sequence[str]:
-        """Return those that the inputs are made of."""
         return self.inputs(place).entries
 
     def is_due(self, waiting: StepQueue) -> bool:
         """Return False until the episode ends: before that its return is unknown."""
         return False
 
+    @override
     def facts(self, place: Place) -> Mapping[str, str | float]:
-        """Return what the inputs follow from."""
         return self.inputs(place).identity
 
     def label(self, episode: Episode) -> RewardLabels:
         """Return no label: nothing is learned yet."""
         return Labels.missing(len(episode)).by(self.identity)
 
+    @override
     def relabelling(self, place: Place) -> Decomposition:
-        """Return the decoder and its episodes."""
 
         def make() -> Decomposition:
             return Decomposition(self.inputs(place), self.drawing, self.decoder, seed=self.seed, weight=place.weight)
@@ -131,7 +132,7 @@ class DecomposedReward(StepReward):
         return StepScores(Labels.finite(self.relabelling(place).places(steps)), {})
 
     def metrics(self, place: Place) -> Metrics:
-        """Return what the decoder paid for recent episodes."""
+        """Return the decoder's mean return of recent episodes."""
         return self.relabelling(place).metrics
 
 
@@ -149,14 +150,14 @@ class ReturnDecomposition(DecomposedReward):
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnSteps:
-    """Settings of rewards that are learned from some steps of each episode, drawn anew in every update (Ren et al. 2022)."""
+    """Settings of rewards that are learned from some steps of each episode, drawn in every update (Ren et al. 2022)."""
 
     steps: int = 64
     """K"""
     sampling: Sampling = "without replacement"
     """An episode of K steps or fewer is then used whole; "with replacement" draws K however short it is."""
     unbiased: bool = True
-    """Subtract what the mean of K steps varies by; without it rewards are pulled together."""
+    """Subtract the variance of the mean of K steps; without it rewards are pulled together."""
 
     @property
     def drawing(self) -> Drawing:
@@ -181,16 +182,16 @@ class ProgramFactors:
 
     @property
     def entries(self) -> Sequence[str]:
-        """Those that the program reads."""
+        """Entries that the program reads."""
         return self._view.entries
 
     @property
     def identity(self) -> Mapping[str, str | float]:
-        """Names of the factors, and a hash of what computes them."""
+        """Names of the factors, and a hash of the program."""
         return {"inputs": ", ".join(self._names), "program": self._runner.program.hash}
 
     def of(self, observations: Mapping[str, Array], actions: Array) -> Floats:
-        """Returns (T, D); a row for which the program has no finite factors is NaN. Raises ProgramFailed.
+        """Return (T, D); a row for which the program has no finite factors is NaN. Raises ProgramFailed.
 
         Computed once for each step, when its episode has ended.
         """
@@ -203,7 +204,7 @@ class ProgramFactors:
 
 
 @dataclass(frozen=True)
-class LatentReward(DrawnSteps, DecomposedReward):
+class LatentReward(DrawnSteps, DecomposedReward, UsesPrograms):
     """LaRe: rewards of factors that a language model wrote (`robo-rl reward latent`), learned from returns (Qu et al. 2025)."""
 
     name: ClassVar[str] = "lare"
@@ -227,8 +228,8 @@ class LatentReward(DrawnSteps, DecomposedReward):
         """Return the factors; raise InvalidProgram if the environment lacks a column."""
         return ProgramFactors(self.runner, self._view(place))
 
+    @override
     def programs(self, place: Place) -> Sequence[UsedProgram]:
-        """Return the one program."""
         return (UsedProgram(self.runner, self._view(place), is_reward=False),)
 
     def _view(self, place: Place) -> EnvAbstraction:

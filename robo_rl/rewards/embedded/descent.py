@@ -29,7 +29,7 @@ class EmbeddedConfig:
     batch: int = 256
     """Pictures of one of these updates."""
     check_every: int = 200
-    """Updates of the heads after which they are measured; those are kept that ordered held-out pictures best."""
+    """Updates between measurements of the heads; those that order held-out pictures best are kept."""
     held_out: float = 0.15
     """Share of the pictures that is measured on, whole scenes."""
     seed: int = 0
@@ -55,7 +55,7 @@ class Descent(NamedTuple):
     lr: float
     """The largest."""
     rows: int
-    """How many there are to draw from."""
+    """Number of rows to draw from."""
     chance: torch.Generator
 
 
@@ -66,7 +66,7 @@ def descend(
     watch: Watch,
     check: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Takes steps on the loss of rows that are drawn by chance, and says after each that it is done."""
+    """Take steps on the loss of rows drawn at random; call `check` after each."""
     optimizer = torch.optim.AdamW(network.parameters(), how.lr, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, how.lr, how.steps, pct_start=0.15)
     for step in watch(range(how.steps), how.title):

@@ -1,4 +1,4 @@
-"""Encoder of the embedded model: positions of objects in a picture, at a first and a refined look.
+"""Encoder of the embedded model: positions of objects in a picture, located coarsely and then refined.
 
 B pictures, S slots, F = 4 S numbers that describe a picture.
 """
@@ -15,12 +15,12 @@ CONTRAST = 40.0
 
 
 def contrasted(pictures: Tensor, usual: Tensor) -> Tensor:
-    """Returns (..., 6): pixels (..., 3) as they are, and what differs from usual ones."""
+    """Return (..., 6): pixels (..., 3), and their differences from usual ones."""
     return torch.cat([pictures - 128, pictures - usual], -1) / CONTRAST
 
 
 def averaged(pictures: Tensor, by: int) -> Tensor:
-    """Returns pictures (B, H, W, C) with `by` times `by` pixels averaged into one; what is left over at the end is cut off."""
+    """Return pictures (B, H, W, C) with `by` times `by` pixels averaged into one; a remainder at the edge is cut off."""
     side = pictures.shape[1] // by * by
     parts = [pictures[:, down:side:by, right:side:by] for down in range(by) for right in range(by)]
     total = parts[0].to(torch.float32, copy=True)
@@ -30,7 +30,7 @@ def averaged(pictures: Tensor, by: int) -> Tensor:
 
 
 def narrowing(*channels: int) -> nn.Sequential:
-    """Returns convolutions that halve height and width each, the first of 5 by 5 pixels."""
+    """Return convolutions that halve height and width each, the first of 5 by 5 pixels."""
     sizes = [5] + [3] * (len(channels) - 2)
     pairs = zip(channels[:-1], channels[1:], sizes, strict=True)
     layers = [[nn.Conv2d(one, other, size, stride=2, padding=size // 2), nn.ReLU()] for one, other, size in pairs]
@@ -38,51 +38,50 @@ def narrowing(*channels: int) -> nn.Sequential:
 
 
 def perceptron(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """Returns two hidden layers and a linear one."""
+    """Return two hidden layers and a linear one."""
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
 
 LOOKS = 48
-"""Numbers that the first look has of each cell."""
+"""Features of the first look per cell."""
 WINDOW = 40
-"""[pixel] height and width of what the second look sees."""
+"""[pixel] height and width of the refinement's window."""
 HAND_WINDOW = 80
 """[pixel] the same for the hand, which is larger."""
 RULED_OUT = -3.0
-"""Log odds of the first look, up to which nobody looks for a thing again."""
+"""Log odds of the first look up to which an object is not refined."""
 TINTS = 8
-"""Colours by which the second look tells each slot's pixels from others."""
+"""Colours by which the refinement separates each slot's pixels from others."""
 MASKS = 4
-"""Ways in which it does so."""
+"""Masks per slot made of these colours."""
 
 
 class Located(NamedTuple):
     """Findings of a first look."""
 
     places: Tensor
-    """(B, S, 3) where in the picture, right and down, -1 to 1; and how far away, in deviations from the mean"""
+    """(B, S, 3) position in the picture, right and down, -1 to 1; and distance, in deviations from the mean"""
     presence: Tensor
     """(B, S) log odds that the thing is seen"""
     odds: Tensor
     """(B, S, cells) log odds of the maps"""
     there: Tensor
-    """(B, S, LOOKS) what the convolutions say where each map attends to"""
+    """(B, S, LOOKS) features of the convolutions, weighted by each map"""
 
 
 class Found(NamedTuple):
-    """Findings of a second look, as in Located."""
+    """Findings after refinement, as in Located."""
 
     places: Tensor
     presence: Tensor
 
 
-class SecondLook(nn.Module):
-    """Looks at the pixels around the places that a first look found, not averaged, and says if things are exactly.
+class Refinement(nn.Module):
+    """Refines places and presence from the full-resolution pixels around the places of the first look.
 
     One camera sees depth by size alone, and sizes differ by fractions of a pixel. So masks of each slot's colours are made;
-    how much, where on average and how spread out they are (moments), and convolutions on them, correct place and depth. The
-    hand, which is larger and has no colour of its own, has convolutions of its own. What comes from the first look is taken as
-    it is: no gradient flows back to it.
+    their moments (amount, mean position, spread) and convolutions on them correct place and depth. The hand, which is
+    larger and has no single colour, has separate convolutions. No gradient flows back to the first look.
     """
 
     powers: Tensor
@@ -104,10 +103,10 @@ class SecondLook(nn.Module):
     def forward(
         self, pictures: Tensor, usual: Tensor, located: Located, about: Tensor, wanted: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the places of the hand (B, 3) and of the wanted things (N, 3), and all presences (B, S), as Located has them.
+        """Return the places of the hand (B, 3) and of the wanted things (N, 3), and all presences (B, S), as in Located.
 
-        pictures: (B, H, W, 3) uint8. usual: (H, W, 3) the usual one. about: (B, S, 2) where to look. wanted: (N,) the pictures
-        and (N,) the slots of things.
+        pictures: (B, H, W, 3) uint8. usual: (H, W, 3) the usual one. about: (B, S, 2) middles of the windows. wanted: (N,)
+        the pictures and (N,) the slots of things.
         """
         corner = ((about.detach() + 1) / 2 * self.size).round().clamp(0, self.size)  # [pixel] of the windows' middle
         middle, depth, there = corner / self.size * 2 - 1, located.places.detach()[..., 2:], located.there.detach()
@@ -123,7 +122,7 @@ class SecondLook(nn.Module):
         return hand, things, located.presence.detach() + self.is_seen(known)[..., 0]
 
     def find(self, pictures: Tensor, usual: Tensor, located: Located) -> Found:
-        """Returns what is found where it was located; things that cannot be there keep the place of the first look."""
+        """Return refined findings; objects that are ruled out keep the place of the first look."""
         batch, slots = (located.presence[:, 1:] > RULED_OUT).nonzero().T
         hand, things, presence = self(pictures, usual, located, located.places[..., :2], (batch, slots + 1))
         places = torch.cat([hand[:, None], located.places[:, 1:]], 1)
@@ -133,13 +132,13 @@ class SecondLook(nn.Module):
         return start + torch.cat([by[..., :2] * 4 / self.size, by[..., 2:]], -1)
 
     def _moments(self, masks: Tensor) -> Tensor:
-        """Returns (B, S, 6 MASKS): of masks (B, S, WINDOW^2, MASKS), how much, where on average, and how spread out."""
+        """Return (B, S, 6 MASKS): amount, mean position and spread of masks (B, S, WINDOW^2, MASKS)."""
         sums = masks.transpose(2, 3) @ self.powers  # (B, S, MASKS, 6)
         much, first, second = sums[..., :1] + 1, sums[..., 1:3], sums[..., 3:]
         return torch.cat([much.sqrt() / 4, first / much / 4, second / much / 16], -1).flatten(2)
 
     def _around(self, pictures: Tensor, usual: Tensor, corner: Tensor, side: int) -> Tensor:
-        """Returns (B, N, side, side, 6), the pixels around middles (B, N, 2) [pixel]; those at the edge go on outside of it."""
+        """Return (B, N, side, side, 6), the pixels around middles (B, N, 2) [pixel]; those at the edge go on outside of it."""
         along = torch.arange(side) - side // 2
         columns, rows = ((corner.long()[..., axis, None] + along).clamp(0, self.size - 1) for axis in (0, 1))
         where = (rows[..., :, None] * self.size + columns[..., None, :]).flatten(1)  # (B, N side^2)
@@ -150,18 +149,18 @@ class SecondLook(nn.Module):
 
 
 SHARPNESS = 10.0
-"""Of the soft-argmax; without it the mean over a map hardly moves with what is seen."""
+"""Of the soft-argmax; without it the mean over a map hardly moves with the objects."""
 COARSE = 64
 """[pixel] height and width to which larger pictures are averaged for the first look."""
 
 
 class PictureEncoder(nn.Module):
-    """Finds each slot's thing in the whole picture, coarsely, and looks again at the pixels around it.
+    """Locates each slot's object coarsely in the whole picture, then refines it from the pixels around it.
 
-    First look: convolutions on the picture, averaged down to about 64 pixels, then for each slot a map that says where it is
-    (spatial soft-argmax; Levine et al. 2016, arXiv:1504.00702). Differs from it: the usual picture is shown as taken away,
-    because the camera stands still; and an offset within the cell and a depth are read where a map attends to. Second look:
-    `SecondLook`. Position follows as in any pinhole camera, by a linear map.
+    First look: convolutions on the picture, averaged down to about 64 pixels, then for each slot a map of its position
+    (spatial soft-argmax; Levine et al. 2016, arXiv:1504.00702). Differs from it: the difference from the usual picture is an
+    input, because the camera stands still; and each map's weights also read an offset within the cell and a depth. Second
+    look: `Refinement`. Position follows as in any pinhole camera, by a linear map.
     """
 
     usual: Tensor
@@ -179,7 +178,7 @@ class PictureEncoder(nn.Module):
         )
         self.attention, self.values = nn.Conv2d(LOOKS, slots, 1), nn.Conv2d(LOOKS, 3 * slots, 1)
         self.evidence = nn.Linear(slots, slots)
-        self.second_look = SecondLook(slots, size)
+        self.second_look = Refinement(slots, size)
         self.coarser = max(1, size // COARSE)
         coarse = size // self.coarser
         self.side = side = (coarse + 3) // 4
@@ -193,11 +192,11 @@ class PictureEncoder(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a third faster without a graphics card
 
     def forward(self, pictures: Tensor) -> Located:
-        """Locates what is shown in pictures (B, H, W, 3) uint8, at a first look."""
+        """Locate the objects of pictures (B, H, W, 3) uint8, at a first look."""
         return self.look(averaged(pictures, self.coarser))
 
     def look(self, coarse: Tensor) -> Located:
-        """Locates what is shown in pictures (B, H, W, 3) that are averaged down already."""
+        """Locate the objects of pictures (B, H, W, 3) that are averaged down already."""
         usual = averaged(self.usual[None], self.coarser)
         seen = self.convolutions(contrasted(coarse, usual).permute(0, 3, 1, 2))
         odds = SHARPNESS * self.attention(seen).flatten(2)  # (B, S, cells)
@@ -210,13 +209,13 @@ class PictureEncoder(nn.Module):
         return Located(places, self.evidence(odds.logsumexp(-1) / SHARPNESS), odds, there)
 
     def find(self, pictures: Tensor) -> Found:
-        """Returns what both looks find in pictures (B, H, W, 3) uint8."""
+        """Return the refined findings in pictures (B, H, W, 3) uint8."""
         return self.second_look.find(pictures, self.usual, self(pictures))
 
     def describe(self, pictures: Tensor) -> Tensor:
-        """Returns (B, F), slot after slot: whether it is seen, and its position [dm]; what is not seen is in the middle.
+        """Return (B, F), slot after slot: presence and position [dm]; unseen objects are in the middle.
 
-        What is seen at all counts at its whole position: weighed by the presence, distances would err where that is unsure.
+        A seen object has its whole position: weighted by the presence, distances would err if that is unsure.
         """
         found = self.find(pictures)
         presence = found.presence.sigmoid()[..., None]
@@ -224,6 +223,6 @@ class PictureEncoder(nn.Module):
         return torch.cat([presence, (presence > 0.5) * positions], -1).flatten(1)
 
     def positions(self, places: Tensor) -> Tensor:
-        """Returns (B, S, 3) [m]."""
+        """Return (B, S, 3) [m]."""
         depth = places[..., 2:] * self.depth[1] + self.depth[0]
         return torch.cat([places[..., :2] * depth, depth], -1) @ self.camera[:3] + self.camera[3]

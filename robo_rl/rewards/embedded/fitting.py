@@ -1,6 +1,6 @@
 """Training of the embedded model: first positions, from the simulator's state, then the meaning of sentences.
 
-One half after the other, because localisation is what is hard: trained end to end, the same heads order pictures far worse.
+One half after the other, because localisation is the hard part: trained end to end, the same heads order pictures far worse.
 B pictures, S slots, C captions.
 """
 
@@ -21,14 +21,14 @@ from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 
 STILL = 12
-"""Of a byte, within which a pixel stays that never changes."""
+"""Grey levels within which a still pixel stays."""
 JITTER = 2.5
-"""[pixel] standard deviation of where the second look is taken in training: more than the first look errs."""
+"""[pixel] standard deviation of the windows' middles in training; larger than the errors of the first look."""
 
 
 def fit_encoder(encoder: PictureEncoder, data: CaptionedPictures, config: EmbeddedConfig, watch: Watch) -> None:
-    """Learns where everything is."""
-    look_at_the_scene(encoder, data)
+    """Train the encoder to locate all objects."""
+    calibrate(encoder, data)
     targets, pictures = Targets(data, encoder), torch.from_numpy(data.pictures)
     parts = torch.split(pictures, 64)
     coarse = torch.cat([averaged(part, encoder.coarser) for part in parts])  # once, not in every update
@@ -36,7 +36,7 @@ def fit_encoder(encoder: PictureEncoder, data: CaptionedPictures, config: Embedd
 
     def loss(rows: Tensor) -> Tensor:
         located, seen = encoder.look(coarse[rows]), targets.seen[rows].clone()
-        seen[:, 0] = False  # the hand is looked at anyway
+        seen[:, 0] = False  # the hand is always refined
         batch, slots = seen.nonzero().T
         about = targets.about(located, rows, chance)
         hand, places, presence = encoder.second_look(pictures[rows], encoder.usual, located, about, (batch, slots))
@@ -46,8 +46,8 @@ def fit_encoder(encoder: PictureEncoder, data: CaptionedPictures, config: Embedd
     descend(encoder, loss, Descent("see", config.see_steps, config.see_batch, config.see_lr, len(data), chance), watch)
 
 
-def look_at_the_scene(encoder: PictureEncoder, data: CaptionedPictures) -> None:
-    """Sets what the scene usually looks like, which pixels never change, and where the camera stands."""
+def calibrate(encoder: PictureEncoder, data: CaptionedPictures) -> None:
+    """Set the usual picture of the scene, its still pixels, and the camera's pose."""
     few = data.pictures[:: max(1, len(data) // 400)].astype(np.float32)
     usual = np.median(few, axis=0)
     lowest, highest = data.pictures.min(0), data.pictures.max(0)
@@ -82,13 +82,13 @@ class Targets:
         self._fine = torch.tensor([self.pixel, self.pixel, 0.02 / encoder.depth[1]])
 
     def about(self, located: Located, rows: Tensor, chance: torch.Generator) -> Tensor:
-        """Returns (B, S, 2), around where to look again: what is seen a few pixels off, the rest where it was looked for."""
+        """Return middles of windows (B, S, 2): a few pixels off for seen objects, as located for the others."""
         true = self.places[rows][..., :2]
         missed = true + JITTER * self.pixel * torch.randn(true.shape, generator=chance)
         return torch.where(self.seen[rows][..., None], missed, located.places[..., :2].detach())
 
     def exactness(self, found: Tensor, rows: Tensor, things: tuple[Tensor, Tensor] | None) -> Tensor:
-        """Error of places after the second look (Huber), in pixels and 2 cm of depth, of things or of the hand where seen."""
+        """Error of refined places (Huber), in pixels and 2 cm of depth, of things or of the hand if it is seen."""
         true = self.places[rows][:, 0] if things is None else self.places[rows][things]
         weight = self.seen[rows][:, 0].float() if things is None else torch.ones(len(true))
         errors = (found - true) / self._fine
@@ -96,18 +96,18 @@ class Targets:
         return (lost * weight).sum() / weight.sum().clamp_min(1)
 
     def presence_loss(self, presence: Tensor, rows: Tensor) -> Tensor:
-        """Cross entropy of what is seen."""
+        """Cross entropy of the presences."""
         return functional.binary_cross_entropy_with_logits(presence, self.seen[rows].float())
 
     def loss(self, located: Located, rows: Tensor) -> Tensor:
-        """Error of the places of what is seen (Huber), and cross entropies of what is seen, and in which cells."""
+        """Error of the places of seen objects (Huber), and cross entropies of presences and of cells."""
         seen = self.seen[rows].float()
         errors = (located.places - self.places[rows]) / self._unit
         place = (functional.huber_loss(errors, torch.zeros_like(errors), reduction="none").sum(-1) * seen).sum() / seen.sum()
         return place + self.presence_loss(located.presence, rows) + 0.3 * self._cell_loss(located.odds, rows)
 
     def _cell_loss(self, odds: Tensor, rows: Tensor) -> Tensor:
-        """Cross entropy of the maps with the four cells around where each thing is seen."""
+        """Cross entropy of the maps with the four cells around each seen object."""
         seen, corner, rest = self.seen[rows].float(), self._corner[rows], self._rest[rows]
         log_shares, loss = odds.log_softmax(-1), torch.zeros(())
         for right, down in ((0, 0), (0, 1), (1, 0), (1, 1)):
@@ -120,7 +120,7 @@ class Targets:
 def fit(
     data: CaptionedPictures, config: EmbeddedConfig, watch: Watch = lambda steps, _: steps
 ) -> tuple[EmbeddedModel, Measures]:
-    """Returns a model fitted to captioned pictures, and what it achieves on those held out; the same for the same seed."""
+    """Return a model fitted to captioned pictures, and its measures on those held out; the same for the same seed."""
     train, test = halves(data, config.held_out)
     with torch.random.fork_rng(devices=()):  # layers take their initial weights from the global generator only
         torch.manual_seed(config.seed)
@@ -131,25 +131,27 @@ def fit(
 
 
 def halves(data: CaptionedPictures, held_out: float) -> tuple[CaptionedPictures, CaptionedPictures]:
-    """Returns the first scenes, and those held out."""
+    """Return the first scenes, and those held out."""
     begins = np.flatnonzero(data.firsts == np.arange(len(data)))
     cut = int(begins[min(len(begins) - 1, round(len(begins) * (1 - held_out)))])
     return data.part(slice(0, cut)), data.part(slice(cut, len(data)))
 
 
 def origin_of(data: CaptionedPictures) -> Origin:
-    """Returns what a model of these pictures is made for."""
+    """Return the training domain of these pictures."""
     words = Vocabulary.of([*data.captions, *(words for each in data.instructions for words in each)]).words
-    told = tuple(each[0] for each in data.instructions)
-    return Origin(data.environment, data.camera, data.pictures.shape[1], data.slots, words, told, data.recorded, data.has_task)
+    examples = tuple(each[0] for each in data.instructions)
+    return Origin(
+        data.environment, data.camera, data.pictures.shape[1], data.slots, words, examples, data.recorded, data.has_task
+    )
 
 
 def fit_heads(
     model: EmbeddedModel, train: CaptionedPictures, test: CaptionedPictures, config: EmbeddedConfig, watch: Watch
 ) -> None:
-    """Learns sentences with a frozen encoder, and keeps the heads that order held-out pictures best.
+    """Train the heads with a frozen encoder, and keep those that order held-out pictures best.
 
-    The loss does not tell: the similarity gets worse at ordering pictures while it gets better at choosing captions.
+    The loss does not show it: the similarity gets worse at ordering pictures while it gets better at choosing captions.
     """
     chance = torch.Generator().manual_seed(config.seed)
     reading = Reading(model, train, chance)
@@ -186,22 +188,18 @@ class Reading:
         self._named = torch.tensor(named)[self._meant]  # (wordings, 2)
 
     def loss(self, rows: Tensor) -> Tensor:
-        """Returns the sum of the losses of both spaces."""
+        """Return the sum of the losses of both spaces."""
         now, firsts = self._described[rows], self._described[self._firsts[rows]]
         return self._relation_loss(rows, firsts, now) + 0.2 * self._contrast_loss(rows, now)
 
     def _relation_loss(self, rows: Tensor, firsts: Tensor, now: Tensor) -> Tensor:
-        """Squared error of progress, cross entropies of completion and of the slots that a sentence names.
-
-        Half of the sentences are about what is there.
-        """
+        """Squared error of progress, cross entropies of completion and of named slots; half of the sentences fit."""
         said = self._heads.read(self._wordings)
         rounds = [functional.cross_entropy(self._heads.chosen(said).flatten(0, 1), self._named.flatten())]
         for is_there in (True, False):
             fits = (self._progress[rows] > 0) == is_there  # (B, I)
-            asked = torch.multinomial(fits[:, self._meant].float() + 1e-6, 1, generator=self._chance)[
-                :, 0
-            ]  # a wording for each picture
+            shares = fits[:, self._meant].float() + 1e-6
+            asked = torch.multinomial(shares, 1, generator=self._chance)[:, 0]  # a wording for each picture
             odds = self._heads.relate(firsts, now, said[asked])
             meant = self._meant[asked]
             progress, complete = self._progress[rows, meant], self._complete[rows, meant]
@@ -210,24 +208,24 @@ class Reading:
         return torch.stack(rounds).sum()
 
     def _contrast_loss(self, rows: Tensor, now: Tensor) -> Tensor:
-        """InfoNCE with many positives: which captions are true of a picture, which pictures a caption is true of.
+        """InfoNCE with many positives: captions that are true of a picture, pictures that a caption is true of.
 
-        Differs from it: an instruction shall choose among the pictures by progress (ListNet, Cao et al. 2007), because
-        nothing else orders pictures between which no caption tells a difference.
+        Differs from it: an instruction chooses among the pictures by progress (ListNet, Cao et al. 2007), because nothing
+        else orders pictures with the same captions.
         """
         heads = self._heads
         pictures, captions = heads.embed_pictures(now), heads.embed_texts(self._captions)
         odds, truth = heads.scale.exp() * pictures @ captions.T, self._truth[rows]  # (B, C)
         by_picture = mean_log_share(odds, truth)
         by_caption = mean_log_share(odds.T, truth.T)
-        told = heads.scale.exp() * pictures @ heads.embed_texts(self._wordings).T  # (B, wordings)
+        instructed = heads.scale.exp() * pictures @ heads.embed_texts(self._wordings).T  # (B, wordings)
         wanted = (self._progress[rows][:, self._meant] / 0.1).softmax(0)
-        by_progress = (wanted * told.log_softmax(0)).sum(0).mean()
+        by_progress = (wanted * instructed.log_softmax(0)).sum(0).mean()
         return -(by_picture + by_caption) / 2 - by_progress
 
 
 def mean_log_share(odds: Tensor, truth: Tensor) -> Tensor:
-    """Returns the mean over rows with anything true, of the mean log share of what is true."""
+    """Return the mean log share of the true columns, over rows with a true one."""
     count = truth.sum(1)
     shares = (truth * odds.log_softmax(1)).sum(1) / count.clamp_min(1)
     return shares.sum() / (count > 0).sum().clamp_min(1)

@@ -1,6 +1,6 @@
-"""Sentences as numbers, and what the description of a picture means for them.
+"""Sentences as numbers, and networks that relate them to described pictures.
 
-A word that was never seen in training has no number. B pictures, S slots, F = 4 S numbers that describe a picture, L words of a
+A word outside the training data has no number. B pictures, S slots, F = 4 S numbers that describe a picture, L words of a
 sentence, E size of the common space.
 """
 
@@ -24,17 +24,17 @@ LENGTH = 12
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words that the model knows; number 0 is no word."""
+    """Known words; number 0 is no word."""
 
     words: tuple[str, ...]
 
     @classmethod
     def of(cls, sentences: Iterable[str]) -> Vocabulary:
-        """Returns the words of sentences in alphabetical order."""
+        """Return the words of sentences in alphabetical order."""
         return cls(tuple(sorted({word for sentence in sentences for word in _split(sentence)})))
 
     def numbers(self, sentences: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Returns (N, LENGTH); raises UnknownName for a word, InvalidSetting for an empty or too long sentence."""
+        """Return (N, LENGTH); raise UnknownName for a word, InvalidSetting for an empty or too long sentence."""
         known = {word: number for number, word in enumerate(self.words, start=1)}
         numbers = np.zeros((len(sentences), LENGTH), np.int64)
         for row, sentence in zip(numbers, sentences, strict=True):
@@ -43,7 +43,7 @@ class Vocabulary:
                 raise InvalidSetting("A sentence has the wrong length.", got=repr(sentence), allowed=f"1 to {LENGTH} words")
             for word in words:
                 if word not in known:
-                    fix = "say it in words of the captions (--settings instruction=WORDS); the embedded model knows no others"
+                    fix = "say it in words of the captions (--reward.settings.instruction WORDS); it knows no others"
                     raise UnknownName(f"word in {sentence!r}:", word, known, fix=fix)
             row[: len(words)] = [known[word] for word in words]
         return numbers
@@ -76,30 +76,30 @@ class Heads(nn.Module):
         self.scale = nn.Parameter(torch.tensor(2.0))
 
     def embed_pictures(self, described: Tensor) -> Tensor:
-        """Returns (B, E) of length 1."""
+        """Return (B, E) of length 1."""
         things = described.view(-1, self.slots, 4)
         apart = _lengths(things[:, :, None, 1:] - things[:, None, :, 1:])
         return functional.normalize(self.picture(torch.cat([described, apart.flatten(1)], -1)), dim=-1)
 
     def embed_texts(self, numbers: Tensor) -> Tensor:
-        """Returns (B, E) of length 1."""
+        """Return (B, E) of length 1."""
         return functional.normalize(self.text(self.read(numbers)), dim=-1)
 
     def read(self, numbers: Tensor) -> Tensor:
-        """Returns (B, 128), what sentences (B, L) say."""
+        """Return (B, 128), the features of sentences (B, L)."""
         said: Tensor = self.sentence(self.words(numbers).flatten(1))
         return said
 
     def chosen(self, said: Tensor) -> Tensor:
-        """Returns (B, 2, S), log odds of the two slots that a sentence names."""
+        """Return (B, 2, S), log odds of the two slots that a sentence names."""
         odds: Tensor = self.asked(said)
         return odds.view(-1, 2, self.slots)
 
     def relate(self, firsts: Tensor, now: Tensor, said: Tensor) -> Tensor:
-        """Returns (B, 2), progress, which is to be cut off at 0 and 1, and log odds of completion, for what was read.
+        """Return (B, 2): progress, to be cut off at 0 and 1, and log odds of completion.
 
         The sentence chooses two slots; a perceptron sees them and the first slot, the hand, as they are and as they were in
-        the first picture, where nothing hid them yet; and all distances between these six.
+        the first picture, in which nothing hid them yet; and all distances between these six.
         """
         shares = self.chosen(said).softmax(-1)
         pictures = [part.reshape(-1, self.slots, 4) for part in (now, firsts)]
@@ -111,5 +111,5 @@ class Heads(nn.Module):
 
 
 def _lengths(vectors: Tensor) -> Tensor:
-    """Returns the lengths of the vectors (..., 3), with a gradient at zero too."""
+    """Return the lengths of the vectors (..., 3), with a gradient at zero too."""
     return (vectors.square().sum(-1) + 1e-4).sqrt()

@@ -23,7 +23,7 @@ CLOSE = (0.02, 0.08)
 """Difference of the true progress of a close pair: one or two steps of an arm task."""
 PAIRS = 20_000
 FEWEST = 10
-"""Pictures of which a sentence is true, and of which it is not, to say how well it is told."""
+"""Least number of pictures for which a sentence is true, and for which it is false, to measure it."""
 UNTRAINED = 5
 """Models that were not trained, as a control."""
 
@@ -40,18 +40,18 @@ class Measures:
     similarity_order: float
     """Of the cosine between picture and sentence."""
     preference: float
-    """Share of pairs of pictures that the progress orders as the truth does."""
+    """Share of pairs of pictures in the order of the true progress."""
     close_preference: float
-    """The same of pairs that are hardly different."""
+    """The same for pairs that hardly differ."""
     completion: float
     """Area under the ROC curve of the completion."""
     wrong_colour: float
-    """Mean progress of pictures in which something is done, for sentences that name a colour which is not there."""
+    """Mean progress of pictures with a completed task, for sentences with an absent colour."""
     sentences: Mapping[str, float]
-    """Sentence -> area under the ROC curve of its cosine with pictures, which is how well it serves as a goal."""
+    """Sentence -> area under the ROC curve of its cosine with pictures: its quality as a goal."""
 
     def lines(self) -> Iterator[str]:
-        """Yields a line of text for each."""
+        """Yield a line of text for each."""
         yield f"error of the hand's position, median           {self.hand_error:6.2f} cm"
         yield f"error of the things' positions, median         {self.thing_error:6.2f} cm"
         yield f"rank correlation of progress with the truth    {self.progress_order:6.3f}"
@@ -65,7 +65,7 @@ class Measures:
 
 
 def measure(model: EmbeddedModel, data: CaptionedPictures, described: Tensor | None = None) -> Measures:
-    """Returns what a model achieves on pictures; each is asked about every thing that is there.
+    """Return the measures of a model on pictures, with the instruction of every object in them.
 
     described: (N, F) of the pictures if they are known already.
     """
@@ -87,12 +87,12 @@ def measure(model: EmbeddedModel, data: CaptionedPictures, described: Tensor | N
         close_preference=_mean(right[(gap > CLOSE[0]) & (gap < CLOSE[1])]),
         completion=roc_area(completion[there], data.complete[there]),
         wrong_colour=_mean(progress[succeeded & ~there]),
-        sentences=told_sentences(model, data, described),
+        sentences=sentence_areas(model, data, described),
     )
 
 
 def untrained_orders(model: EmbeddedModel, data: CaptionedPictures) -> list[float]:
-    """Returns the rank correlations of models that were not trained, which must be about zero."""
+    """Return the rank correlations of models that were not trained, which must be about zero."""
     orders = []
     with torch.random.fork_rng(devices=()):
         for seed in range(UNTRAINED):
@@ -102,21 +102,21 @@ def untrained_orders(model: EmbeddedModel, data: CaptionedPictures) -> list[floa
 
 
 def _answers(model: EmbeddedModel, data: CaptionedPictures, described: Tensor) -> tuple[Array, Array, Array]:
-    """Returns progress, completion and similarity, each (N, I), for the first wording of each instruction."""
+    """Return progress, completion and similarity, each (N, I), for the first wording of each instruction."""
     firsts = described[torch.from_numpy(data.firsts)]
-    told = [wordings[0] for wordings in data.instructions]
-    progress = np.stack([model.progress(firsts, described, words) for words in told], 1)
-    completion = np.stack([model.completion(firsts, described, words) for words in told], 1)
-    return progress, completion, model.embed_described(described) @ model.embed_texts(told).T
+    sentences = [wordings[0] for wordings in data.instructions]
+    progress = np.stack([model.progress(firsts, described, words) for words in sentences], 1)
+    completion = np.stack([model.completion(firsts, described, words) for words in sentences], 1)
+    return progress, completion, model.embed_described(described) @ model.embed_texts(sentences).T
 
 
-def told_sentences(model: EmbeddedModel, data: CaptionedPictures, described: Tensor) -> dict[str, float]:
-    """Returns how well each sentence is told, the best first."""
+def sentence_areas(model: EmbeddedModel, data: CaptionedPictures, described: Tensor) -> dict[str, float]:
+    """Return each sentence's area under the ROC curve, the best first."""
     said = model.embed_described(described) @ model.embed_texts(list(data.captions)).T
     true = data.truth.sum(0)
     often = [number for number in range(len(data.captions)) if FEWEST <= true[number] <= len(data) - FEWEST]
     areas = {data.captions[number]: roc_area(said[:, number], data.truth[:, number]) for number in often}
-    return dict(sorted(areas.items(), key=lambda told: -told[1]))
+    return dict(sorted(areas.items(), key=lambda item: -item[1]))
 
 
 def _order(said: Array, truth: Array) -> float:
@@ -125,10 +125,8 @@ def _order(said: Array, truth: Array) -> float:
 
 
 def _median(values: Array) -> float:
-    """Returns the median, NaN of nothing."""
     return float(np.median(values)) if len(values) else float("nan")
 
 
 def _mean(values: Array) -> float:
-    """Returns the mean, NaN of nothing."""
     return float(values.mean()) if len(values) else float("nan")

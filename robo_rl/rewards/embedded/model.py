@@ -1,4 +1,4 @@
-"""The embedded model as a whole: what it was made for, what it says of pictures and sentences, and its file."""
+"""The embedded model: its training domain, its answers about pictures and sentences, and its file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from robo_rl.rewards.embedded.encoder import PictureEncoder
 from robo_rl.rewards.embedded.heads import Heads, Vocabulary
 from robo_rl.rewards.fitted_folder import bytes_of, fitted, save_fitted, tensors_of
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.pictures import Pictures
+from robo_rl.rewards.images.picture_reward import Pictures
 
 BATCH = 16
-"""Pictures that are encoded at once; 32 to 64 are a fifth to a half slower, as what is looked at again leaves the cache."""
+"""Pictures that are encoded at once; 32 to 64 are a fifth to a half slower, as the windows leave the cache."""
 TOLERANCE = 24
-"""Of a byte, by which a pixel that always looked the same may differ; other renderers draw edges a little differently."""
+"""Grey levels by which a still pixel may differ; other renderers draw edges a little differently."""
 MOST_COMPARED = 2048
-"""Such pixels that are looked at in a picture, evenly spread; to look at all of them took longer than the model."""
+"""Still pixels that are compared in a picture, evenly spread; comparing all of them took longer than the model."""
 MOST_CHANGED = 0.25
 """Share of such pixels that may differ more: people or cables may be in the picture."""
 
@@ -41,13 +41,13 @@ class Origin:
     words: tuple[str, ...]
     """The vocabulary."""
     instructions: tuple[str, ...]
-    """Examples of what it can be told to reward."""
+    """Examples of instructions."""
     recorded: str = ""
     """Arguments with which the environment records such pictures."""
     has_task: bool = True
     """True if it knows the instructions of the environment's episodes."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """How it was fitted, and what was measured then."""
+    """Settings and measures of the fit."""
 
 
 class EmbeddedModel:
@@ -61,13 +61,13 @@ class EmbeddedModel:
 
     @property
     def weights_hash(self) -> str:
-        """A hash of all parameters and of what the model was made for."""
-        told = f"{self.origin.environment} {self.origin.camera} {self.origin.words}".encode()
-        return hash_of(told, *bytes_of(self._arrays()))
+        """A hash of all parameters and of the training domain."""
+        domain = f"{self.origin.environment} {self.origin.camera} {self.origin.words}".encode()
+        return hash_of(domain, *bytes_of(self._arrays()))
 
     @torch.no_grad()
     def describe(self, pictures: Pictures) -> Tensor:
-        """Returns (N, F), what the encoder sees; raises SpecMismatch for pictures of another size, camera or scene."""
+        """Return (N, F), the encoder's description; raise SpecMismatch for pictures of another size, camera or scene."""
         self.require_scene(pictures[:0])
         parts = [torch.zeros(0, 4 * len(self.origin.slots))]
         for start in range(0, len(pictures), BATCH):
@@ -77,40 +77,40 @@ class EmbeddedModel:
         return torch.cat(parts)
 
     def positions(self, described: Tensor) -> npt.NDArray[np.float32]:
-        """Returns (N, S, 3) [m], where described pictures (N, F) have their things; in the middle what is not seen."""
+        """Return the positions (N, S, 3) [m] in described pictures (N, F); unseen objects are in the middle."""
         things = described.view(len(described), -1, 4)
         return np.asarray(things[..., 1:] / 10 + self.encoder.middle, np.float32)
 
     def progress(self, firsts: Tensor, now: Tensor, sentence: str) -> npt.NDArray[np.float32]:
-        """Returns (N,) in [0, 1]: how far the sentence is done, for described pictures (N, F)."""
+        """Return the progress (N,) in [0, 1] of the sentence, for described pictures (N, F)."""
         found: npt.NDArray[np.float32] = self._relate(firsts, now, sentence)[:, 0].clamp(0, 1).numpy()
         return found
 
     def completion(self, firsts: Tensor, now: Tensor, sentence: str) -> npt.NDArray[np.float32]:
-        """Returns (N,), the probability that the sentence is done."""
+        """Return (N,), the probability that the sentence is done."""
         found: npt.NDArray[np.float32] = self._relate(firsts, now, sentence)[:, 1].sigmoid().numpy()
         return found
 
     @torch.no_grad()
     def embed_described(self, described: Tensor) -> npt.NDArray[np.float32]:
-        """Returns (N, E) of length 1 for described pictures."""
+        """Return (N, E) of length 1 for described pictures."""
         found: npt.NDArray[np.float32] = self.heads.embed_pictures(described).numpy()
         return found
 
     @torch.no_grad()
     def embed_texts(self, sentences: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Returns (N, E) of length 1; raises UnknownName for a word that is not known."""
+        """Return (N, E) of length 1; raise UnknownName for a word that is not known."""
         numbers = torch.from_numpy(self.vocabulary.numbers(sentences))
         found: npt.NDArray[np.float32] = self.heads.embed_texts(numbers).numpy()
         return found
 
     def require_camera(self, camera: str) -> None:
-        """Raises SpecMismatch unless it is the camera of the training."""
+        """Raise SpecMismatch unless it is the camera of the training."""
         if camera.removeprefix("camera_") != self.origin.camera:
             self._refuse([f"camera: {camera!r} of the pictures, {self.origin.camera!r} of the model"])
 
     def require_scene(self, pictures: Pictures) -> None:
-        """Raises SpecMismatch for pictures of another size, or where pixels differ that always looked the same in training."""
+        """Raise SpecMismatch for pictures of another size, or if pixels differ that were still in training."""
         size = self.origin.size
         if pictures.shape[1:] != (size, size, 3):
             self._refuse([f"size: {pictures.shape[1:]} of the pictures, {(size, size, 3)} of the model"])
@@ -125,13 +125,13 @@ class EmbeddedModel:
             self._refuse([f"scene: {changed.max():.0%} of the pixels that never changed in training differ"])
 
     def save(self, folder: Path) -> None:
-        """Writes the model durably into a new folder."""
+        """Write the model durably into a new folder."""
         origin = {name: getattr(self.origin, name) for name in Origin.__dataclass_fields__}
         save_fitted(folder, "embedded", {"arrays": self._arrays(), "origin": origin})
 
     @classmethod
     def load(cls, folder: Path) -> EmbeddedModel:
-        """Returns the model of a folder; raises CheckpointCorrupt if none is sound, InvalidSetting for another version."""
+        """Return the model of a folder; raise CheckpointCorrupt if none is sound, InvalidSetting for another version."""
         state = fitted(folder, "embedded")
         tuples = {name: tuple(state["origin"][name]) for name in ("slots", "words", "instructions")}
         model = cls(Origin(**(state["origin"] | tuples)))

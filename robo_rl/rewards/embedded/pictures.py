@@ -12,34 +12,34 @@ import numpy.typing as npt
 
 from robo_rl.environments.discovery import known, load
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rewards.pictures import Pictures
+from robo_rl.rewards.images.picture_reward import Pictures
 from robo_rl.types import Array
 
 LEAST_CONTRAST = 5.0
 """Standard deviation of the bytes of a picture; a camera that was not updated gives flat ones, and plausible results."""
 
 HAND = "gripper"
-"""The slot of what moves by itself, of an arm."""
+"""The slot of an arm's moving part."""
 
 
 @dataclass(frozen=True)
 class CaptionedPictures:
-    """Pictures of one scene by one camera; all that is said of them follows from the simulator's state."""
+    """Pictures of one scene by one camera, with facts from the simulator's state."""
 
     environment: str
     """Full name, such as "robo/ArmPick-v0"."""
     camera: str
     pictures: Pictures
     firsts: npt.NDArray[np.int64]
-    """(N,) which picture an episode that comes to this one began with"""
+    """(N,) number of the first picture of the episode"""
     slots: tuple[str, ...]
-    """Names of what has a position; the first is what moves by itself, such as HAND."""
+    """Names of objects with a position; the first is the moving one, such as HAND."""
     positions: Array
     """(N, S, 3) float32 [m]; NaN if there is no such thing"""
     places: Array
     """(N, S, 3) float32: right and down in the picture, -1 to 1 from edge to edge, and [m] away; NaN if there is none"""
     seen: npt.NDArray[np.bool_]
-    """(N, S) whether it is in the picture and nothing hides it"""
+    """(N, S) True if it is in the picture and nothing hides it"""
     captions: tuple[str, ...]
     truth: npt.NDArray[np.bool_]
     """(N, C)"""
@@ -69,7 +69,7 @@ class CaptionedPictures:
         return len(self.pictures)
 
     def part(self, rows: slice) -> CaptionedPictures:
-        """Returns some of the pictures, whole scenes of them."""
+        """Return some of the pictures, whole scenes of them."""
         arrays = ("pictures", "positions", "places", "seen", "truth", "progress", "complete")
         chosen = {name: getattr(self, name)[rows] for name in arrays}
         start = rows.start or 0
@@ -77,7 +77,7 @@ class CaptionedPictures:
 
 
 def captioned_pictures(environment: str, *, camera: str, size: int, count: int, seed: int) -> CaptionedPictures:
-    """Returns `count` pictures of (size, size) that the environment's family draws, with captions.
+    """Return `count` pictures of (size, size) that the environment's family draws, with captions.
 
     Raises UnknownName, and InvalidSetting if the family has no captions.
     """

@@ -8,29 +8,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.embedded.model import EmbeddedModel
 from robo_rl.rewards.fitted_folder import require_named
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.pictures import PictureReward, Pictures, pictures_of
-from robo_rl.rewards.raters import Answer, Segment
+from robo_rl.rewards.images.picture_reward import PictureReward, Pictures, pictures_of
+from robo_rl.rewards.preferences.raters import Preference, Segment
 from robo_rl.system.prefetch import prefetched
 from robo_rl.types import Episode, Labels, RewardLabels
 
 
 @dataclass(frozen=True, kw_only=True)
 class FromFolder:
-    """Something that asks the embedded model of a folder."""
+    """Settings of a component that uses the embedded model of a folder."""
 
     folder: str = ""
-    """What `robo-rl reward fit embedded` wrote."""
+    """Folder that `robo-rl reward fit embedded` wrote."""
 
     def __post_init__(self) -> None:
         require_named(self.folder, "embedded")
@@ -45,18 +46,16 @@ class FromFolder:
 class EmbeddedReward(FromFolder, PictureReward):
     """A reward of the embedded model."""
 
+    name: ClassVar[str]
+    """Name of the entry point."""
+
     def __post_init__(self) -> None:
         FromFolder.__post_init__(self)
         PictureReward.__post_init__(self)
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """That of the entry point."""
-
     @abstractmethod
     def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
-        """Returns (N,) in [0, 1] for described pictures."""
+        """Return (N,) in [0, 1] for described pictures."""
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -65,13 +64,13 @@ class EmbeddedReward(FromFolder, PictureReward):
         return self.name, hash_of(self.model.weights_hash.encode(), json.dumps(settings, sort_keys=True).encode())
 
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
-        """Returns how far the instruction is done in each picture.
+        """Return the score of the instruction in each picture.
 
         Raises InvalidSetting without an instruction, UnknownName for a word that is not known, SpecMismatch for pictures of
         another camera, scene or size.
         """
         if not instruction:
-            fix = f"--settings instruction='{self.model.origin.instructions[0]}'"
+            fix = f"--reward.settings.instruction '{self.model.origin.instructions[0]}'"
             raise InvalidSetting("The episode has no instruction, and the model needs one.", fix=fix)
         self.model.require_camera(self.camera)
         now, began = self.model.describe(pictures), self._described_firsts(firsts)
@@ -79,9 +78,9 @@ class EmbeddedReward(FromFolder, PictureReward):
         return Labels.finite(values)
 
     def label_all(self, episodes: Iterable[Episode]) -> Iterator[RewardLabels]:
-        """Yields the labels of episodes in their order, several at once: one for each of torch's threads.
+        """Yield the labels of episodes in their order, several at once: one for each of torch's threads.
 
-        So small a network gains more by that than by sharing out the sums of one picture.
+        A small network gains more by this than by sharing out the sums of one picture.
         """
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
@@ -91,7 +90,7 @@ class EmbeddedReward(FromFolder, PictureReward):
             torch.set_num_threads(threads)
 
     def _described_firsts(self, firsts: Pictures) -> Tensor:
-        """Returns (N, F); pictures that repeat the one before, as those of one episode do, are encoded once."""
+        """Return (N, F); pictures that repeat the one before, as those of one episode do, are encoded once."""
         differs = np.ones(len(firsts), np.bool_)
         differs[1:] = (firsts[1:] != firsts[:-1]).any((1, 2, 3))
         return self.model.describe(firsts[differs])[torch.from_numpy(differs.cumsum() - 1)]
@@ -103,8 +102,8 @@ class EmbeddedProgress(EmbeddedReward):
 
     name = "embedded-progress"
 
+    @override
     def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
-        """Returns the progress."""
         return self.model.progress(firsts, now, instruction)
 
 
@@ -114,26 +113,26 @@ class EmbeddedCompletion(EmbeddedReward):
 
     name = "embedded-completion"
 
+    @override
     def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
-        """Returns the probability."""
         return self.model.completion(firsts, now, instruction)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedShuffled(EmbeddedReward):
-    """A control: the embedded model with what its encoder sees in another order, always the same, so that it judges nonsense.
+    """A control: the embedded model with its encoder's features in another, fixed order, so that its scores mean nothing.
 
     Its scores follow from pictures as the model's do and are as large; a policy must not learn the task from them.
     """
 
     name = "embedded-shuffled"
     answer: Literal["progress", "completion"] = "progress"
-    """In whose place it stands."""
+    """The reward that it replaces."""
     seed: int = 0
     """Of the order."""
 
     def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
-        """Returns what the model says of features (N, F) that stand in each other's places."""
+        """Return the model's scores of features (N, F) in permuted order."""
         order = torch.from_numpy(np.random.default_rng(self.seed).permutation(now.shape[1]))
         ask = self.model.progress if self.answer == "progress" else self.model.completion
         return ask(firsts[:, order], now[:, order], instruction)
@@ -149,25 +148,26 @@ class EmbeddedImageText(FromFolder):
         return "embedded", self.model.weights_hash
 
     def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
-        """Returns (N, E), each of length 1; raises SpecMismatch for pictures of another size or scene."""
+        """Return (N, E), each of length 1; raise SpecMismatch for pictures of another size or scene."""
         return self.model.embed_described(self.model.describe(pictures))
 
     def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Returns (N, E), each of length 1; raises UnknownName for a word that is not known."""
+        """Return (N, E), each of length 1; raise UnknownName for a word that is not known."""
         return self.model.embed_texts(texts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedRater(FromFolder):
-    """Prefers the segment in which the instruction is further done, as the embedded model sees it."""
+    """Prefers the segment with more progress of the instruction, by the embedded model."""
 
+    kind: ClassVar[Literal["model"]] = "model"
     camera: str = "front"
-    """Whose pictures it looks at."""
+    """Camera of the pictures."""
     instruction: str = ""
-    """What shall be done; empty for the instruction of the episodes."""
+    """The task; empty for the instruction of the episodes."""
     compares: Literal["level", "gain"] = "level"
-    """level: the mean progress of a segment; gain: by how much it brings progress on. A reward that is fitted to levels pays
-    waiting where much is done, and may make success, which ends an episode, a loss."""
+    """level: the mean progress of a segment; gain: its progress from first to last step. A reward that is fitted to levels pays
+    waiting at high progress, and may make success, which ends an episode, a loss."""
     margin: float = 0.01
     """Difference up to which two segments are equal; about the error of the model."""
 
@@ -176,17 +176,12 @@ class EmbeddedRater(FromFolder):
         require_allowed(self, {"margin": (0 <= self.margin < 1, "0 to 1")})
 
     @property
-    def kind(self) -> Literal["model"]:
-        """It looks at pictures only."""
-        return "model"
-
-    @property
     def identity(self) -> tuple[str, str]:
         """Name, and hash of weights and settings."""
         return "embedded", hash_of(self._progress.identity[1].encode(), f"{self.compares} {self.margin}".encode())
 
-    def compare(self, first: Segment, second: Segment) -> Answer:
-        """Returns 0, 0.5 or 1; "skip" where a picture got no score."""
+    def compare(self, first: Segment, second: Segment) -> Preference:
+        """Return 0, 0.5 or 1; "skip" if a picture got no score."""
         worth = self._gain if self.compares == "gain" else self._mean
         difference = worth(second) - worth(first)
         if not np.isfinite(difference):
@@ -201,7 +196,7 @@ class EmbeddedRater(FromFolder):
         return float(scores[-1] - scores[0])
 
     def _scores(self, segment: Segment) -> npt.NDArray[np.float32]:
-        """Returns the progress at the beginning of a segment and after each of its steps, NaN if there is none."""
+        """Return the progress at the beginning of a segment and after each of its steps, NaN if there is none."""
         pictures = pictures_of(segment.episode.observations, self.camera)
         shown = pictures[segment.start : segment.stop + 1]
         firsts = np.broadcast_to(pictures[:1], shown.shape)

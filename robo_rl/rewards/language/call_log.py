@@ -1,7 +1,7 @@
 """The log of a run: one line of JSON for each reply, durable before the reply is used, and never changed afterwards.
 
-It answers what was asked before, so that a run that goes on pays for nothing twice; with `--replay` it answers everything, and
-never guesses at what is not in it. What a run has asked and paid, by purpose, follows from its log alone.
+It answers repeated requests, so that a resumed run pays for nothing twice. With `--replay` it answers all requests, and raises
+for a request that is not in it. Requests and costs of a run, by purpose, follow from its log alone.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from typing import Any
 
 from robo_rl.errors import BudgetReached, JudgeError, NotInLog
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judging import Answer
+from robo_rl.rewards.judges.judge import Answer
 from robo_rl.rewards.language.conversation import Heard, Prompt, Request
 from robo_rl.types import Metrics
 
 Record = Mapping[str, Any]
 FIELDS = {"llm", "settings", "purpose", "round", "request", "sample", "temperature", "messages", "schema", "status", "raw"}
 FIELDS |= {"model", "prompt_tokens", "completion_tokens", "cost", "attempts", "seconds", "origin"}
-"""That every record has."""
+"""Fields of every record."""
 NAME = "calls.jsonl"
-"""Of the log in the folder of a run."""
+"""File name of the log in the folder of a run."""
 LONG = ("messages", "schema")
-"""What no reply is made of, and nobody keeps in memory: an annotator asks ten thousands of times."""
+"""Fields that are not kept in memory: an annotator makes tens of thousands of requests, and replies do not need them."""
 ENDED = "budget reached"
 """Status of the record that ends a run whose budget, or whose pack, has no more replies."""
 
 
 def read_log(path: Path) -> tuple[list[Record], int]:
-    """Returns the records, and how many bytes of a last line are torn and left out; raises JudgeError for a broken line.
+    """Return the records, and the bytes of a torn last line, which is left out; raise JudgeError for a broken line.
 
     path: of a log, or of the folder that has one.
     """
@@ -60,12 +60,12 @@ def read_log(path: Path) -> tuple[list[Record], int]:
 
 
 class CallLog:
-    """The log of one run; whoever opened it is its only writer. Without a path it is kept in memory."""
+    """Log of one run, with a single writer. Without a path it is kept in memory."""
 
     def __init__(self, path: Path | None) -> None:
-        """Opens a log, or begins one. Raises JudgeError if another process writes it, or a line of it is broken."""
+        """Open or create a log. Raises JudgeError if another process writes it, or a line of it is broken."""
         self.path, self.torn = path, 0
-        self.records: list[Record] = []  # all but what is long
+        self.records: list[Record] = []  # without the LONG fields
         self._found: dict[tuple[str, str, int], Record] = {}
         self._file: int | None = None
         if path is not None:
@@ -74,11 +74,11 @@ class CallLog:
             self._resume(path)
 
     def find(self, settings: str, request: str, sample: int) -> Record | None:
-        """Returns the last record of a reply, or None. settings, request: hashes of the model's settings and of the prompt."""
+        """Return the last record of a reply, or None. settings, request: hashes of the model's settings and of the prompt."""
         return self._found.get((settings, request, sample))
 
     def add(self, record: Record) -> None:
-        """Appends a record; it is on disk when this returns. Raises JudgeError after `close`."""
+        """Append a record; it is on disk when this returns. Raises JudgeError after `close`."""
         if self._file is not None:
             if not self._close.alive:
                 raise JudgeError("The log is closed.", got=record["purpose"], fix="ask before the language model is closed")
@@ -86,12 +86,12 @@ class CallLog:
         self._take(record)
 
     def close(self) -> None:
-        """Lets another process write it; nothing can be added any more."""
+        """Release the log to other processes; nothing can be added any more."""
         if self._file is not None:
             self._close()
 
     def _resume(self, path: Path) -> None:
-        """Takes over what is there; a torn last line is cut off, one that lacks nothing but its end gets it."""
+        """Read the existing records; cut off a torn last line, and complete one that lacks its newline only."""
         assert self._file is not None
         kept, self.torn = read_log(path)
         os.ftruncate(self._file, path.stat().st_size - self.torn)
@@ -101,7 +101,7 @@ class CallLog:
             self._take(record)
 
     def _write(self, line: bytes) -> None:
-        """Appends a line whole or not at all."""
+        """Append a line whole or not at all."""
         assert self._file is not None
         size = os.fstat(self._file).st_size
         try:
@@ -130,7 +130,7 @@ def _opened(path: Path) -> int:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(file)
-        raise JudgeError(f"Somebody else writes the log {path}.", fix="wait for its end, or name another folder") from None
+        raise JudgeError(f"Another process writes the log {path}.", fix="wait for its end, or name another folder") from None
     return file
 
 
@@ -143,11 +143,11 @@ def _record(line: bytes) -> Record | None:
 
 
 PAID = "server"
-"""Origin of the replies that cost something in this run."""
+"""Origin of replies that cost something in this run."""
 
 
 def spent(records: Sequence[Record]) -> Metrics:
-    """Returns how many replies there are, how many of them were paid for in this run, and their tokens and cost."""
+    """Return the number of replies, of those paid for in this run, and their tokens and cost."""
     replies = _replies(records)
     paid = [record for record in replies if record["origin"] == PAID]
     counts = {"replies": len(replies), "paid": len(paid), "tokens": sum(map(_tokens, paid)), "cost": sum(map(_cost, paid))}
@@ -155,7 +155,7 @@ def spent(records: Sequence[Record]) -> Metrics:
 
 
 def account(records: Sequence[Record]) -> str:
-    """Returns a table: for each purpose prompts, replies, how they ended, tokens and cost; then who answered."""
+    """Return a table: for each purpose prompts, replies, their statuses, tokens and cost; then the models."""
     if not records:
         return "nothing was asked"
     replies = _replies(records)
@@ -164,7 +164,7 @@ def account(records: Sequence[Record]) -> str:
         f"{'purpose':20} {'prompts':>7} {'replies':>7} {'paid':>5} {'tokens in':>9} {'out':>8} {'cost':>9} {'mean s':>7}  ended"
     )
     lines = [head, *rows, *([_row("", replies)] if len(rows) > 1 else [])]
-    names = ", ".join(sorted({repr(record["model"]) for record in replies if record["model"]})) or "nobody"
+    names = ", ".join(sorted({repr(record["model"]) for record in replies if record["model"]})) or "no model"
     lines.append(f"{', '.join(sorted({record['llm'] for record in records}))}, answered by {names}")
     paid = [record for record in replies if record["origin"] == PAID and record["status"] in ("ok", "cut", "garbage")]
     if uncounted := sum(not _tokens(record) for record in paid):
@@ -175,7 +175,7 @@ def account(records: Sequence[Record]) -> str:
 
 
 def _row(purpose: str, replies: Sequence[Record]) -> str:
-    """Returns a line for one purpose, or for all of them if it is empty."""
+    """Return a line for one purpose, or for all of them if it is empty."""
     own = [record for record in replies if purpose in ("", record["purpose"])]
     paid = [record for record in own if record["origin"] == PAID]
     prompts, spoken = sum(record["prompt_tokens"] for record in paid), sum(record["completion_tokens"] for record in paid)
@@ -201,14 +201,14 @@ def _cost(record: Record) -> float:
 
 
 SHOWN = 120
-"""Characters of a line that differs."""
+"""Characters shown of a line that differs."""
 
 
 class LogSource:
-    """Answers from a log; a request that is not in it is an error that says what differs."""
+    """Answers from a log; a request that is not in it is an error with the difference to the nearest one."""
 
     def __init__(self, path: Path) -> None:
-        """Reads a log; raises JudgeError if it cannot be read, is empty, or has two models' replies to one request."""
+        """Read a log; raise JudgeError if it cannot be read, is empty, or has two models' replies to one request."""
         self._path = path
         self._records, self._torn = read_log(path)
         if not self._records:
@@ -219,7 +219,7 @@ class LogSource:
             self._take(record)
 
     def answer(self, requests: Sequence[Request], heard: Heard) -> None:
-        """Tells the logged answers; raises NotInLog, and BudgetReached if the run of the log came to its end."""
+        """Pass on the logged answers; raise NotInLog, and BudgetReached if the run of the log came to its end."""
         for request in requests:
             record = self._found.get((request.prompt.hash, request.sample))
             if record is None:
@@ -229,12 +229,12 @@ class LogSource:
             heard(request, answer_in(record), "log", float(record["cost"]))
 
     def report(self) -> str:
-        """Returns whose replies they are."""
+        """Return the model of the log, its file and number of replies."""
         torn = f"; its last line was torn ({self._torn} bytes) and is left out" if self._torn else ""
         return f"{self.identity[0]}, replayed from {self._path}: {len(self._records)} replies{torn}"
 
     def _take(self, record: Record) -> None:
-        """Keeps the last record of a reply; raises JudgeError if two models have given it."""
+        """Keep the last record of a reply; raise JudgeError if two models have given it."""
         key = record["request"], record["sample"]
         before = self._found.get(key, record)
         if before["settings"] != record["settings"] and before["status"] == "ok":
@@ -267,7 +267,7 @@ class LogSource:
 
 
 def _identity(records: Sequence[Record]) -> tuple[str, str]:
-    """Returns the model of a log; of a run that went on with other settings, what tells all of them."""
+    """Return the model of a log; all of them for a run that was resumed with other settings."""
     found = sorted({(record["llm"], record["settings"]) for record in records})
     if len(found) == 1:
         return found[0]
@@ -275,19 +275,19 @@ def _identity(records: Sequence[Record]) -> tuple[str, str]:
 
 
 def answer_in(record: Record) -> Answer:
-    """Returns the answer of a record."""
+    """Return the answer of a record."""
     return Answer(record["status"], {}, record["raw"], record["model"], record["prompt_tokens"], record["completion_tokens"])
 
 
 def _likeness(prompt: Prompt, record: Record) -> tuple[bool, int]:
-    """Returns whether there are as many messages, and how many characters pass before the first difference."""
+    """Return True for equal numbers of messages, and the number of characters before the first difference."""
     said, logged = ([message.text for message in prompt.messages], [message["text"] for message in record["messages"]])
     same = takewhile(lambda pair: pair[0] == pair[1], zip("\n".join(said), "\n".join(logged), strict=False))
     return len(said) == len(logged), sum(1 for _ in same)
 
 
 def _difference(prompt: Prompt, record: Record) -> str:
-    """Returns the first thing that differs between a prompt and a logged one."""
+    """Return the first difference between a prompt and a logged one."""
     if prompt.temperature != record["temperature"]:
         return f"temperature {prompt.temperature}, in the log {record['temperature']}"
     if dict(prompt.question(None).schema) != record["schema"]:

@@ -1,4 +1,4 @@
-"""Conversations with a language model, and the seam behind it: whatever answers requests."""
+"""Conversations with a language model, and the protocol of a source of answers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from itertools import pairwise
 from typing import Any, Literal, Protocol
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.judging import Answer, Form, Question, Status
+from robo_rl.rewards.judges.judge import Answer, Form, Question, Status
 
 Role = Literal["system", "user", "assistant"]
 Origin = Literal["server", "cache", "log", "pack"]
-"""Where a reply came from; only what comes from a server is paid for."""
+"""Origin of a reply; only replies of a server are paid for."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Message:
     """One turn of a conversation."""
 
     role: Role
-    """Who says it."""
+    """Role of the speaker."""
     text: str
-    """What is said."""
+    """Words of the turn."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Prompt:
     messages: Sequence[Message]
     """In their order; the last one is the user's."""
     purpose: str
-    """What it is asked for, such as "write" or "difference": the log counts by it, and a pack answers by it."""
+    """Purpose, such as "write" or "difference": the log counts by it, and a pack answers by it."""
     form: type[Form] | None = None
     """Of an answer that is one JSON object; None for free words, such as a program in prose."""
     temperature: float = 1.0
@@ -57,12 +57,12 @@ class Prompt:
             )
 
     def then(self, answer: str, words: str, **changes: Any) -> Prompt:
-        """Returns the conversation that goes on with the assistant's answer and the user's next words."""
+        """Return the conversation that goes on with the assistant's answer and the user's next words."""
         said = [*self.messages, Message("assistant", answer), Message("user", words)]
         return replace(self, messages=said, **changes)
 
     def question(self, sample: int | None) -> Question:
-        """Returns the question that a judge is asked for one of several answers; None for all of them."""
+        """Return the question for one of several answers; sample None: for all of them."""
         system = self.messages[0].text if self.messages[0].role == "system" else ""
         spoken = self.messages[1:] if self.messages[0].role == "system" else self.messages
         turns = [(message.role, message.text) for message in spoken[:-1] if message.role != "system"]
@@ -75,27 +75,27 @@ class Prompt:
 
 
 def prompt(user: str, *, purpose: str, system: str = "", form: type[Form] | None = None, temperature: float = 1.0) -> Prompt:
-    """Returns the prompt of one user message after an optional system message."""
+    """Return the prompt of one user message after an optional system message."""
     messages = [Message("system", system)] if system else []
     return Prompt([*messages, Message("user", user)], purpose, form, temperature)
 
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer to a prompt. Whatever is no answer has a status and no content: missing is not zero."""
+    """One answer to a prompt. A missing answer has a status and no content; it is not zero."""
 
     sample: int
     """Its number among the answers to this prompt."""
     status: Status
     """Anything but "ok" is a missing answer."""
     text: str = ""
-    """The model's own words, as far as there were any; else what was wrong."""
+    """The model's own words; without an answer, the problem."""
     content: Mapping[str, Any] = field(default_factory=dict)
     """Fields by the prompt's form; for free words {"text": text}. Empty unless the status is "ok"."""
     model: str = ""
-    """What answered, as it calls itself; "made by hand" or "made by rule" for a pack."""
+    """Name of the model that answered, as it reports it; "made by hand" or "made by rule" for a pack."""
     request: str = ""
-    """Hash of the prompt: with `sample`, where the log has it."""
+    """Hash of the prompt; with `sample` the key of its record in the log."""
     prompt_tokens: int = 0
     """As the server counts them; 0 if it does not say."""
     completion_tokens: int = 0
@@ -103,11 +103,11 @@ class Reply:
     cost: float = 0.0
     """Of this reply when it was first given, in the currency of the prices."""
     origin: Origin = field(default="server", compare=False)
-    """Where it came from this time."""
+    """Origin in this run."""
 
 
 REPAIR = " repair"
-"""Behind the purpose of a prompt that asks for a right answer once more."""
+"""Suffix of the purpose of a prompt that asks for a valid answer once more."""
 
 
 @dataclass(frozen=True)
@@ -115,18 +115,18 @@ class Request:
     """One of several answers to a prompt."""
 
     prompt: Prompt
-    """What is asked."""
+    """The prompt."""
     sample: int
     """Its number, from 0."""
     round: int
-    """How many other prompts of this purpose came before this one in the run."""
+    """Number of other prompts of this purpose before this one in the run."""
 
 
 Heard = Callable[[Request, Answer, Origin, float], None]
 """Takes an answer with its cost as soon as it is there, and returns when it is logged."""
 
 
-class Source(Protocol):
+class ReplySource(Protocol):
     """Answers requests."""
 
     @property
@@ -134,7 +134,7 @@ class Source(Protocol):
         """Name, and a hash of all that its answers follow from."""
 
     def answer(self, requests: Sequence[Request], heard: Heard) -> None:
-        """Tells each answer as it comes in, in any order; raises JudgeError if there can be none."""
+        """Pass on each answer as it comes in, in any order; raise JudgeError if there can be none."""
 
     def report(self) -> str:
-        """Returns what a reader of results must know of it, in a line."""
+        """Return a line on the source for readers of results."""

@@ -1,4 +1,4 @@
-"""A language model as the methods see it: prompts in, replies out, every call in the log of the run."""
+"""Language model of the methods: prompts in, replies out, every call in the log of the run."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from robo_rl.errors import BudgetReached, InvalidSetting
-from robo_rl.rewards.cached_judge import SILENT
-from robo_rl.rewards.judging import REFUSAL, Answer, broken_by, read
+from robo_rl.rewards.judges.cached_judge import SILENT
+from robo_rl.rewards.judges.judge import REFUSAL, Answer, broken_by, read
 from robo_rl.rewards.language.call_log import ENDED, CallLog, Record, account, answer_in, spent
-from robo_rl.rewards.language.conversation import REPAIR, Origin, Prompt, Reply, Request, Source
+from robo_rl.rewards.language.conversation import REPAIR, Origin, Prompt, Reply, ReplySource, Request
 from robo_rl.types import Metrics
 
 NOT_KEPT = (*SILENT, "out of replies", ENDED)
-"""No answer at all: asked again in another run of the command."""
+"""Statuses without an answer: requested again in another run of the command."""
 SHOWN = 8000
 """Characters of a wrong answer that the model sees again."""
 THINKING = re.compile(r".*?</think>\s*", re.DOTALL)
-"""What some models say to themselves before they answer; servers may leave out the tag that opens it."""
+"""Thoughts of some models before the answer; servers may leave out the opening tag."""
 
 
 class LanguageModel:
-    """Answers prompts out of the run's log, else from its source; may be shared by threads, which then wait for each other."""
+    """Answers prompts from the run's log, else from its source; threads may share it, one call at a time."""
 
-    def __init__(self, source: Source, log: CallLog, secret: str = "") -> None:
-        """Puts a log before a source. secret: what no line of the log may show."""
+    def __init__(self, source: ReplySource, log: CallLog, secret: str = "") -> None:
+        """secret: text that no line of the log may show."""
         self.identity = source.identity
         self._source, self._log, self._secret = source, log, secret
         self._rounds: dict[str, dict[str, int]] = {}
@@ -38,34 +38,34 @@ class LanguageModel:
                 self._rounds.setdefault(record["purpose"], {}).setdefault(record["request"], record["round"])
 
     def sample(self, prompt: Prompt, n: int = 1, first: int = 0) -> list[Reply]:
-        """Returns n independent replies to a prompt, the samples first to first + n - 1: always the same ones in one run.
+        """Return n independent replies to a prompt, the samples first to first + n - 1: always the same ones in one run.
 
-        A reply that is none says so in its status. Raises BudgetReached, JudgeUnavailable, JudgeChanged or NotInLog where there
-        can be no more; what was answered until then is in the log, and the same command goes on from there.
+        A missing reply has a status. Raises BudgetReached, JudgeUnavailable, JudgeChanged or NotInLog if there can be no more;
+        the answers until then are in the log, and the same command goes on from there.
         """
         if n < 1 or first < 0 or (first + n > 1 and not prompt.temperature):
             raise InvalidSetting(
-                "So many samples cannot be had.",
+                "This number of samples is not possible.",
                 got=f"n={n}, first={first}, temperature={prompt.temperature}",
                 allowed="n from 1, first from 0; at temperature 0 one sample, because all are the same",
             )
         return self._asked([(prompt, sample) for sample in range(first, first + n)])
 
     def ask(self, prompts: Sequence[Prompt]) -> list[Reply]:
-        """Returns one reply to each of several prompts, which are under way together. Raises what `sample` raises."""
+        """Return one reply to each of several prompts, which are under way together. Raises the errors of `sample`."""
         return self._asked([(prompt, 0) for prompt in prompts])
 
     def spent(self) -> Metrics:
-        """Returns how many replies the run has had, how many it paid for, and their tokens and cost; waits for no thread."""
+        """Return the number of replies of the run, of paid ones, and their tokens and cost; waits for no thread."""
         return spent([*self._log.records])
 
     def report(self) -> str:
-        """Returns lines with what the run has asked and paid; waits for no thread."""
+        """Return lines with requests and costs of the run; waits for no thread."""
         torn = f"the last line of {self._log.path} was torn and left out" if self._log.torn else ""
         return "\n".join(filter(None, [account([*self._log.records]), self._source.report(), torn]))
 
     def close(self) -> None:
-        """Lets another process write the log; nothing new can be asked any more."""
+        """Release the log to other processes; new requests raise."""
         self._log.close()
 
     def __enter__(self) -> Self:
@@ -84,12 +84,12 @@ class LanguageModel:
             pairs = [*enumerate(zip(requests, replies, strict=True))]
             repairs = {number: self._repair(*pair) for number, pair in pairs if _is_broken(*pair)}
             for number, reply in zip(repairs, self._replies([*repairs.values()]), strict=True):
-                # a repair that never came leaves the first reply what it is
+                # without a repair the first reply stays
                 replies[number] = replies[number] if reply.status in NOT_KEPT else reply
             return replies
 
     def _replies(self, requests: Sequence[Request]) -> list[Reply]:
-        """Returns the logged replies, and asks for the others."""
+        """Return the logged replies, and request the others."""
         pending = {(each.prompt.hash, each.sample): each for each in requests if not self._is_answered(each)}
         try:
             if pending:
@@ -134,7 +134,7 @@ class LanguageModel:
 
     def _reply(self, request: Request) -> Reply:
         record: Record | None = self._log.find(self.identity[1], request.prompt.hash, request.sample)
-        assert record is not None, "a source tells an answer to each request, or raises"
+        assert record is not None, "a source passes on an answer to each request, or raises"
         answer = _read(request, answer_in(record))
         facts = answer.model, record["request"], answer.prompt_tokens, answer.completion_tokens, float(record["cost"])
         return Reply(request.sample, answer.status, answer.raw, answer.content, *facts, record["origin"])
@@ -144,7 +144,7 @@ class LanguageModel:
         return Request(prompt, sample, known.setdefault(prompt.hash, len(known)))
 
     def _repair(self, request: Request, reply: Reply) -> Request:
-        """Returns the request that shows the model what is wrong with its answer."""
+        """Return the request that shows the model the problem of its answer."""
         prompt = request.prompt
         assert prompt.form is not None, "free words are never wrong"
         words = f"This cannot be used: {broken_by(prompt.form, reply.text)}. Answer again, with the JSON object alone."
@@ -160,7 +160,7 @@ def _is_broken(request: Request, reply: Reply) -> bool:
 
 
 def _read(request: Request, answer: Answer) -> Answer:
-    """Returns the answer read strictly, without thoughts; free words that decline and show no code are a refusal."""
+    """Return the answer read strictly, without thoughts; free words that decline and show no code are a refusal."""
     if thoughts := THINKING.match(answer.raw):
         answer = replace(answer, raw=answer.raw[thoughts.end() :])
     found = read(request.prompt.question(None), answer)

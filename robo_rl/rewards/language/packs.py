@@ -1,4 +1,4 @@
-"""Packs: replies made by hand or by rule, so that every method can be tried with no model at all. No model ever said them."""
+"""Packs: replies made by hand or by rule, never by a model, to try every method without a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 
 from robo_rl.errors import InvalidSetting, OutOfReplies, UnknownName
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judging import Answer, Status
+from robo_rl.rewards.judges.judge import Answer, Status
 from robo_rl.rewards.language.conversation import REPAIR, Heard, Request
 
 Words = Annotated[str, pydantic.StringConstraints(min_length=1)]
@@ -25,16 +25,16 @@ class _Strict(pydantic.BaseModel):
 
 
 class PackReply(_Strict):
-    """A reply with what a plain text cannot say."""
+    """A reply with a status."""
 
     text: str = ""
     """The words."""
     status: Status = "ok"
-    """How it ends: "cut", "refused", "unreachable", ... for faults."""
+    """Status: "cut", "refused", "unreachable", ... for faults."""
 
 
 class Match(_Strict):
-    """Replies to whatever prompt has certain words in its last message."""
+    """Replies to prompts with certain words in the last message."""
 
     when: str
     """Words of the last message; "" for every prompt that no earlier rule takes."""
@@ -43,20 +43,20 @@ class Match(_Strict):
 
 
 class Pack(_Strict):
-    """Replies by purpose: one list for each prompt of that purpose in the order of asking, or rules that look at the prompt."""
+    """Replies by purpose: one list for each prompt of that purpose in their order, or rules that look at the prompt."""
 
     pack: Literal[1]
     """Version of this form."""
     made: Literal["by hand", "by rule"]
-    """How the replies came about; never by a model."""
+    """Origin of the replies; never a model."""
     author: Words
-    """Who or what made them, and from which knowledge."""
+    """Author, and the knowledge used."""
     about: Words
-    """What the replies show."""
+    """Content of the replies."""
     method: Words
-    """Whose prompts they answer, such as text2reward."""
+    """Method whose prompts they answer, such as text2reward."""
     task: Words
-    """For which environment, such as robo/ArmPush-v0."""
+    """Environment, such as robo/ArmPush-v0."""
     replies: dict[str, list[list[Words | PackReply]] | list[Match]]
     """By purpose."""
 
@@ -66,18 +66,18 @@ class PackSource:
     """Answers out of a pack."""
 
     name: str
-    """As it was asked for."""
+    """Name in the request."""
     pack: Pack
     """The replies."""
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Its name, which says that no model answered, and a hash of the whole pack."""
+        """Its name, which states that no model answered, and a hash of the whole pack."""
         whole = json.dumps(self.pack.model_dump(), sort_keys=True).encode()
         return f"pack {self.name} (made {self.pack.made})", hash_of(whole)
 
     def require(self, task: str) -> None:
-        """Raises InvalidSetting if the replies are for another environment."""
+        """Raise InvalidSetting if the replies are for another environment."""
         if task != self.pack.task:
             raise InvalidSetting(
                 f"The pack {self.name} has replies for another environment.",
@@ -87,7 +87,7 @@ class PackSource:
             )
 
     def answer(self, requests: Sequence[Request], heard: Heard) -> None:
-        """Tells the replies; raises OutOfReplies if a prompt has none, UnknownName for an unknown purpose."""
+        """Pass on the replies; raise OutOfReplies if a prompt has none, UnknownName for an unknown purpose."""
         for request in requests:
             samples = self._samples(request)
             reply = samples[request.sample] if request.sample < len(samples) else None
@@ -98,7 +98,7 @@ class PackSource:
             heard(request, answer, "pack", 0.0)
 
     def report(self) -> str:
-        """Returns what a reader of results must know of it."""
+        """Return a line on the source for readers of results."""
         return f"{self.identity[0]}: replies made {self.pack.made}, not by a model ({self.pack.author})"
 
     def _samples(self, request: Request) -> Sequence[str | PackReply]:
@@ -125,13 +125,13 @@ class PackSource:
 
 
 def pack_files() -> dict[str, Path]:
-    """Returns name -> file of the packs that come with the package."""
+    """Return name -> file of the packs that come with the package."""
     folder = Path(str(files("robo_rl.rewards.language") / "packs"))
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
 def read_pack(name: str) -> PackSource:
-    """Returns a pack by its name, or from a YAML or JSON file; raises UnknownName, and InvalidSetting naming what is wrong."""
+    """Return a pack by its name, or from a YAML or JSON file; raise UnknownName, or InvalidSetting with the problem."""
     is_path = name.endswith((".yaml", ".yml", ".json"))
     if not is_path and name not in pack_files():
         raise UnknownName("pack", name, pack_files(), fix="or name a file: pack:FILE.yaml")

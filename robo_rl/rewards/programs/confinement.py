@@ -1,6 +1,6 @@
 """Confinement of the process that runs reward programs: rights it drops for good before it has seen a program.
 
-The order counts: limits and rights first, the filter of system calls last, since it refuses most of what the others need.
+The order counts: limits and rights first, the filter of system calls last, since it refuses most calls that the others need.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Filter(ctypes.Structure):
 def confine(memory: int, seconds: float, system_calls: bytes, is_needed: bool) -> list[str]:
     """Confine this process to `memory` more bytes, `seconds` more of a core and the calls that a filter lets pass.
 
-    Returns the guards that hold from now on. An empty filter filters nothing; OSError where the kernel takes none and it
+    Returns the guards that hold from now on. An empty filter filters nothing; OSError if the kernel takes none and it
     `is_needed`.
     """
     guards = ["limits"]
     is_linux = sys.platform == "linux"
-    if is_linux and os.geteuid() == 0 and _became_nobody():
+    if is_linux and os.geteuid() == 0 and _drop_root():
         guards.append("nobody")
     _limit(memory, seconds)
     if is_linux:
@@ -49,8 +49,8 @@ def confine(memory: int, seconds: float, system_calls: bytes, is_needed: bool) -
     return guards
 
 
-def _became_nobody() -> bool:
-    """Root gives up being root; within a container it may not be allowed to."""
+def _drop_root() -> bool:
+    """Change from root to the user without rights; return False if a container does not allow it."""
     try:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)

@@ -1,6 +1,6 @@
-"""Expressions of reward programs: each method reads one kind of syntax and builds a new node out of what it knows.
+"""Expressions of reward programs: each method reads one kind of syntax and builds a new node from known parts.
 
-A node that no method names cannot get through. What comes out holds no attribute access, no text that is computed with, and
+A node without a method is refused. The result holds no attribute access, no text that is computed with, and
 calls only plain names that stand for listed functions: `np.linalg.norm` is `_np_linalg_norm`. Methods of arrays are rewritten:
 `x.sum(axis=1)` is `_np_sum(x, axis=1)`.
 """
@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from robo_rl.rewards.programs.refusals import close, code, functions, listed, refuse, refuse_node
+from robo_rl.rewards.programs.messages import close, code, functions, listed, refuse, refuse_node
 from robo_rl.rewards.programs.vocabulary import CONSTANTS, FUNCTIONS, METHODS, PROPERTIES, TYPES, mangled
 
 BATCH = "batch"
@@ -33,14 +33,14 @@ class Expressions:
     columns: Collection[str] | None
     """That a batch has; None if that is not known."""
     names: frozenset[str]
-    """That the function assigns somewhere."""
+    """Names that the function assigns."""
     used: dict[str, None] = field(default_factory=dict)
     """Columns that were read, in order."""
     dictionaries: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Name -> terms of the dictionary that it stands for."""
 
     def several(self, node: ast.expr) -> ast.expr:
-        """Returns a value that may be a tuple of values."""
+        """Return a value that may be a tuple of values."""
         if isinstance(node, ast.Tuple):
             return ast.copy_location(ast.Tuple(elts=[self.value(element) for element in node.elts], ctx=ast.Load()), node)
         return self.value(node)
@@ -53,7 +53,7 @@ class Expressions:
         return self.value(node)
 
     def value(self, node: ast.expr) -> ast.expr:
-        """Returns a value that is one expression."""
+        """Return a value that is one expression."""
         return ast.copy_location(self._expression(node), node)
 
     def _expression(self, node: ast.expr) -> ast.expr:  # noqa: PLR0911 (one for each kind)
@@ -106,7 +106,7 @@ class Expressions:
         name = key.value
         if len(name) > MOST_TEXT:
             refuse(key, "too large", "A name is too long.", got=f"{len(name)} characters", allowed=f"{MOST_TEXT} characters")
-        if not name.isprintable():  # it is shown wherever the column is missing
+        if not name.isprintable():  # it is shown in errors on a missing column
             refuse(key, "forbidden", "A name holds what cannot be printed.", got=name, allowed='batch["x"]')
         if self.columns is not None and name not in self.columns:
             allowed = listed(self.columns) + close(name, self.columns)
@@ -227,14 +227,14 @@ def _number(number: int | float | None, node: ast.expr) -> int | float | None:
 
 
 def _float(node: ast.expr) -> ast.expr:
-    """Returns the node, an integer as a number with a point: powers of integers have no bound."""
+    """Return the node, an integer as a number with a point: powers of integers have no bound."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return ast.copy_location(ast.Constant(float(node.value)), node)
     return node
 
 
 def _dotted(node: ast.expr) -> str | None:
-    """Returns "np.linalg.norm" for such a chain of names, None for anything else."""
+    """Return "np.linalg.norm" for such a chain of names, None for anything else."""
     parts = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

@@ -5,7 +5,7 @@ none if it is to be the same for all rows.
 
 numpy picks the order of a sum by the shape of the whole array, so that the last bit of a row's sum may depend on how many other
 rows there are. Here columns are added one after another; and for the few columns of a position or an action that is 2 to 4
-times as fast, which pays for part of the way to another process. Whatever else is asked is numpy's.
+times as fast, which pays for part of the way to another process. All other cases are numpy's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 """As robo_rl.types.Array; that module is not loaded in the process that programs run in."""
 MOST_ADDED, MOST_COLUMNS = 8, 64
-"""So many columns are added as arrays; up to so many by np.einsum, which goes along each row."""
+"""Columns up to which they are added as arrays; up to which np.einsum is used, which goes along each row."""
 
 
 def row_sum(values: Any, axis: Any = None, keepdims: bool = False) -> Any:

@@ -1,7 +1,7 @@
 """The language of reward programs: a small part of Python, everything else is refused.
 
-`translated` reads a syntax tree and builds a new one out of nothing but what it knows: lines here, what stands on them in
-robo_rl.rewards.programs.expressions. It is the new tree that is run and hashed, so that comments and annotations do not count.
+`translated` reads a syntax tree and builds a new one from known nodes only: statements here, expressions in
+robo_rl.rewards.programs.expressions. The new tree is run and hashed, so that comments and annotations do not count.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from dataclasses import dataclass
 
 from robo_rl.errors import InvalidProgram
 from robo_rl.rewards.programs.expressions import BATCH, MOST_INTEGER, Expressions
-from robo_rl.rewards.programs.refusals import code, large, refuse, refuse_node
+from robo_rl.rewards.programs.messages import code, large, refuse, refuse_node
 from robo_rl.rewards.programs.vocabulary import FUNCTIONS
 
 NAME = "reward"
 MOST_LINES, MOST_NODES, MOST_CHARACTERS = 200, 2_000, 20_000
 """Of a program."""
 UNSEEN = re.compile(r"[\x00-\x08\x0b\x0d-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""What steers a terminal or turns the order of what is read, also in comments: a program must be what is seen of it."""
+"""Control characters and changes of reading direction, also in comments: a program must be what its text shows."""
 MOST_DEPTH = 120
-"""Of nodes in nodes. Python itself gives up at 200 parentheses, or where its own stack ends, which depends on the caller's."""
+"""Depth of nodes. Python itself fails at 200 parentheses, or at the end of its stack, which depends on the caller's."""
 MOST_TERMS, MOST_ROUNDS, MOST_ROUNDS_NESTED = 32, 64, 1_024
 """Terms; rounds of a loop, and of loops in loops together."""
 ANNOTATION = (ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.Constant, ast.BinOp, ast.BitOr, ast.Load)
 TAKEN = {BATCH, NAME, "np", "math", "range", *FUNCTIONS}
-"""Names that stay what they are."""
+"""Reserved names."""
 TERMS = '{"distance": distance, "effort": effort}'
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A program as it is run."""
+    """A checked program."""
 
     tree: ast.Module
     terms: tuple[str, ...]
     columns: tuple[str, ...]
-    """That it reads, in the order of their first use."""
+    """Columns that it reads, in the order of their first use."""
 
 
 def parsed(text: str) -> ast.Module:
-    """Returns the syntax tree of a text of bounded size; InvalidProgram if it is none."""
+    """Return the syntax tree of a text of bounded size; InvalidProgram if it is none."""
     lines = text.count("\n") + 1
     if len(text) > MOST_CHARACTERS or lines > MOST_LINES:
         large(f"{lines} lines, {len(text)} characters", f"{MOST_LINES} lines, {MOST_CHARACTERS} characters")
@@ -65,7 +65,6 @@ def parsed(text: str) -> ast.Module:
 
 
 def _size(tree: ast.Module) -> tuple[int, int]:
-    """Returns the number of nodes, and of levels."""
     nodes, depth, level = 0, 0, list[ast.AST]([tree])
     while level:
         nodes, depth = nodes + len(level), depth + 1
@@ -74,7 +73,7 @@ def _size(tree: ast.Module) -> tuple[int, int]:
 
 
 def translated(tree: ast.Module, columns: Collection[str] | None) -> Translation:
-    """Returns the checked program; `columns` are the names that `batch` has, None if that is not known yet."""
+    """Return the checked program; columns: the names in `batch`, None if they are not known yet."""
     function = _the_function(tree)
     _check_signature(function)
     lines = _Lines(Expressions(columns, _assigned(function)))
@@ -91,7 +90,7 @@ def translated(tree: ast.Module, columns: Collection[str] | None) -> Translation
 
 
 def _the_function(tree: ast.Module) -> ast.FunctionDef:
-    """Returns the one function; imports of what is there anyway and a docstring may stand beside it."""
+    """Return the one function; imports of provided modules and a docstring are allowed next to it."""
     rest = [node for node in tree.body if not (_is_docstring(node) or _is_provided(node))]
     functions = [node for node in rest if isinstance(node, ast.FunctionDef)]
     for node in rest:
@@ -128,7 +127,7 @@ def _check_signature(function: ast.FunctionDef) -> None:
 
 
 def _check_annotation(annotation: ast.expr | None) -> None:
-    """Annotations are left out, but one that would do something shows what its writer is up to."""
+    """Annotations are left out, but one with effects shows an attack."""
     for node in ast.walk(annotation) if annotation is not None else ():
         name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
         if not isinstance(node, ANNOTATION) or "__" in name:
@@ -136,20 +135,17 @@ def _check_annotation(annotation: ast.expr | None) -> None:
 
 
 def _assigned(function: ast.FunctionDef) -> frozenset[str]:
-    """Returns every name that the function assigns anywhere."""
     return frozenset(node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
 
 
 class _Lines:
-    """Translates the lines of one function."""
-
     def __init__(self, expressions: Expressions) -> None:
         self.expressions = expressions
         self.terms: tuple[str, ...] | None = None
         self.rounds = 1
 
     def block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """Returns lines without the docstrings; nothing may follow `return`."""
+        """Return lines without the docstrings; nothing may follow `return`."""
         made: list[ast.stmt] = []
         for node in body:
             if self.terms is not None:

@@ -1,8 +1,8 @@
-"""The process that runs a reward program, seen from the process that asks: start, batches in, bytes out, end.
+"""Parent's side of the process that runs a reward program: start, batches in, bytes out, end.
 
-Columns are copied into memory that the process can only read. What it leaves in the memory for results is copied out before
-anybody looks at it; nothing of it is ever a name, a size or code. Neither memory has a name, and both are gone when the last
-process lets go of them, however it ended. A byte through a pipe wakes either side.
+Columns are copied into memory that the process can only read. Its results are copied out of the shared memory before they are
+read; none of them is ever used as a name, a size or code. Neither memory has a name, and both are freed when the last process
+releases them, in any kind of ending. A byte through a pipe wakes either side.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ import numpy.typing as npt
 
 import robo_rl
 from robo_rl.errors import SandboxUnavailable
-from robo_rl.rewards.programs.exchange import Layout
-from robo_rl.rewards.programs.gates import Limits
+from robo_rl.rewards.programs.output_checks import Limits
+from robo_rl.rewards.programs.shared_memory import Layout
 from robo_rl.rewards.programs.system_calls import TELL
 from robo_rl.rewards.programs.worker import READY, RUN
 from robo_rl.system.supervised_process import SupervisedProcess, ending
@@ -39,16 +39,16 @@ from robo_rl.types import Array
 
 MAIN = "import sys; sys.path += {paths!r}; from robo_rl.rewards.programs.worker import main; main()"
 ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"), "1")
-"""All of it. More threads would need system calls that are refused."""
+"""The whole environment. More threads would need system calls that are refused."""
 F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h; Python names it from 3.13 on
 TIMEOUT, ENDED = b"timeout", b""
-"""Answers that nobody sent; a real one is one byte."""
+"""Answers without a sender; a real one is one byte."""
 REPLACED, KILLED = 8, 10
-"""A process is replaced after so many times the time that one batch may take, and killed after so many of a core."""
+"""Multiples of a batch's time limit after which a process is replaced, and after which (of a core) it is killed."""
 
 
 class Process:
-    """One generation: what it uses of a core adds up, so it is replaced before that reaches its limit."""
+    """One worker process; its core time adds up, so it is replaced before the limit."""
 
     def __init__(self, settings: dict[str, Any], layout: Layout, limits: Limits) -> None:
         self.layout, self.limits = layout, limits
@@ -57,9 +57,9 @@ class Process:
         sink, self.memory_out = _memory(layout.bytes_out)
         (asked, ask), (answers, answered) = os.pipe(), os.pipe()
         self.ask, self.answers = ask, answers
-        told: dict[str, Any] = {"asked": asked, "answered": answered, "source": source, "sink": sink}
-        told |= {"memory": limits.memory, "seconds": KILLED * limits.seconds, "without_seccomp": limits.without_seccomp}
-        starting = _launcher(os.getpid()).submit(_started, settings | told, (asked, answered, source, sink))
+        handles: dict[str, Any] = {"asked": asked, "answered": answered, "source": source, "sink": sink}
+        handles |= {"memory": limits.memory, "seconds": KILLED * limits.seconds, "without_seccomp": limits.without_seccomp}
+        starting = _launcher(os.getpid()).submit(_started, settings | handles, (asked, answered, source, sink))
         self.process = starting.result()
         self.stop = weakref.finalize(self, _end, self.process, (ask, answers))
         for handle in (asked, answered, source, sink):
@@ -86,12 +86,12 @@ class Process:
             column = columns.get(name)
             if type(column) is not np.ndarray or column.dtype is not dtype or column.shape != shape:
                 return False
-        return self.rows > 0 and bool(self.kinds)  # without a column, nothing tells how many rows there are
+        return self.rows > 0 and bool(self.kinds)  # without a column, the number of rows is unknown
 
     def computed(self, columns: Mapping[str, Array], rows: int) -> tuple[bytes, npt.NDArray[np.float64]]:
-        """Returns the answer and a copy of what lies in the memory for results, (1 + terms, rows).
+        """Return the answer and a copy of the results, (1 + terms, rows).
 
-        Hot: two wake-ups and as few calls as possible, so everything that follows from the number of rows is kept.
+        Hot: two wake-ups and as few calls as possible, so everything that follows from the number of rows is cached.
         """
         if rows != self.rows:
             self.rows, self.inputs = rows, self.layout.inputs(self.memory_in, rows)
@@ -100,7 +100,7 @@ class Process:
             self.memory_in[:8] = rows.to_bytes(8, "little")
         for name, view in self.inputs.items():
             view[...] = columns[name]
-        self.results[0] = np.nan  # a total that it does not write is missing, not what it wrote before
+        self.results[0] = np.nan  # a total that it does not write is missing, not the previous one
         started = time.perf_counter()
         os.write(self.ask, RUN)
         answer = self._answer(self.limits.seconds)
@@ -115,20 +115,20 @@ class Process:
         return TIMEOUT if answer == ENDED and self._used_up_its_core() else answer
 
     def _used_up_its_core(self) -> bool:
-        """True if the kernel ended it for its core time: on a busy machine that may come before the clock on the wall."""
+        """Return True if the kernel ended it for its core time, which may come before the wall clock on a busy machine."""
         return self.process.wait(timeout=1) == -signal.SIGXCPU
 
     def message(self) -> str:
-        """Returns what it left in words."""
+        """Return its message."""
         return self.layout.read_message(self.memory_out)
 
     def ending(self) -> str:
-        """Returns how it ended."""
+        """Return how it ended."""
         return ending(self.process.wait(timeout=1))
 
 
 def _memory(size: int, seals: int = 0) -> tuple[int, mmap.mmap]:
-    """Returns a handle of memory without a name, and the memory. Nobody can change its size: a map beyond it is a crash."""
+    """Return a handle of memory without a name, and the memory. Its size is fixed: a map beyond it would crash."""
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("robo-rl-rewards", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:
@@ -145,9 +145,9 @@ def _memory(size: int, seals: int = 0) -> tuple[int, mmap.mmap]:
 
 @functools.cache
 def _launcher(owner: int) -> ThreadPoolExecutor:
-    """Returns the one thread of this process that starts others: it lives as long as the process does.
+    """Return the one thread of this process that starts workers; it exists as long as the process.
 
-    Linux ends a process with the *thread* that started it (PR_SET_PDEATHSIG). A forked copy has a thread of its own.
+    Linux ends a process with the *thread* that started it (PR_SET_PDEATHSIG). A forked copy has another thread.
     """
     return ThreadPoolExecutor(1, f"robo-rl-sandbox-{owner}")
 

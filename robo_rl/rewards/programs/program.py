@@ -5,8 +5,8 @@
         effort = np.sum(batch["action"] ** 2, axis=1)
         return -distance - 0.01 * effort, {"distance": -distance, "effort": -0.01 * effort}
 
-It is found in what a language model wrote: prose around one fenced block, or nothing but the program. Reading one runs nothing
-of it; robo_rl.rewards.programs.sandbox runs it, in a process of its own.
+It is extracted from a language model's answer: prose around one fenced block, or the bare program. Reading does not run it;
+robo_rl.rewards.programs.sandbox runs it in a separate process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 from robo_rl.errors import InvalidProgram
 from robo_rl.rewards.programs.grammar import parsed, translated
-from robo_rl.rewards.programs.refusals import large, printable
+from robo_rl.rewards.programs.messages import large, printable
 
 FENCE = re.compile(r"^\s*+(?:>\s*+)?+(?P<marks>`{3,}+|~{3,}+)\s*+(?P<language>[\w+.-]*+)[^`]*+$")
 """Every part takes all it can for good: a long line that is no fence would take minutes of going back otherwise."""
@@ -38,7 +38,7 @@ ASK = "answer with one fenced block ```python ... ``` that holds `def reward(bat
 
 @dataclass
 class Block:
-    """A fenced block: its language, its lines, whether a closing fence was there."""
+    """A fenced block: its language, its lines, and if it was closed."""
 
     language: str
     lines: list[str] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Block:
 
 
 def extracted(answer: str) -> str:
-    """Returns the text of the one program; InvalidProgram if there is none, more than one, or half of one."""
+    """Return the text of the one program; InvalidProgram if there is none, more than one, or half of one."""
     if len(answer) > MOST_CHARACTERS:
         allowed = f"{MOST_CHARACTERS} characters"
         raise InvalidProgram("too large", "The answer is too long.", got=f"{len(answer)} characters", allowed=allowed, fix=ASK)
@@ -108,15 +108,15 @@ class RewardProgram:
     """A program that keeps to the grammar; made by `parse` or `read`."""
 
     source: str
-    """As it was written, without the prose around it."""
+    """The original text, without the prose around it."""
     code: str
-    """What is run: the same by listed functions only (robo_rl.rewards.programs.grammar)."""
+    """The code that runs: the same by listed functions only (robo_rl.rewards.programs.grammar)."""
     terms: tuple[str, ...]
-    """Names of the terms, in the order in which it returns them."""
+    """Names of the terms, in their order of return."""
     columns: tuple[str, ...]
     """Names of the columns that it reads."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    """Where it comes from, such as the model, the prompt's hash, the program it improves; JSON values."""
+    """Provenance, such as the model, the prompt's hash, the program it improves; JSON values."""
     lines: Mapping[int, int] = field(default_factory=dict, repr=False, compare=False)
     """Line of `code` -> line of `source`."""
 
@@ -129,7 +129,7 @@ class RewardProgram:
     def parse(
         cls, text: str, columns: Collection[str] | None = None, *, provenance: Mapping[str, Any] | None = None
     ) -> RewardProgram:
-        """Returns the one program in a text, bare or in one fenced block among prose; InvalidProgram if there is none.
+        """Return the one program in a text, bare or in one fenced block among prose; InvalidProgram if there is none.
 
         `columns` are the names that a batch will have; None if that is not known, then any name passes.
         """
@@ -145,7 +145,7 @@ class RewardProgram:
         return cls(source, code, translation.terms, translation.columns, dict(provenance or {}), lines)
 
     def save(self, path: Path | str) -> Path:
-        """Write the program to `path` (a folder: to HASH.py in it), its provenance beside it as .json; returns the .py file."""
+        """Write the program to `path` (a folder: to HASH.py in it), its provenance next to it as .json; return the .py file."""
         path = Path(path)
         path = path / f"{self.hash[:12]}.py" if path.suffix != ".py" else path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,9 +156,9 @@ class RewardProgram:
 
     @classmethod
     def read(cls, path: Path | str, columns: Collection[str] | None = None) -> RewardProgram:
-        """Returns the program in a .py file, checked as any other; provenance from the .json beside it if there is one.
+        """Return the program in a .py file, checked as any other; provenance from the .json next to it if there is one.
 
-        InvalidProgram also where that file is about another program.
+        InvalidProgram also if that file is about another program.
         """
         path = Path(path)
         try:
@@ -176,7 +176,7 @@ class RewardProgram:
         return cls(program.source, program.code, program.terms, program.columns, about.get("provenance", {}), program.lines)
 
     def where(self, line: int) -> str:
-        """Returns a line of the program as it was written, for a line of `code`."""
+        """Return the original line of the program for a line of `code`."""
         number, lines = self.lines.get(line), re.split("\r\n|\r|\n", self.source)  # Python's lines, fewer than str's
         return "" if number is None or number > len(lines) else f"line {number}, `{printable(lines[number - 1].strip()[:120])}`"
 
@@ -192,6 +192,6 @@ def _about(path: Path) -> dict[str, Any]:
 
 
 def _matched(tree: ast.Module, code: str) -> dict[int, int]:
-    """Returns line of `code` -> line of the source: both have the same statements in the same order."""
+    """Return line of `code` -> line of the source: both have the same statements in the same order."""
     theirs, ours = ([node for node in ast.walk(root) if isinstance(node, ast.stmt)] for root in (tree, ast.parse(code)))
     return {mine.lineno: written.lineno for mine, written in zip(ours, theirs, strict=True)}

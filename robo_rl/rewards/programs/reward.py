@@ -9,29 +9,30 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from robo_rl.errors import require_allowed
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.place import Place
-from robo_rl.rewards.programs.abstraction import EnvAbstraction
-from robo_rl.rewards.programs.gates import Limits
-from robo_rl.rewards.programs.runner import ProgramRunner, UsedProgram
-from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import Steps, StepScores
+from robo_rl.rewards.programs.output_checks import Limits
+from robo_rl.rewards.programs.runner import ProgramRunner, UsedProgram, UsesPrograms
+from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
+from robo_rl.rewards.step_rewards.place import Place
+from robo_rl.rewards.step_rewards.reward import StepReward
+from robo_rl.rewards.step_rewards.steps import Steps, StepScores
 
 
 @dataclass(frozen=True)
-class ProgramReward(StepReward):
+class ProgramReward(StepReward, UsesPrograms):
     """Reward of each step by a reward program that runs in a confined process."""
 
     name: ClassVar[str] = "program"
-    remedy: ClassVar[str] = "robo-rl reward check PROGRAM says where it divides by zero or the like"
+    remedy: ClassVar[str] = "robo-rl reward check PROGRAM shows divisions by zero and the like"
     path: str
     """Of the .py file of the program."""
     every: int = 256
     """Steps that are scored in one call while a policy acts; without influence on the rewards."""
     limits: Limits = field(default_factory=Limits)
-    """Of its process, and of what counts as a reward."""
+    """Of its process and its rewards."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"every": (self.every >= 1, "1 or more")})
@@ -51,12 +52,12 @@ class ProgramReward(StepReward):
         """Raise InvalidProgram if the environment lacks a column."""
         self._view(place)
 
+    @override
     def entries(self, place: Place) -> Sequence[str]:
-        """Return those that the program reads."""
         return self._view(place).entries
 
+    @override
     def programs(self, place: Place) -> Sequence[UsedProgram]:
-        """Return the one program."""
         return (UsedProgram(self.runner, self._view(place), is_reward=True),)
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:

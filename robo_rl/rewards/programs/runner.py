@@ -1,10 +1,12 @@
-"""A reward program and the worker that runs it, as what gives steps their rewards."""
+"""A reward program with the worker that runs it."""
 
 from __future__ import annotations
 
 import atexit
 import os
+from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,25 +15,26 @@ from typing import NamedTuple
 import numpy as np
 
 from robo_rl.errors import InvalidProgram, InvalidSetting
-from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
-from robo_rl.rewards.programs.gates import Limits
+from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
-from robo_rl.rewards.steps import StepScores
+from robo_rl.rewards.step_rewards.abstraction import Columns, EnvAbstraction
+from robo_rl.rewards.step_rewards.place import Place
+from robo_rl.rewards.step_rewards.steps import StepScores
 from robo_rl.types import Labels
 
 WORKERS = 8
-"""Worker processes that are kept waiting, one a program; the one that was not asked for longest goes first."""
+"""Largest number of idle worker processes, one per program; the least recently used one ends first."""
 
 
 @dataclass(frozen=True)
 class ProgramRunner:
-    """A program in a file, run in a worker process that starts when it is first asked."""
+    """A program in a file, run in a worker process that starts at the first batch."""
 
     path: str
     """Of the .py file."""
     limits: Limits = field(default_factory=Limits)
-    """Of its process, and of what counts as a reward."""
+    """Of its process and its rewards."""
 
     @cached_property
     def program(self) -> RewardProgram:
@@ -39,22 +42,22 @@ class ProgramRunner:
         return RewardProgram.read(Path(self.path))
 
     def view(self, whole: EnvAbstraction, source: str) -> EnvAbstraction:
-        """Returns the columns that the program reads of all there are; raises InvalidProgram for one that is not there.
+        """Return the columns that the program reads, out of all; raise InvalidProgram for a missing one.
 
-        source: what an error calls that which lacks it.
+        source: name in the error of the environment or episode that lacks it.
         """
         if missing := [name for name in self.program.columns if name not in whole.columns]:
             raise InvalidProgram(
                 "unknown column",
-                f"The program {self.path} reads what {source} does not have.",
+                f"The program {self.path} reads columns that {source} does not have.",
                 got=", ".join(missing),
                 allowed=", ".join(whole.columns),
-                fix="use it where it was written for, or write another program",
+                fix="use it in its own environment, or write another program",
             )
         return whole.only(self.program.columns)
 
     def run(self, columns: Columns) -> StepScores:
-        """Returns what the program says of N steps, N may be 0; raises ProgramFailed."""
+        """Return the program's scores of N steps, N may be 0; raise ProgramFailed."""
         rows = len(next(iter(columns.values()))) if columns else 0
         if not columns:
             raise InvalidSetting(f"The program {self.path} reads no column.", allowed="a reward that follows from something")
@@ -73,11 +76,19 @@ class UsedProgram(NamedTuple):
     """True if its total is the reward itself, not a potential or a set of factors."""
 
 
+class UsesPrograms(ABC):
+    """A reward of steps that follows from programs."""
+
+    @abstractmethod
+    def programs(self, place: Place) -> Sequence[UsedProgram]:
+        """Return the programs that the reward follows from."""
+
+
 _workers: OrderedDict[tuple[str, Limits, int], Sandbox] = OrderedDict()
 
 
 def _worker(program: RewardProgram, limits: Limits) -> Sandbox:
-    """Returns the worker of a program, which goes on running: starting one costs as much as a million steps."""
+    """Return the worker of a program, which keeps running: starting one costs as much as a million steps."""
     key = (program.hash, limits, os.getpid())  # a fork of this process must not talk to the worker of its parent
     if key not in _workers:
         while len(_workers) >= WORKERS:
@@ -89,6 +100,6 @@ def _worker(program: RewardProgram, limits: Limits) -> Sandbox:
 
 @atexit.register
 def end_workers() -> None:
-    """Ends all worker processes; the next question starts its own."""
+    """End all worker processes; the next batch starts a new one."""
     while _workers:
         _workers.popitem()[1].close()

@@ -1,10 +1,10 @@
-"""Run a reward program in a process of its own that can do nothing but compute.
+"""Run a reward program in a separate process that can do nothing but compute.
 
     with Sandbox(RewardProgram.parse(text)) as sandbox:
         rewards = sandbox.run({"cube_position": ..., "goal": ..., "action": ...})
 
-The process is a fresh interpreter with an empty environment and no files, no network, no children (confinement.py); what comes
-back is bytes that anybody may have written (process.py), which must pass for rewards (gates.py).
+The process is a fresh interpreter with an empty environment and no files, no network, no children (confinement.py); its
+results are untrusted bytes (process.py), which must pass the output checks (output_checks.py).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, SandboxUnavailable
-from robo_rl.rewards.programs.exchange import ColumnLayout, Layout
-from robo_rl.rewards.programs.gates import Gates, Limits
+from robo_rl.rewards.programs.output_checks import Limits, OutputChecks
 from robo_rl.rewards.programs.process import ENDED, TIMEOUT, Process
 from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rewards.programs.shared_memory import ColumnLayout, Layout
 from robo_rl.rewards.programs.system_calls import filter_program
 from robo_rl.rewards.programs.worker import DONE, MEMORY, RAISED, SHAPE
-from robo_rl.rewards.steps import StepScores
+from robo_rl.rewards.step_rewards.steps import StepScores
 from robo_rl.types import Array
 
 MOST_BYTES = 256 * 2**20
-"""[byte] of columns that go in at once; more rows go in several times."""
+"""[byte] of columns per batch; more rows are split."""
 SLOW = 8
-"""Slow batches, beyond as many others, after which a program fails: probation did not try these rows."""
+"""Slow batches, in excess of fast ones, after which a program fails: the validation did not try these rows."""
 KINDS = "biuf"
-"""Of numpy's types, those that a column may have: truth, integers, numbers with a point."""
+"""numpy's kinds of types of a column: bool, integers, floats."""
 
 
 class Sandbox:
@@ -40,7 +40,7 @@ class Sandbox:
 
     def __init__(self, program: RewardProgram, limits: Limits | None = None) -> None:
         self.program, self.limits = program, limits or Limits()
-        self.gates = Gates(program.terms, self.limits)
+        self.output_checks = OutputChecks(program.terms, self.limits)
         self._lock = threading.Lock()
         self._process: Process | None = None
         self._kinds: list[tuple[np.dtype[Any], tuple[int, ...]]] = []
@@ -63,20 +63,20 @@ class Sandbox:
         return self._process.guards if self._process else ()
 
     def run(self, columns: Mapping[str, Array]) -> StepScores:
-        """Returns rewards of N rows; `columns` are name -> (N, ...) and have at least those that the program reads.
+        """Return rewards of N rows; columns: name -> (N, ...), with at least those that the program reads.
 
-        ProgramFailed where the program raises, takes too long or too much memory, or returns what no reward is; the process
-        is ended then. InvalidProgram where it reads a column that is not there; InvalidSetting where columns do not fit.
+        ProgramFailed if the program raises, takes too long or too much memory, or returns invalid rewards; the process is
+        ended then. InvalidProgram if it reads a missing column; InvalidSetting if columns do not fit.
         """
         with self._lock:
             try:
-                return self.gates.accept(self._computed(columns))
-            except BaseException:  # also Ctrl-C: the process may answer later, when nobody asked
+                return self.output_checks.accept(self._computed(columns))
+            except BaseException:  # also Ctrl-C: the process may answer too late
                 self._stop()
                 raise
 
     def _computed(self, columns: Mapping[str, Array]) -> npt.NDArray[np.float64]:
-        """Returns (1 + terms, N) numbers. Hot: a batch like the one before goes to the process without another look."""
+        """Return (1 + terms, N) numbers. Hot: a batch of the same layout as the last goes to the process unchecked."""
         process = self._process
         if process is None or process.seconds_left <= 0 or not process.is_like(columns):
             return self._in_pieces(*self._checked(columns))
@@ -92,8 +92,8 @@ class Sandbox:
 
     def _column(self, name: str, columns: Mapping[str, Array]) -> Array:
         if name not in columns:
-            what, allowed = f"The program reads a column {name!r} that is not there.", ", ".join(columns)
-            raise InvalidProgram("unknown column", what, got=name, allowed=allowed)
+            problem = f"The program reads a column {name!r} that is not there."
+            raise InvalidProgram("unknown column", problem, got=name, allowed=", ".join(columns))
         column = np.asarray(columns[name])
         if column.dtype.kind not in KINDS or column.ndim == 0:
             got, allowed = f"{column.dtype}, shape {column.shape}", "numbers or truth values, N rows"
@@ -110,7 +110,7 @@ class Sandbox:
         return np.concatenate(pieces, axis=1)
 
     def _ready(self, used: Mapping[str, Array]) -> Process:
-        """Returns a process that has room for these columns and time left."""
+        """Return a process that has room for these columns and time left."""
         kinds = [(column.dtype, column.shape[1:]) for column in used.values()]
         if self._process is None or kinds != self._kinds or self._process.seconds_left <= 0:
             self._stop()
@@ -132,15 +132,14 @@ class Sandbox:
                 raise
             system_calls = ""
         columns = {name: (column.dtype, column.shape) for name, column in layout.columns.items()}
-        told = {"code": self.program.code, "terms": self.program.terms, "columns": columns, "rows": layout.rows}
-        return told | {"system_calls": system_calls, "is_free": False}
+        settings = {"code": self.program.code, "terms": self.program.terms, "columns": columns, "rows": layout.rows}
+        return settings | {"system_calls": system_calls, "is_free": False}
 
     def _piece(self, columns: Mapping[str, Array], rows: int) -> npt.NDArray[np.float64]:
-        """Returns (1 + terms, rows) of a piece of the batch."""
         process = self._process or self._ready(columns)
         try:
             answer, values = process.computed(columns, rows)
-        except BrokenPipeError:  # it ended while nothing was asked of it, so it is not the program's fault
+        except BrokenPipeError:  # it ended while idle, so it is not the program's fault
             self._stop()
             process = self._ready(columns)
             answer, values = process.computed(columns, rows)
@@ -150,7 +149,7 @@ class Sandbox:
         return values
 
     def _require_pace(self, seconds: float, rows: int) -> None:
-        """Raise ProgramFailed if batch after batch takes more than half the time that one may take, as in a probation.
+        """Raise ProgramFailed if batch after batch takes more than half the time that one may take, as in a validation.
 
         One slow batch says nothing: the machine may be busy.
         """
@@ -168,8 +167,8 @@ class Sandbox:
             return self._raised(process.message())
         if answer == SHAPE:
             fix = "return one number for each row; np.full_like(total, 0.1) for a constant"
-            what = "The program returned another shape."
-            return ProgramFailed("shape", what, got=process.message(), allowed=f"({rows},)", fix=fix)
+            problem = "The program returned another shape."
+            return ProgramFailed("shape", problem, got=process.message(), allowed=f"({rows},)", fix=fix)
         memory = f"{self.limits.memory / 2**20:.0f} MiB"
         if answer == MEMORY:
             fix = "make no arrays that are larger than the columns"
@@ -178,8 +177,8 @@ class Sandbox:
             allowed = f"{self.limits.seconds:g} s for {rows} rows"
             return ProgramFailed("timeout", "The program took too long and was stopped.", allowed=allowed, fix="compute less")
         if answer == ENDED:
-            what, fix = "The process that ran the program ended.", "compute less, with smaller arrays"
-            return ProgramFailed("killed", what, got=process.ending(), allowed=memory, fix=fix)
+            problem, fix = "The process that ran the program ended.", "compute less, with smaller arrays"
+            return ProgramFailed("killed", problem, got=process.ending(), allowed=memory, fix=fix)
         return ProgramFailed("protocol", "The process that ran the program broke the protocol.", got=repr(answer))
 
     def _raised(self, message: str) -> ProgramFailed:

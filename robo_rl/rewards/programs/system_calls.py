@@ -10,15 +10,15 @@ from robo_rl.errors import SandboxUnavailable
 
 ALLOWED: tuple[str, ...] = ("read", "write", "exit", "exit_group")
 ALLOWED += ("brk", "munmap", "mremap", "madvise", "futex", "restart_syscall", "rt_sigreturn", "rt_sigprocmask")
-"""All that remains beside `mmap` of memory that cannot be executed: compute, wait for the parent, answer it, end."""
+"""Allowed calls besides `mmap` of memory that cannot be executed: compute, wait for the parent, answer it, end."""
 PROT_EXEC = 4  # asm-generic/mman-common.h
 EPERM = 1
-TELL = "or run programs without it, where nobody hostile wrote them: Limits(without_seccomp=True)"
+TELL = "or run programs without it, if you trust their authors: Limits(without_seccomp=True)"
 
 
 @functools.cache
 def filter_program() -> bytes:
-    """Returns the filter as the kernel takes it (struct sock_filter, 8 bytes each); whatever is not allowed fails with EPERM.
+    """Return the filter for the kernel (struct sock_filter, 8 bytes each); calls that are not allowed fail with EPERM.
 
     SandboxUnavailable if there is no such library or no Linux.
     """

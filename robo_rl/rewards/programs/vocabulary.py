@@ -1,9 +1,9 @@
 """Functions that a reward program may call, one by one: numpy as a module is never handed out.
 
 A function that is not listed does not exist for a program; nor do the keywords `out`, `where`, `order`, `casting`, `subok`, nor
-the places of a call where numpy takes them (the second argument of `np.sqrt` is where it writes). What depends on the place
-of a row among the others (`arange`), draws numbers (`random`), or turns missing numbers into numbers (`nan_to_num`, `nanmean`,
-`fmin`) is left out on purpose.
+their positions in a call (the second argument of `np.sqrt` is its output). Functions that depend on the place of a row among
+the others (`arange`), draw numbers (`random`), or turn missing numbers into numbers (`nan_to_num`, `nanmean`, `fmin`) are left
+out on purpose.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Call:
     least: int = 1
     """Arguments by position, at least."""
     most: int = 1
-    """Arguments by position, at most; what follows them in numpy are places to write to, or types."""
+    """Arguments by position, at most; later ones of numpy are outputs or types."""
     keywords: frozenset[str] = frozenset()
 
 
@@ -54,10 +54,10 @@ NUMPY = {
     **_calls("interp", 3, 3, "left right"),
     **_calls("linalg.norm", 1, 3, "ord axis keepdims"),
 }
-"""Name below `np` -> how it may be called."""
+"""Name below `np` -> allowed calls."""
 
 MATH = _calls("sqrt exp log log1p sin cos tan tanh asin acos atan radians degrees fabs") | _calls("atan2 hypot", 2, 2)
-"""Name below `math` -> how it may be called; for single numbers."""
+"""Name below `math` -> allowed calls; for single numbers."""
 
 BUILTINS = _calls("abs len float int bool round") | _calls("min max", 2, 8)
 """Functions of Python itself; for single numbers, but `abs` and `len`."""
@@ -75,11 +75,11 @@ FUNCTIONS: dict[str, Call] = {
     **BUILTINS,
     **GEOMETRY,
 }
-"""Every function as a program writes it -> how it may be called."""
+"""Every function as a program writes it -> allowed calls."""
 
 CONSTANTS = ("np.pi", "np.e", "np.inf", "np.newaxis", "math.pi", "math.e", "math.tau", "math.inf")
 TYPES = ("float", "int", "bool", "np.float32", "np.float64", "np.int32", "np.int64", "np.bool_")
-"""What `dtype=` and `astype` accept."""
+"""Values of `dtype=` and `astype`."""
 
 SAME: tuple[str, ...] = ("sum", "mean", "std", "var", "min", "max", "any", "all", "prod", "argmin", "argmax")
 SAME += ("cumsum", "cumprod", "clip", "dot", "reshape", "squeeze", "transpose", "round", "swapaxes", "copy", "ravel")
@@ -92,5 +92,5 @@ PROPERTIES = {"shape": "np.shape", "ndim": "np.ndim", "size": "np.size", "T": "n
 
 
 def mangled(name: str) -> str:
-    """Returns the one plain name by which checked code calls a function; programs cannot write names that begin with "_"."""
+    """Return the one plain name by which checked code calls a function; programs cannot write names that begin with "_"."""
     return "_" + name.replace(".", "_")

@@ -1,8 +1,8 @@
 """The process that runs reward programs, started by robo_rl.rewards.programs.sandbox as a fresh interpreter.
 
-It reads what it needs to know from its standard input, maps the two memories, loads numpy and uses every part of it once, gives
-up its rights (robo_rl.rewards.programs.confinement), and only then looks at the program. From then on it waits for one byte,
-computes, answers one byte. Nothing of the workbench but this folder is loaded.
+It reads its settings from standard input, maps the two memories, loads numpy and uses every part of it once, drops its rights
+(robo_rl.rewards.programs.confinement), and only then loads the program. From then on it waits for one byte, computes, and
+answers one byte. No other module of the workbench is loaded.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ import numpy as np
 
 from robo_rl.rewards.programs import geometry
 from robo_rl.rewards.programs.confinement import confine
-from robo_rl.rewards.programs.exchange import Array, ColumnLayout, Layout
 from robo_rl.rewards.programs.geometry import row_mean, row_norm, row_sum
+from robo_rl.rewards.programs.shared_memory import Array, ColumnLayout, Layout
 from robo_rl.rewards.programs.vocabulary import BUILTINS, CONSTANTS, FUNCTIONS, GEOMETRY, TYPES, mangled
 
 READY, REFUSED, RUN, DONE, RAISED, SHAPE, MEMORY = b"g", b"x", b"r", b"d", b"e", b"s", b"m"
 """Bytes that the two processes send each other."""
 FILE = "program"
 MOST_HANDLES = 1_024
-"""Beyond any that a process has which was started a moment ago."""
+"""Beyond the handles of any new process."""
 Function = Callable[[dict[str, Array]], Any]
 
 
 def main() -> None:
-    """Serve one program until the parent closes the line."""
+    """Serve one program until the parent closes the pipe."""
     settings = json.load(sys.stdin)
     os.environ.clear()
     columns = {name: ColumnLayout(dtype, tuple(shape)) for name, (dtype, shape) in settings["columns"].items()}
@@ -76,7 +76,7 @@ class Server:
             os.write(answered, self.answer())
 
     def answer(self) -> bytes:
-        """Compute one batch; a byte says how that went, and the message what."""
+        """Compute one batch; return the byte of its outcome, with the details in the message."""
         try:
             if self.function is None:
                 self.function = loaded(self.settings["code"], self.settings["is_free"])
@@ -98,7 +98,7 @@ class Server:
         return DONE
 
     def written(self, total: object, terms: Any) -> str:
-        """Copy what the program returned; returns what is wrong with its shapes."""
+        """Copy the program's results; return the problem of their shapes, or an empty string."""
         for row, values in enumerate((total, *terms)):
             shape = values.shape if type(values) is np.ndarray else np.shape(values)
             if shape != self.shape:
@@ -109,7 +109,7 @@ class Server:
 
 
 def loaded(code: str, is_free: bool = False) -> Function:
-    """Returns the function `reward` of checked code; `is_free` is for tests that let unchecked code loose in here."""
+    """Return the function `reward` of checked code; is_free: for tests that run unchecked code."""
     namespace: dict[str, Any] = {"__builtins__": __builtins__, "np": np, "math": math} if is_free else vocabulary()
     exec(compile(code, FILE, "exec", dont_inherit=True), namespace)
     function: Function = namespace["reward"]
@@ -117,7 +117,7 @@ def loaded(code: str, is_free: bool = False) -> Function:
 
 
 def vocabulary() -> dict[str, Any]:
-    """Returns mangled name -> what checked code may use; Python's own names are empty."""
+    """Return mangled name -> value for checked code; Python's own names are empty."""
     names: dict[str, Any] = {"__builtins__": {}, "_range": range}
     origins = {"np": np, "math": math}
     for name in (*FUNCTIONS, *CONSTANTS):
@@ -137,7 +137,7 @@ def vocabulary() -> dict[str, Any]:
 
 
 def described(error: BaseException) -> str:
-    """Returns "LINE TYPE: TEXT" with the line of the program that raised, 0 if none did."""
+    """Return "LINE TYPE: TEXT" with the line of the program that raised, 0 if none did."""
     trace: TracebackType | None = error.__traceback__
     line = 0
     while trace is not None:
@@ -148,9 +148,9 @@ def described(error: BaseException) -> str:
 
 
 def warm_up() -> None:
-    """Use what numpy loads when it is first used, and raise what it may have to raise: later there are no files any more."""
-    np.seterr(all="ignore")  # what is not finite is found by the parent
-    warnings.simplefilter("ignore")  # they would be written to if nobody reads, and load more for it
+    """Use all of numpy that loads on first use, and raise its errors once: files cannot be opened later."""
+    np.seterr(all="ignore")  # the parent finds numbers that are not finite
+    warnings.simplefilter("ignore")  # they would go to a closed stream, and load more modules
     one, many = np.ones((2, 3)), np.ones((4, 5))
     for name in ["sum", "mean", "std", "var", "min", "max", "prod", "any", "all", "argmin", "argmax", "median"]:
         getattr(np, name)(one, axis=1)

@@ -28,7 +28,7 @@ class Diversity:
 
     programs: int
     distinct: int
-    """With different syntax trees."""
+    """Number of different syntax trees."""
     distance: float
     """Mean over pairs: 0 the same, 1 nothing in common; nan below two programs."""
 
@@ -43,7 +43,7 @@ class Diversity:
 
 
 def diversity(programs: Sequence[RewardProgram]) -> Diversity:
-    """Returns the share of the syntax trees of two programs that differs, in the mean over all pairs."""
+    """Return the share of the syntax trees of two programs that differs, in the mean over all pairs."""
     leaves = [_leaves(program.source) for program in programs]
     distances = [1 - SequenceMatcher(None, *pair, autojunk=False).ratio() for pair in combinations(leaves, 2)]
     distance = float(np.mean(distances)) if distances else float("nan")
@@ -51,7 +51,7 @@ def diversity(programs: Sequence[RewardProgram]) -> Diversity:
 
 
 def _leaves(source: str) -> list[str]:
-    """Returns the syntax tree in order: kinds of nodes, names and constants."""
+    """Return the syntax tree in order: kinds of nodes, names and constants."""
     found = []
     for node in ast.walk(ast.parse(source)):
         word = getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "value", None)
@@ -76,9 +76,9 @@ class Outcome:
     terms: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Term, or "total" -> mean per step in the course of training."""
     failure: str = ""
-    """Why there is no policy, in words fit to be shown to a language model."""
+    """Cause if there is no policy, in words for a language model."""
     folder: str = ""
-    """Of the run, relative to the folder of all trainings; films and policy are there."""
+    """Folder of the run with videos and policy, relative to that of all trainings."""
 
     @property
     def merit(self) -> tuple[float, float]:
@@ -87,13 +87,13 @@ class Outcome:
         return (-math.inf if self.score is None else self.score, during)
 
     def save(self, folder: Path) -> None:
-        """Writes it durably."""
+        """Write it durably."""
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / FILE, json.dumps(asdict(self), indent=1))
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Returns what `save` wrote; None if there is nothing."""
+        """Return the saved outcome, or None."""
         path = folder / FILE
         if not path.exists():
             return None
@@ -103,10 +103,10 @@ class Outcome:
 
 
 class Trainer(Protocol):
-    """Trains a policy from scratch with a program for a reward."""
+    """Trains a policy from scratch with a program as its reward."""
 
     def train(self, program: RewardProgram, seed: int) -> Outcome:
-        """Returns what came of it, with `failure` where the program or the training broke; the same for the same arguments."""
+        """Return the outcome, with `failure` if the program or the training failed; the same for the same arguments."""
 
 
 class KeptTrainer:
@@ -116,7 +116,7 @@ class KeptTrainer:
         self._trainer, self._folder = trainer, folder
 
     def train(self, program: RewardProgram, seed: int) -> Outcome:
-        """Returns the kept outcome, or trains and keeps it."""
+        """Return the kept outcome, or trains and keeps it."""
         folder = self._folder / training_name(program, seed)
         if (found := Outcome.read(folder)) is not None:
             return found
@@ -130,34 +130,34 @@ class KeptTrainer:
 
 
 def training_name(program: RewardProgram, seed: int) -> str:
-    """Returns the name of the folder of a training: equal programs share it."""
+    """Return the name of the folder of a training: equal programs share it."""
     return f"{program.hash[:16]}-{seed}"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A reply with everything that belongs to it, so that no list of replies and list of trainings can fall out of step."""
+    """A reply with its program and its training."""
 
     round: int
     """From 1."""
     index: int
     """Sample of the round's prompt, from 0."""
     text: str = ""
-    """Of the reply, the last one where it was mended."""
+    """Text of the reply; of the last one if it was repaired."""
     program: RewardProgram | None = None
     """None if the text is no usable program."""
     status: str = "ok"
-    """"ok" while nothing is wrong; else the status of the reply, the validator or the probation, or "training"."""
+    """"ok", or the status of the failed reply, grammar check or validation, or "training"."""
     reason: str = ""
-    """What is wrong, in words fit to be shown to a language model."""
+    """The problem, in words for a language model."""
     repairs: int = 0
-    """How often the model was told what is wrong before this text."""
+    """Number of repairs before this text."""
     outcome: Outcome | None = None
     """None before training."""
 
     @property
     def name(self) -> str:
-        """For tables and folders."""
+        """Name in tables and folders."""
         return f"{self.round}-{self.index}"
 
     @property
@@ -176,20 +176,20 @@ class Candidate:
         return (Outcome() if self.outcome is None else self.outcome).merit
 
     def trained(self, outcome: Outcome) -> Candidate:
-        """Returns it with what came of training, invalid where that failed."""
+        """Return it with the outcome of its training, with its failure as the status if it failed."""
         if outcome.failure:
             return replace(self, outcome=outcome, status="training", reason=outcome.failure)
         return replace(self, outcome=outcome)
 
-    def told(self) -> Mapping[str, Any]:
-        """Returns what a record says of it, in plain values."""
+    def facts(self) -> Mapping[str, Any]:
+        """Return plain values for a record."""
         facts: dict[str, Any] = {"round": self.round, "index": self.index, "status": self.status, "reason": self.reason}
         facts |= {"repairs": self.repairs, "program": None if self.program is None else self.program.hash}
         return facts | ({} if self.outcome is None else {"score": self.outcome.score, "training": self.outcome.folder})
 
 
 def best_of(candidates: list[Candidate]) -> Candidate | None:
-    """Returns the one with the greatest merit, the earlier of equal ones; None if none was judged."""
+    """Return the one with the greatest merit, the earlier of equal ones; None if none was judged."""
     scored = [each for each in candidates if each.is_scored]
     return max(scored, key=lambda each: (each.merit, -each.round, -each.index)) if scored else None
 
@@ -207,19 +207,19 @@ class Round:
     best: Candidate | None = None
     """Chosen from this round."""
     worst: Candidate | None = None
-    """Of this round, where the method looks for it."""
+    """Chosen from this round if the method does so."""
     warnings: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, number: int, candidates: Iterable[Candidate], incumbent: Candidate | None, **chosen: Candidate | None) -> Round:
-        """Returns a round with the warnings that its candidates give rise to."""
+        """Return a round with warnings on its candidates."""
         all_of_them = tuple(candidates)
         found = diversity([each.program for each in all_of_them if each.program is not None])
         return cls(number, all_of_them, found, incumbent, warnings=tuple(_warnings(all_of_them, found)), **chosen)
 
 
 def commonest_failure(candidates: Iterable[Candidate]) -> tuple[Candidate, int] | None:
-    """Returns the first candidate with the commonest kind of error, and how many have it."""
+    """Return the first candidate with the commonest kind of error, and the number of candidates with it."""
     failed = [each for each in candidates if each.status not in ("ok", "budget")]
     if not failed:
         return None

@@ -1,4 +1,4 @@
-"""Eureka (Ma et al. 2024, ICLR): sample programs, train with each, tell the model how the best one's training went, again."""
+"""Eureka (Ma et al. 2024, ICLR): sample programs, train with each, show the model the best one's training, repeat."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EurekaConfig(SearchConfig):
     """Size of the search; the paper's 16 programs in 5 rounds cost 80 trainings. With few, the first round needs luck."""
 
     repairs: int = 0
-    """How often a program with an error is sent back before it counts as failed; the paper samples more instead."""
+    """Largest number of repairs of a program before it counts as failed; the paper samples more instead."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -25,14 +25,14 @@ class EurekaConfig(SearchConfig):
 
 
 class Eureka(Search[EurekaConfig]):
-    """Chooses by declared success in episodes that were not trained on, never by what a program pays.
+    """Chooses by declared success in episodes that were not trained on, never by a program's rewards.
 
     Differs from the paper: the best program *so far* is shown to the model, not that of the last round, so that a bad round
-    loses no ground; and when a whole round fails, the model is told why.
+    loses no ground; and after a round without a usable program, the model gets the commonest error.
     """
 
     def population(self, prompt: Prompt, number: int) -> Sequence[Candidate]:
-        """Sample the programs of a round, each mended up to `repairs` times."""
+        """Sample the programs of a round, each with up to `repairs` repairs."""
         config = self._config
         return [*self._writer.candidates(prompt, config.programs, round=number, repairs=config.repairs)]
 

@@ -1,9 +1,11 @@
-"""ICPL (in-context preference learning, Yu et al. 2024): a person says which policies they like best and least."""
+"""ICPL (in-context preference learning, Yu et al. 2024): a person chooses the best and the worst policies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from typing_extensions import override
 
 from robo_rl.errors import require_allowed
 from robo_rl.rewards.language.conversation import Prompt
@@ -16,12 +18,12 @@ from robo_rl.rewards.search.writing import Writer
 
 @dataclass(frozen=True)
 class ICPLConfig(SearchConfig):
-    """Size of the search and number of comparisons: 7 questions for six programs, and one about the incumbent."""
+    """Size of the search; 7 comparisons for six programs, and one with the incumbent."""
 
     programs: int = 6
-    """That are trained in a round, as in the released code."""
+    """Programs that are trained in a round, as in the released code."""
     attempts: int = 4
-    """Replies that are asked for, for each program of a round, before fewer programs must do."""
+    """Largest number of replies per program of a round; then fewer programs are trained."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,13 +49,13 @@ class ICPL(Search[ICPLConfig]):
         super().__init__(writer, trainer, task, config, examples)
         self._comparer, self._history = comparer, list[str]()
 
+    @override
     def rounds(self) -> Iterator[Round]:
-        """Yield rounds until all are done or a budget is spent."""
         self._history = []
         return super().rounds()
 
     def population(self, prompt: Prompt, number: int) -> Sequence[Candidate]:
-        """Ask again for every program that cannot be used, a bounded number of times."""
+        """Request a replacement for every unusable program, a bounded number of times."""
         config, found = self._config, list[Candidate]()
         while True:
             missing = config.programs - sum(each.program is not None for each in found)
@@ -79,11 +81,10 @@ class ICPL(Search[ICPLConfig]):
         return prefer(self._opening, good, None if bad is None or _same(good, bad) else bad, self._history)
 
     def _change(self, number: int, before: Candidate | None, after: Candidate | None) -> list[str]:
-        """Return the lines of the history about a round that brought a better program."""
         if before is None or after is None or before is after or before.program is None or after.program is None:
             return []
-        told = self._writer.words(difference(before.program, after.program)) or "(not known)"
-        return [f"Before round {number} the terms of the good program were\n{traces_of(before)}\nWhat changed then: {told}"]
+        change = self._writer.words(difference(before.program, after.program)) or "(not known)"
+        return [f"Before round {number} the terms of the good program were\n{traces_of(before)}\nWhat changed then: {change}"]
 
 
 def _same(first: Candidate, second: Candidate) -> bool:

@@ -1,4 +1,4 @@
-"""The loop that Eureka and ICPL share: rounds of candidates that are written, trained and chosen from, within budgets."""
+"""The loop of Eureka and ICPL: rounds of candidates that are written, trained and chosen from, within budgets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from robo_rl.errors import BudgetReached, require_allowed
 from robo_rl.rewards.language.conversation import Prompt
 from robo_rl.rewards.search.candidates import Candidate, Outcome, Round, Trainer, commonest_failure
-from robo_rl.rewards.search.prompts import Example, RewardTask, all_failed, at, opening
+from robo_rl.rewards.search.prompts import Example, RewardTask, all_failed, at, initial_prompt
 from robo_rl.rewards.search.writing import Writer
 
 
@@ -39,15 +39,15 @@ Config = TypeVar("Config", bound=SearchConfig)
 
 
 class Search(ABC, Generic[Config]):
-    """A search for a program. It never stops but at its budget: what fails is a candidate with a reason."""
+    """A search for a program. It stops at its budget only: a failure is a candidate with a reason."""
 
     def __init__(
         self, writer: Writer, trainer: Trainer, task: RewardTask, config: Config, examples: Sequence[Example] = ()
     ) -> None:
         self._writer, self._trainer, self._config = writer, trainer, config
-        self._opening = at(opening(task, examples), config.temperature)
+        self._opening = at(initial_prompt(task, examples), config.temperature)
         self.ended = ""
-        """Why there are no more rounds; empty before that."""
+        """Reason of the end; empty before it."""
 
     @abstractmethod
     def population(self, prompt: Prompt, number: int) -> Sequence[Candidate]:
@@ -64,7 +64,7 @@ class Search(ABC, Generic[Config]):
     def rounds(self) -> Iterator[Round]:
         """Yield rounds as they are finished, until all are done or a budget is spent.
 
-        Called again it asks and trains the same again, which costs nothing if model and trainer keep what they did.
+        A second call repeats all requests and trainings, which costs nothing if model and trainer keep their results.
         """
         outcomes: dict[str, Outcome] = {}
         prompt, incumbent = self._opening, None
@@ -87,7 +87,7 @@ class Search(ABC, Generic[Config]):
         return 0 < self._config.budget <= len(outcomes)
 
     def _trained(self, candidate: Candidate, outcomes: dict[str, Outcome]) -> Candidate:
-        """Return a candidate with its outcome: of an equal program where there was one, and none beyond the budget."""
+        """Return a candidate with its outcome: that of an equal program if there is one; none beyond the budget."""
         program = candidate.program
         if program is None:
             return candidate

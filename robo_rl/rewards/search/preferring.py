@@ -1,4 +1,4 @@
-"""Preferences between candidates' policies: the best and the worst of several with few questions."""
+"""Preferences between candidates' policies: the best and the worst of several by few comparisons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from robo_rl.errors import require_allowed
 from robo_rl.rewards.identity import NamedSettings
-from robo_rl.rewards.raters import Answer, Rater, Segment
+from robo_rl.rewards.preferences.raters import Preference, Rater, Segment
 from robo_rl.rewards.search.candidates import Candidate
 from robo_rl.types import Episode
 
@@ -25,13 +25,13 @@ class Comparer(Protocol):
     def identity(self) -> tuple[str, str]:
         """Its name and a hash of all that its answers follow from."""
 
-    def compare(self, first: Candidate, second: Candidate) -> Answer:
-        """Returns 0 if the first is better, 1 if the second is, 0.5 where they are equal, "skip" where it cannot tell."""
+    def compare(self, first: Candidate, second: Candidate) -> Preference:
+        """Return 0 if the first is better, 1 if the second is, 0.5 if they are equal, "skip" if it cannot decide."""
 
 
 @dataclass(frozen=True)
 class OracleComparer(NamedSettings):
-    """Prefers the greater declared success, and errs as often as it is told to; it stands for a person in experiments."""
+    """Prefers the greater declared success, with a set error rate; replaces a person in experiments."""
 
     name: ClassVar[str] = "oracle"
 
@@ -43,8 +43,8 @@ class OracleComparer(NamedSettings):
     def __post_init__(self) -> None:
         require_allowed(self, {"mistakes": (0 <= self.mistakes <= 1, "0 to 1"), "seed": (self.seed >= 0, "0 or more")})
 
-    def compare(self, first: Candidate, second: Candidate) -> Answer:
-        """Returns 0, 0.5 or 1."""
+    def compare(self, first: Candidate, second: Candidate) -> Preference:
+        """Return 0, 0.5 or 1."""
         if first.merit == second.merit:
             return 0.5
         is_wrong = _chance(self.seed, first, second) < self.mistakes
@@ -53,20 +53,20 @@ class OracleComparer(NamedSettings):
 
 @dataclass(frozen=True)
 class ChanceComparer(NamedSettings):
-    """Prefers either at random: the control that says what choosing is worth."""
+    """Prefers either at random: the control for the value of choosing."""
 
     name: ClassVar[str] = "chance"
 
     seed: int = 0
     """Of the draw."""
 
-    def compare(self, first: Candidate, second: Candidate) -> Answer:
-        """Returns 0 or 1."""
+    def compare(self, first: Candidate, second: Candidate) -> Preference:
+        """Return 0 or 1."""
         return float(_chance(self.seed, first, second) < 0.5)
 
 
 class RaterComparer:
-    """Shows a rater, such as a person or a model that sees pictures, what both policies do from the same starts."""
+    """Shows a rater, such as a person or a vision model, episodes of both policies from the same starts."""
 
     def __init__(self, rater: Rater, episodes: Callable[[Candidate], Sequence[Episode]]) -> None:
         """episodes: of a candidate's policy, with the pictures that the rater looks at; as many for each, in the same order."""
@@ -77,29 +77,29 @@ class RaterComparer:
         """That of the rater."""
         return self._rater.identity
 
-    def compare(self, first: Candidate, second: Candidate) -> Answer:
-        """Returns what most of the pairs of episodes say; "skip" where nothing could be told of any."""
+    def compare(self, first: Candidate, second: Candidate) -> Preference:
+        """Return the majority over the pairs of episodes; "skip" if none is decided."""
         pairs = zip(self._episodes(first), self._episodes(second), strict=True)
         answers = [self._rater.compare(_whole(one), _whole(other)) for one, other in pairs]
-        told = [answer for answer in answers if answer != "skip"]
-        if not told:
+        decided = [answer for answer in answers if answer != "skip"]
+        if not decided:
             return "skip"
-        return 0.5 + 0.5 * float(np.sign(np.mean(told) - 0.5))
+        return 0.5 + 0.5 * float(np.sign(np.mean(decided) - 0.5))
 
 
 class KeptComparer:
-    """A comparer that is asked nothing twice: each answer is in a file before it is used."""
+    """A comparer that repeats no comparison: each answer is in a file before it is used."""
 
     def __init__(self, comparer: Comparer, path: Path) -> None:
         self._comparer, self._path = comparer, path
         self.identity = comparer.identity
-        self._known: dict[tuple[str, ...], Answer] = {}
+        self._known: dict[tuple[str, ...], Preference] = {}
         for line in path.read_text().splitlines() if path.exists() else []:
             found = json.loads(line)
             self._known[tuple(found["compared"])] = found["answer"]
 
-    def compare(self, first: Candidate, second: Candidate) -> Answer:
-        """Returns the kept answer, or asks and keeps it."""
+    def compare(self, first: Candidate, second: Candidate) -> Preference:
+        """Return the kept answer, or asks and keeps it."""
         key = (*self.identity, _name(first), _name(second))
         if key not in self._known:
             self._known[key] = self._comparer.compare(first, second)
@@ -110,12 +110,12 @@ class KeptComparer:
 
 
 def preferred(comparer: Comparer, first: Candidate, second: Candidate) -> tuple[Candidate, Candidate]:
-    """Returns the better and the worse one; the first counts as better where they are equal or nothing can be told."""
+    """Return the better and the worse one; the first counts as better if they are equal or undecided."""
     return (second, first) if comparer.compare(first, second) == 1.0 else (first, second)
 
 
 def extremes(comparer: Comparer, candidates: Sequence[Candidate]) -> tuple[Candidate, Candidate]:
-    """Returns the best and the worst of one or more, with at most 3/2 questions a candidate.
+    """Return the best and the worst of one or more, with at most 3/2 comparisons per candidate.
 
     They are compared in pairs first; the best is among the winners, the worst among the losers.
     """
@@ -140,7 +140,7 @@ def _whole(episode: Episode) -> Segment:
 
 
 def _chance(seed: int, first: Candidate, second: Candidate) -> float:
-    """Returns a number from 0 to 1 that two programs and a seed determine, whenever it is asked for."""
+    """Return a number from 0 to 1 that follows from two programs and a seed alone."""
     content = f"{_name(first)} {_name(second)}".encode()
     return float(np.random.default_rng([seed, *hashlib.sha256(content).digest()]).random())
 

@@ -1,4 +1,4 @@
-"""The words in which a language model is asked for reward programs. Six sections: role, task, columns, means, form, hints."""
+"""Prompts for reward programs. Six sections: role, task, columns, means, form, hints."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class RewardTask:
     sentence: str
     """The task in one sentence."""
     columns: str
-    """Description of what a program may read (EnvAbstraction.text)."""
+    """Description of the columns that a program may read (EnvAbstraction.text)."""
     means: str
-    """Description of what a program may call."""
+    """Description of the functions that a program may call."""
     max_steps: int | None = None
-    """After which an episode ends; None if there is no limit."""
+    """Steps after which an episode ends; None if there is no limit."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class Feedback:
     words: str
 
 
-def opening(task: RewardTask, examples: Sequence[Example] = ()) -> Prompt:
-    """Returns the first prompt: zero-shot, or few-shot with examples of other tasks."""
+def initial_prompt(task: RewardTask, examples: Sequence[Example] = ()) -> Prompt:
+    """Return the first prompt: zero-shot, or few-shot with examples of other tasks."""
     sections = [
         ("Task", task.sentence),
         ("What the function receives", task.columns),
@@ -95,7 +95,7 @@ def opening(task: RewardTask, examples: Sequence[Example] = ()) -> Prompt:
 
 
 def repair(asked: Prompt, answer: str, problem: str) -> Prompt:
-    """Returns the prompt that sends back what is wrong with an answer to another."""
+    """Return the prompt that sends back the problem of an answer."""
     words = (
         f"This program cannot be used:\n\n{problem}\n\n"
         "Find the cause, mend it, and answer in the same form with the whole program."
@@ -104,7 +104,7 @@ def repair(asked: Prompt, answer: str, problem: str) -> Prompt:
 
 
 def after_feedback(asked: Prompt, rounds: Iterable[Feedback]) -> Prompt:
-    """Returns the prompt that goes through all rounds so far: program, what a person says of its policy, and so on."""
+    """Return the prompt with all rounds so far: program, feedback of a person on its policy, and so on."""
     for each in rounds:
         words = (
             "A policy was trained with this program. A person watched it and says:\n\n"
@@ -124,7 +124,7 @@ TIPS = """\
 
 
 def improve(asked: Prompt, best: RewardProgram, reflection: str) -> Prompt:
-    """Returns Eureka's next prompt: the best program so far and how its training went, the task's success included."""
+    """Return Eureka's next prompt: the best program so far and how its training went, the task's success included."""
     words = (
         "Policies were trained with several programs, and this one served best. While its policy learnt, the mean of each term "
         f"per step, and the share of episodes that end in success, went like this from first to last:\n\n{reflection}\n\n"
@@ -134,7 +134,7 @@ def improve(asked: Prompt, best: RewardProgram, reflection: str) -> Prompt:
 
 
 def all_failed(asked: Prompt, answer: str, failures: int, programs: int, problem: str, share: int) -> Prompt:
-    """Returns the prompt after a round without one usable program: the commonest of its errors, and a reply that had it."""
+    """Return the prompt after a round without one usable program: the commonest of its errors, and a reply that had it."""
     words = (
         f"None of {programs} programs could be used, this one among them. The commonest error ({share} of {failures}) "
         f"was:\n\n{problem}\n\nWrite a program that avoids it, and answer in the same form."
@@ -150,7 +150,7 @@ PREFERENCE_TIPS = """\
 
 
 def prefer(asked: Prompt, good: Candidate, bad: Candidate | None, history: Sequence[str]) -> Prompt:
-    """Returns ICPL's next prompt: a good and a bad example with the course of their terms, and how good programs changed."""
+    """Return ICPL's next prompt: a good and a bad example with the course of their terms, and how good programs changed."""
     parts = [
         "Policies were trained with several programs, and somebody who watched them liked that of the program above best. Its "
         f"terms, mean per step from the first to the last part of training:\n\n{traces_of(good)}"
@@ -166,19 +166,19 @@ def prefer(asked: Prompt, good: Candidate, bad: Candidate | None, history: Seque
 
 
 def difference(before: RewardProgram, after: RewardProgram) -> Prompt:
-    """Returns the prompt that asks what has changed from one program to the next."""
+    """Return the prompt for the difference between two programs."""
     system = "You compare two reward functions for the same task and tell how they differ, precisely and in a few sentences."
     words = f"The first:\n\n{fenced(before.source)}\n\nThe second:\n\n{fenced(after.source)}\n\nWhat has changed?"
     return Prompt([Message("system", system), Message("user", words)], "difference", temperature=0.0)
 
 
 def fenced(source: str) -> str:
-    """Returns a program as a fenced block."""
+    """Return a program as a fenced block."""
     return f"```python\n{source.strip()}\n```"
 
 
 def at(prompt: Prompt, temperature: float) -> Prompt:
-    """Returns the prompt with another temperature of sampling."""
+    """Return the prompt with another temperature of sampling."""
     return replace(prompt, temperature=temperature)
 
 
@@ -198,7 +198,7 @@ WORD = re.compile(r"[a-z]+")
 
 
 def nearest(sentence: str, known: Sequence[Example], count: int = 3) -> list[Example]:
-    """Returns the examples whose tasks are most like a sentence, the most alike last, where a model heeds it most.
+    """Return the examples whose tasks are most like a sentence, the most alike last: models heed the end most.
 
     By the cosine of word counts, a word weighing less the more tasks have it. Text2Reward compares embeddings of a language
     model; a few dozen sentences do not need one. A task of the very same words is left out: it would give away its program.
@@ -213,7 +213,7 @@ def nearest(sentence: str, known: Sequence[Example], count: int = 3) -> list[Exa
 
 
 def _vectors(sentences: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Returns a row of length 1 for each sentence."""
+    """Return a row of length 1 for each sentence."""
     counts = [Counter(_words(sentence)) for sentence in sentences]
     spread = Counter(chain.from_iterable(counts))
     weights = {word: np.log((1 + len(counts)) / (1 + number)) + 1 for word, number in spread.items()}
@@ -227,7 +227,7 @@ def _words(sentence: str) -> list[str]:
 
 
 def means() -> str:
-    """Returns the section of a prompt on functions and syntax."""
+    """Return the section of a prompt on functions and syntax."""
     turns = [f"- {name}{_signature(name)}: {_sentence(name)}" for name in GEOMETRY]
     return "\n".join(
         [
@@ -261,7 +261,7 @@ SUCCESS = "success"
 
 
 def trace(values: Sequence[float]) -> str:
-    """Returns up to ten evenly spaced values, and the extremes and mean of all."""
+    """Return up to ten evenly spaced values, and the extremes and mean of all."""
     if not values:
         return "no value"
     every = np.asarray(values, np.float64)
@@ -271,25 +271,25 @@ def trace(values: Sequence[float]) -> str:
 
 
 def traces(terms: Mapping[str, Sequence[float]]) -> str:
-    """Returns a line for each term, the total last."""
+    """Return a line for each term, the total last."""
     names = sorted(terms, key=lambda name: (name == "total", name))
     return "\n".join(f"{name}: {trace(terms[name])}" for name in names) or "nothing was logged"
 
 
 def traces_of(candidate: Candidate) -> str:
-    """Returns the lines of a candidate that was trained: its terms, and no measure of success."""
+    """Return the lines of a candidate that was trained: its terms, and no measure of success."""
     assert candidate.outcome is not None, f"candidate {candidate.name} was not trained"
     return traces(candidate.outcome.terms)
 
 
 def source_of(candidate: Candidate) -> str:
-    """Returns the source of a candidate that is a program."""
+    """Return the source of a candidate that is a program."""
     assert candidate.program is not None, f"candidate {candidate.name} is not a program"
     return candidate.program.source
 
 
 def reflection(outcome: Outcome) -> str:
-    """Returns the lines of an outcome: each term per step, the total, and the share of episodes that end in success."""
+    """Return the lines of an outcome: each term per step, the total, and the share of episodes that end in success."""
     judged = "unknown" if outcome.score is None else f"{outcome.score:.3g}"
     course = trace(outcome.successes)
     return f"{traces(outcome.terms)}\n{SUCCESS}: {course}\n{SUCCESS} of the final policy in new situations: {judged}"

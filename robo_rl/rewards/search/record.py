@@ -1,11 +1,11 @@
-"""The folder of a search: every reply with what came of it, every training, and who won; the same command goes on with it.
+"""The folder of a search: every reply with its outcome, every training, and the winner; the same command resumes it.
 
-FOLDER/search.json                 what was asked for; another search is refused
+FOLDER/search.json                 settings of the search; another search is refused
        calls.jsonl                 every call of the model
        rounds/2/round.json         candidates, choice, warnings
-       rounds/2/2-4.md             the reply of candidate 4, and 2-4.py its program, with its provenance beside
+       rounds/2/2-4.md             the reply of candidate 4, and 2-4.py its program, next to its provenance
        trainings/HASH-SEED/        outcome.json, and the run
-       comparisons.jsonl           what whoever compares has said
+       comparisons.jsonl           answers of the comparer
        winner.py                   the program, with its provenance
 """
 
@@ -29,7 +29,7 @@ ORDER, CALLS, TRAININGS, COMPARISONS, WINNER = "search.json", "calls.jsonl", "tr
 
 
 def begin(folder: Path, order: Mapping[str, Any]) -> None:
-    """Makes the folder of a search; raises RunError if it holds anything of another one."""
+    """Create or resume the folder of a search; raise RunError if it holds another one."""
     path = folder / ORDER
     text = json.dumps(order, indent=1, sort_keys=True)
     if path.exists() and _holds_something(folder):
@@ -48,26 +48,26 @@ def begin(folder: Path, order: Mapping[str, Any]) -> None:
 
 
 def _holds_something(folder: Path) -> bool:
-    """Returns whether a reply, a round or a training was kept; a command that failed at its settings keeps none."""
+    """Return True if a reply, a round or a training was kept; a command with wrong settings keeps none."""
     if any((folder / name).exists() for name in ("rounds", TRAININGS, COMPARISONS)):
         return True
     return (folder / CALLS).exists() and any(record["status"] not in NOT_KEPT for record in read_log(folder / CALLS)[0])
 
 
 def keep_round(each: Round, folder: Path) -> None:
-    """Writes replies, programs and choice of a round."""
+    """Write replies, programs and choice of a round."""
     place = folder / "rounds" / str(each.number)
     for candidate in each.candidates:
         keep_candidate(candidate, place)
     chosen = {name: _name(getattr(each, name)) for name in ("best", "worst", "incumbent")}
     spread = {name: value for name, value in asdict(each.diversity).items() if not np.isnan(value)}
     facts = {"round": each.number, "chosen": chosen, "diversity": spread, "warnings": each.warnings}
-    facts |= {"candidates": [candidate.told() for candidate in each.candidates]}
+    facts |= {"candidates": [candidate.facts() for candidate in each.candidates]}
     write_text(place / "round.json", json.dumps(facts, indent=1))
 
 
 def keep_candidate(candidate: Candidate, place: Path) -> None:
-    """Writes the reply, and the program where it is one."""
+    """Write the reply, and its program if there is one."""
     place.mkdir(parents=True, exist_ok=True)
     write_text(place / f"{candidate.name}.md", candidate.text)
     if candidate.program is not None:
@@ -75,12 +75,12 @@ def keep_candidate(candidate: Candidate, place: Path) -> None:
 
 
 def keep_program(candidate: Candidate, path: Path, **facts: Any) -> None:
-    """Writes the program of a candidate, with `facts` and its score beside what is known of its origin."""
+    """Write the program of a candidate, with `facts` and its score added to its provenance."""
     if candidate.program is None:
         raise AssertionError(f"candidate {candidate.name} is not a program")
     score = None if candidate.outcome is None else candidate.outcome.score
-    told = {**candidate.program.provenance, **facts, "candidate": candidate.name, "score": score}
-    replace(candidate.program, provenance=told).save(path)
+    provenance = {**candidate.program.provenance, **facts, "candidate": candidate.name, "score": score}
+    replace(candidate.program, provenance=provenance).save(path)
 
 
 def _name(candidate: Candidate | None) -> str | None:

@@ -1,7 +1,7 @@
-"""Writes programs by rule in the place of a language model, so that searches can be tried and compared without one.
+"""Programs by rule instead of a language model, to try and compare searches without one.
 
-A rule is a program with weights left open. Asked for a first program it draws them; asked for a better one it draws them near
-those of the program that it was shown as the good one. It understands nothing, and no model ever said what it says.
+A rule is a program with open weights. For a first program it draws them; for a better one it draws them near those of the
+good program in the prompt. It understands nothing else; its replies are no model's.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ import yaml
 
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judging import Answer
+from robo_rl.rewards.judges.judge import Answer
 from robo_rl.rewards.language.conversation import Heard, Prompt, Request
 from robo_rl.settings import settings_as
 
 BUILDS_ON = ("improve", "prefer")
-"""Purposes of prompts whose last program but one of the user's words is the good one."""
+"""Purposes of prompts with the good program in the last but one message."""
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 
 @dataclass(frozen=True)
-class Rule:
+class ProgramRule:
     """A program whose weights are open; each stands alone in a line such as `near = {near}`."""
 
     about: str
-    """What the programs are good for, and that they are made by rule."""
+    """Purpose of the programs, with a note that they are made by rule."""
     task: str
-    """Environment for whose columns the program is written."""
+    """Environment of the program's columns."""
     program: str
-    """Source, with the name of each weight in braces where its value goes."""
+    """Source, with the name of each weight in braces in the place of its value."""
     weights: Mapping[str, tuple[float, float]]
     """Name of each weight -> least and greatest value."""
 
@@ -52,14 +52,14 @@ class Rule:
                 )
 
     def filled(self, weights: Mapping[str, float]) -> str:
-        """Returns the program with these weights."""
+        """Return the program with these weights."""
         source = self.program
         for name, value in weights.items():
             source = source.replace(f"{{{name}}}", f"{value:.4g}")
         return source
 
     def read(self, source: str) -> dict[str, float]:
-        """Returns the weights of a filled program; of those that it lacks, none."""
+        """Return the weights of a filled program, without those that it lacks."""
         found = {name: re.search(rf"^\s*{name} = ({NUMBER})\s*(?:#.*)?$", source, re.MULTILINE) for name in self.weights}
         return {name: float(match[1]) for name, match in found.items() if match is not None}
 
@@ -68,12 +68,12 @@ class Rule:
 class RuleWriter:
     """The source of a language model that answers by a rule."""
 
-    rule: Rule
+    rule: ProgramRule
     seed: int = 0
-    """Of all that it draws."""
+    """Of all draws."""
     step: float = 0.2
     """Standard deviation of a weight about that of the good program, as a share of its range: of every fourth sample; of the
-    three that follow it a half, a quarter and an eighth of that, so that a round looks far and near."""
+    next three a half, a quarter and an eighth of that, so that a round searches far and near."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"seed": (self.seed >= 0, "0 or more"), "step": (0 < self.step <= 1, "above 0, to 1")})
@@ -84,13 +84,13 @@ class RuleWriter:
         return "rule (made by rule)", hash_of(json.dumps(asdict(self), sort_keys=True).encode())
 
     def answer(self, requests: Sequence[Request], heard: Heard) -> None:
-        """Tells a program for each request, or what has changed between two."""
+        """Pass on a program for each request, or the changes between two."""
         for request in requests:
             text = self._difference(request.prompt) if request.prompt.purpose == "difference" else self._program(request)
             heard(request, Answer("ok", {}, text, "made by rule"), "pack", 0.0)
 
     def report(self) -> str:
-        """Returns what a reader of results must know of it."""
+        """Return a line on the source for readers of results."""
         return "replies made by rule, not by a model"
 
     def _program(self, request: Request) -> str:
@@ -117,13 +117,13 @@ class RuleWriter:
 
 
 def rule_files() -> dict[str, Path]:
-    """Returns name -> file of the rules that come with the package."""
+    """Return name -> file of the rules that come with the package."""
     folder = Path(str(files("robo_rl.rewards.search") / "rules"))
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
-def read_rule(name: str) -> Rule:
-    """Returns a rule by its name, or from a YAML file; raises UnknownName, and InvalidSetting naming what is wrong."""
+def read_rule(name: str) -> ProgramRule:
+    """Return a rule by its name, or from a YAML file; raise UnknownName, or InvalidSetting with the problem."""
     is_path = name.endswith((".yaml", ".yml"))
     if not is_path and name not in rule_files():
         raise UnknownName("rule", name, rule_files(), fix="or name a file: rule:FILE.yaml")
@@ -132,5 +132,5 @@ def read_rule(name: str) -> Rule:
         found: Any = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InvalidSetting(f"{path} cannot be read.", got=error, allowed="a YAML file") from None
-    rule: Rule = settings_as(Rule, found, source=str(path))
+    rule: ProgramRule = settings_as(ProgramRule, found, source=str(path))
     return rule

@@ -1,4 +1,4 @@
-"""From a model's reply to a usable program: examined, and mended by the model itself; Text2Reward (Xie et al. 2024)."""
+"""Usable programs from a model's replies: validated, and repaired by the model; Text2Reward (Xie et al. 2024)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from robo_rl.rewards.language.conversation import Prompt, Reply
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.search.candidates import Candidate
-from robo_rl.rewards.search.prompts import Example, Feedback, RewardTask, after_feedback, at, opening, repair
+from robo_rl.rewards.search.prompts import Example, Feedback, RewardTask, after_feedback, at, initial_prompt, repair
 
 NO_REPLY = {
     "cut": "The answer was cut off before its end: write a shorter one.",
@@ -21,35 +21,35 @@ NO_REPLY = {
 
 
 Try = Callable[[RewardProgram], tuple[str, str]]
-"""Runs a program on recorded steps, sandboxed: ("ok", ""), or a status and what is wrong, fit to be shown to a model."""
+"""Runs a program on recorded steps, sandboxed: ("ok", ""), or a status and the problem in words for a model."""
 
 
 class Writer:
-    """Asks a model for programs and examines them: first their text, then what they compute."""
+    """Requests programs of a model and checks them: first their text, then their values."""
 
     def __init__(self, model: LanguageModel, columns: Iterable[str], attempt: Try) -> None:
-        """Prepares for programs that may read these columns."""
+        """columns: those that programs may read."""
         self.model, self._columns, self._attempt = model, tuple(columns), attempt
         self._taken: Counter[str] = Counter()
 
     def candidates(self, prompt: Prompt, count: int, *, round: int, first: int = 0, repairs: int = 0) -> Iterator[Candidate]:
-        """Yields candidates `first`, `first` + 1, ... of a round, each mended up to so often by the model."""
+        """Yield candidates `first`, `first` + 1, ... of a round, each with up to `repairs` repairs by the model."""
         for index, reply in enumerate(self._ask(prompt, count), first):
-            yield self._mended(prompt, self._candidate(reply, prompt, round, index), repairs)
+            yield self._repaired(prompt, self._candidate(reply, prompt, round, index), repairs)
 
     def words(self, prompt: Prompt) -> str:
-        """Returns the answer to a question about programs; empty if there is none."""
+        """Return the answer to a question about programs; empty if there is none."""
         (reply,) = self.model.sample(prompt)
         return reply.text.strip() if reply.status == "ok" else ""
 
     def _ask(self, prompt: Prompt, count: int) -> Sequence[Reply]:
-        """Returns samples of a prompt that were not taken before: a prompt that comes again would bring the same answers."""
+        """Return new samples of a prompt: a repeated prompt would bring the same answers."""
         first = self._taken[prompt.hash]
         self._taken[prompt.hash] += count
         return self.model.sample(prompt, count, first=first)
 
-    def _mended(self, prompt: Prompt, candidate: Candidate, repairs: int) -> Candidate:
-        """Sends what is wrong back to the model, always with the last text alone, so that the conversation stays short."""
+    def _repaired(self, prompt: Prompt, candidate: Candidate, repairs: int) -> Candidate:
+        """Send the problem back to the model, with the last text alone, so that the conversation stays short."""
         for number in range(1, repairs + 1):
             if candidate.status == "ok":
                 break
@@ -74,7 +74,6 @@ class Writer:
 
 
 def _origin(reply: Reply, prompt: Prompt) -> Mapping[str, Any]:
-    """Returns where a program comes from."""
     return {"model": reply.model, "purpose": prompt.purpose, "prompt": prompt.hash, "sample": reply.sample}
 
 
@@ -83,7 +82,7 @@ class Text2RewardConfig:
     """Settings of a request for a program."""
 
     repairs: int = 5
-    """How often the model is told what is wrong with its program; the released code asks again without end, untold."""
+    """Largest number of repairs of a program; the released code samples again without end and without feedback."""
     temperature: float = 0.7
     """Of sampling, as in the released code."""
 
@@ -101,10 +100,10 @@ def write(
     examples: Sequence[Example] = (),
     rounds: Sequence[Feedback] = (),
 ) -> Candidate:
-    """Returns the program of the round that follows the feedback so far, or what is wrong with the last attempt at it.
+    """Return the program of the round after the feedback so far, or the problem of the last attempt.
 
     Without feedback this is the first round: zero-shot, or few-shot with examples.
     """
-    prompt = at(after_feedback(opening(task, examples), rounds), config.temperature)
+    prompt = at(after_feedback(initial_prompt(task, examples), rounds), config.temperature)
     (candidate,) = writer.candidates(prompt, 1, round=len(rounds) + 1, repairs=config.repairs)
     return candidate

@@ -1,1 +1,1 @@
-"""The bonus for subgoals, which an environment with a teacher tells of (Words as Beacons)."""
+"""The bonus for subgoals of an environment with a teacher (Words as Beacons)."""

@@ -1,8 +1,7 @@
 """Web server of a page: the viewer of datasets, comparisons by a person, `robo-rl play` and the operator's console.
 
 Reachable from this machine alone unless another address is named. Other pages in the same browser are kept out: a request must
-name this machine as its host, which a foreign name that was made to point here does not (DNS rebinding), and a page that writes
-or opens a websocket must be this one; what it writes carries its token.
+name this machine as its host, against DNS rebinding; only this page may write or open a websocket; its writes carry its token.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ LARGEST_MESSAGE = 4096
 IDLE = 60
 """[s] after which a silent connection is closed."""
 ENDS = 1
-"""[s] for what is under way when the server is closed."""
+"""[s] for open requests when the server is closed."""
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -68,7 +67,7 @@ KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
 
 class PageServer:
-    """Serves a page in a thread of its own, from now on until it is closed."""
+    """Serves a page in its own thread, from now on until it is closed."""
 
     def __init__(
         self,
@@ -164,14 +163,14 @@ class PageServer:
             (403, f"This page has the address {self._own} and no other."): not is_own_host(host, self._address),
             (501, f"There is no method {method} here."): method not in ("", "GET", "POST"),  # a websocket has none
             (403, "Only this page may write; the request comes from another."): method != "GET" and not is_own_page,
-            (403, "The server was started anew; load the page again."): method == "POST"
+            (403, "The server was restarted; load the page again."): method == "POST"
             and not hmac.compare_digest(token.encode(), self.token.encode()),
         }
         return next((refusal(status, text) for (status, text), holds in faults.items() if holds), None)
 
 
 class _Connection(H11Protocol):
-    """HTTP whose refusals look like all others, and which closes a connection that stays silent."""
+    """HTTP protocol with refusals of uniform form; closes silent connections."""
 
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
@@ -186,7 +185,7 @@ class _Connection(H11Protocol):
 
     @override
     def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio's, of which uvicorn uses a part
-        """Answer what was asked before the other side closed its half."""
+        """Answer the requests from before the other side closed its half."""
         is_under_way = self.cycle is not None and not self.cycle.response_complete
         if is_under_way:
             self.cycle.keep_alive = False
@@ -211,9 +210,9 @@ class _Connection(H11Protocol):
 
 
 def read(path: str, answer: Callable[[Request], object]) -> Route:
-    """Return the route of something that is read.
+    """Return the route of a resource that is read.
 
-    answer: runs in a thread; returns a Response, or what is sent as JSON.
+    answer: runs in a thread; returns a Response, or a value sent as JSON.
     """
 
     def endpoint(request: Request) -> Response:
@@ -223,9 +222,9 @@ def read(path: str, answer: Callable[[Request], object]) -> Route:
 
 
 def write(path: str, answer: Callable[[Request, Any], object]) -> Route:
-    """Return the route of something that the page writes.
+    """Return the route of a resource that the page writes.
 
-    answer: runs in a thread, with what the body's JSON says, None if it is none; returns as for `read`.
+    answer: runs in a thread with the body's JSON value, None if it is no JSON; returns as for `read`.
     """
 
     async def endpoint(request: Request) -> Response:
@@ -254,7 +253,7 @@ def _json(value: object, status: int = HTTPStatus.OK) -> Response:
 
 
 def _plain(value: Any) -> Any:
-    """Return JSON values; what is not finite, which JSON cannot hold, becomes "NaN", "Infinity" or "-Infinity"."""
+    """Return JSON values; numbers that are not finite, which JSON lacks, become "NaN", "Infinity" or "-Infinity"."""
     if isinstance(value, Mapping):
         return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -288,11 +287,11 @@ def _failed(request: Request, error: RoboRLError) -> Response:
 
 
 def _gone(request: Request, error: ClientDisconnect) -> Response:
-    return Response()  # which nobody reads
+    return Response()  # never read
 
 
 def _fault(request: Request, error: Exception) -> Response:
-    """Answer a request that failed as nobody foresaw: it must not take the page away."""
+    """Answer a request that failed unexpectedly: the page must survive it."""
     traceback.print_exception(error)
     return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, f"The server failed. {type(error).__name__}: {error}")
 

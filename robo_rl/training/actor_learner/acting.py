@@ -1,4 +1,4 @@
-"""The acting half of a training: keeps the rate, writes every step to a log, acts with the newest parameters there are."""
+"""Acting half of a training: keeps the rate, logs every step, acts with the newest parameters."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 import gymnasium
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.extras import recorded
+from robo_rl.extras import step_columns
 from robo_rl.protocols.components import (
     EpisodeRecorder,
     Learner,
@@ -34,7 +35,7 @@ MOST_AHEAD = 100
 
 
 @dataclass(frozen=True)
-class Apart:
+class LearnerConnection:
     """Connection of the acting half to a learner in another process."""
 
     log: StepLog
@@ -45,8 +46,8 @@ class Apart:
 class RemoteLearner:
     """The learner in another process: steps go to it through the log, its parameters come back."""
 
-    def __init__(self, learner: Learner, sampling: Sampling, apart: Apart) -> None:
-        """learner: one like that of the other process, whose policy acts; it learns nothing here."""
+    def __init__(self, learner: Learner, sampling: Sampling, apart: LearnerConnection) -> None:
+        """learner: copy of the other process's learner, whose policy acts; not updated here."""
         self.learner, self.policy, self.process = learner, transferable(learner), apart.process
         self._spec, self._extras = learner.policy.environment_spec, sampling.extras
         self.log, self._most_ahead = apart.log, apart.most_ahead
@@ -57,7 +58,7 @@ class RemoteLearner:
 
     @property
     def metrics(self) -> Metrics:
-        """Nothing: what the learner measures comes with its updates."""
+        """Empty: the learner's metrics come with its updates."""
         return {}
 
     def begin(self, episode: EpisodeUnderWay) -> None:
@@ -66,24 +67,24 @@ class RemoteLearner:
         self.log.begin(episode.observation, seed=episode.seed, instruction=episode.instruction)
 
     def break_off(self) -> None:
-        """Nothing: the log shows where the next episode begins."""
+        """Does nothing: the log marks the start of the next episode."""
 
     def add(self, transition: Transition) -> None:
         """Writes a step."""
-        self.log.step(replace(transition, columns=recorded(self._spec, self._extras, transition)))
+        self.log.step(replace(transition, columns=step_columns(self._spec, self._extras, transition)))
 
     def update(self, step: int) -> Metrics:
-        """Returns what the learner has measured since the last call, and how far behind it is."""
+        """Returns the learner's metrics since the last call, and its lag."""
         found = self.process.metrics()
         return {} if not found else found | self._account(step)
 
     def may_act(self, step: int, *, ahead: float = 1.0) -> bool:
-        """Listens to the learner; returns whether it is there and at most so far behind, as a share of what it may be."""
+        """Receives from the learner; returns whether it runs and lags by at most this share of the allowed lag."""
         self.process.poll()
         return self._is_near(step, ahead)
 
     def wait(self, step: int) -> None:
-        """Waits until the learner is there, and near."""
+        """Waits until the learner runs and lags little."""
         has_begun, start = self.process.is_ready or self.process.restarts > 0, time.monotonic()
         self.process.wait_until(partial(self._is_near, step, 0.5))
         if has_begun:
@@ -111,43 +112,43 @@ class RemoteLearner:
 
 
 class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
-    """Acts; a learner in another process learns from what was done (robo_rl.training.actor_learner.learning).
+    """Acting half; the learner is in another process (robo_rl.training.actor_learner.learning).
 
-    While there is no learner, or it is behind, nothing moves: an environment whose time goes on, which has a method `hold`, is
-    told to hold, and the episode ends there; others wait for the next step anyway.
+    While there is no learner, or it lags, nothing moves: an environment in real time, which has a method `hold`, holds still
+    and the episode is cut; others wait for the next step anyway.
     """
 
-    def __init__(self, source: EnvironmentSteps, student: RemoteLearner, *, steps: int, stopwatch: Stopwatch) -> None:
-        super().__init__(source, student, steps=steps, stopwatch=stopwatch)
-        self.process = student.process
+    def __init__(self, source: EnvironmentSteps, step_learner: RemoteLearner, *, steps: int, stopwatch: Stopwatch) -> None:
+        super().__init__(source, step_learner, steps=steps, stopwatch=stopwatch)
+        self.process = step_learner.process
         if self.step:
             self.resumed = "warm"
             self._count_again(0)
 
     @property
     def learner(self) -> Learner:
-        """The learner whose policy acts."""
-        return self.student.learner
+        """The learner of the acting policy."""
+        return self.step_learner.learner
 
     @property
     def is_in_real_time(self) -> bool:
-        """True if the environment's time goes on between two steps."""
+        """True if the environment runs in real time."""
         return self.source.is_in_real_time
 
     def may_begin(self) -> bool:
         """Listens to the learner; returns whether an episode that begins now need not wait for it."""
-        return self.student.may_act(self.step)
+        return self.step_learner.may_act(self.step)
 
+    @override
     def prepare(self, observer: TrainingObserver) -> None:
-        """Listens to the learner; holds while there is none, or while it is too far behind."""
         may_finish = self.is_in_real_time and self.source.episode is not None
-        if not self.student.may_act(self.step, ahead=2.0 if may_finish else 1.0):
+        if not self.step_learner.may_act(self.step, ahead=2.0 if may_finish else 1.0):
             self.source.cut("learner_behind" if self.process.is_ready else "learner_lost", observer)
-            self.student.wait(self.step)
-        self.student.renew()
+            self.step_learner.wait(self.step)
+        self.step_learner.renew()
 
+    @override
     def run(self, observer: TrainingObserver) -> None:
-        """Acts to the last step; whatever ends it, what goes on by itself is held then."""
         try:
             super().run(observer)
         finally:
@@ -162,29 +163,29 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
 
     def close(self) -> None:
         """Ends the learner once it has learnt from every step and saved; raises RunError if it cannot."""
-        self.student.log.close()
+        self.step_learner.log.close()
         self.process.finish(self.step)
-        self.student.renew()
+        self.step_learner.renew()
 
     def kill(self) -> None:
-        """Ends the learner at once; what it has not saved lies in the log."""
-        self.student.log.close()
+        """Ends the learner at once; steps after its last checkpoint are in the log."""
+        self.step_learner.log.close()
         self.process.kill()
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns what the acting half needs of a checkpoint; the learner adds its own."""
         policy = self.policy
         own = {"policy": policy.state_dict() if isinstance(policy, Stateful) else {}, "seconds": self.stopwatch.state_dict()}
         return {"acting": {"step": self.step, **self.source.state_dict(), **own, "rollout": None}}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Goes on behind the last step of the log, with the rest as the checkpoint has it: warm."""
         self.resumed = "warm"
         if "acting" not in state:  # it was interrupted before the acting half was saved
             return
         acting = state["acting"]
         behind = {"step": self.step, "episodes": max(acting["episodes"], self.source.episodes)}
-        self.source.load_state_dict(acting | behind, self.student)
+        self.source.load_state_dict(acting | behind, self.step_learner)
         self.stopwatch.load_state_dict(acting["seconds"])
         if isinstance(self.policy, Stateful):
             self.policy.load_state_dict(acting["policy"])
@@ -192,12 +193,12 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
         self.process.ask(parts=self.state_dict())  # a checkpoint that the learner writes by itself has this count, too
 
     def _count_again(self, step: int) -> None:
-        """Has the supervisor count what an earlier process did behind a step."""
+        """Adds the steps of an earlier process after a step to the supervisor's statistics."""
         if (supervisor := self.source.supervisor) is None:
             return
-        for told in self.student.log.since(step):
-            if isinstance(told, Transition):
-                supervisor.count(told.source)
+        for record in self.step_learner.log.since(step):
+            if isinstance(record, Transition):
+                supervisor.count(record.source)
             else:
                 supervisor.begin()
 
@@ -206,7 +207,7 @@ def acting_training(  # noqa: PLR0913
     environment: gymnasium.Env[Any, Any],
     learner: Learner,
     sampling: Sampling,
-    apart: Apart,
+    apart: LearnerConnection,
     *,
     steps: int,
     seed: int,
@@ -222,7 +223,7 @@ def acting_training(  # noqa: PLR0913
 
 
 def transferable(learner: Learner, *, fix: str = "set learner_process to off") -> TransferablePolicy:
-    """Returns a learner's policy, whose parameters can be sent; raises InvalidSetting if they cannot."""
+    """Returns a learner's policy; raises InvalidSetting if its parameters cannot be sent."""
     if isinstance(learner.policy, TransferablePolicy):
         return learner.policy
     raise InvalidSetting(

@@ -1,4 +1,4 @@
-"""The learner's half of a training: steps come from a log, in the order in which another process took them."""
+"""Learning half of a training: steps come from the log of another process, in order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LogSteps:
         self.episode, self._wait = steps, wait
 
     def step(self, sink: StepSink) -> Transition:
-        """Returns the next step, after telling of episodes that begin before it."""
+        """Returns the next step; calls `sink.begin` for episodes that begin before it."""
         assert self.episode is not None and self._wait is not None
         while not isinstance(found := self.episode.following(), Transition):
             if found is None:
@@ -58,32 +58,32 @@ class LogSteps:
         return {}
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
-        """Goes on behind a step."""
+        """Continues after a step."""
         self.taken = state["step"]
         return "exact"
 
 
 class LearningTraining(OnlineTraining[LogSteps]):
-    """Remembers and learns what a training in one process would from the same steps, bit for bit, also if killed meanwhile."""
+    """Learning half: equals a training in one process from the same steps, bit for bit, also after a kill."""
 
-    def __init__(self, student: ReplayLearner, *, steps: int) -> None:
-        super().__init__(LogSteps(), student, steps=steps)
-        self.told: dict[str, StateDict] = {}
+    def __init__(self, step_learner: ReplayLearner, *, steps: int) -> None:
+        super().__init__(LogSteps(), step_learner, steps=steps)
+        self.acting_parts: dict[str, StateDict] = {}
         """Parts of a checkpoint that are the acting process's, as it last sent them."""
 
     def learn_from(self, steps: StepReader, server: LearnerServer) -> NoReturn:
-        """Learns; raises Finished once the acting process says that there is nothing more, or is gone."""
+        """Learns; raises Finished once the acting process says that there is nothing more, or has ended."""
         self.source.open(steps, lambda: server.serve(self.step, self, IDLE))
         server.publish(self.step, self.policy)
-        server.serve(self.step, self)  # what was asked for before the first step
+        server.serve(self.step, self)  # requests from before the first step
         self.run(server)  # type: ignore[arg-type]
         while True:
             server.serve(self.step, self, IDLE)
 
     def load_from(self, parts: dict[str, StateDict], steps: StepReader) -> None:
-        """Restores a checkpoint, exactly; `steps` goes on behind its last one, and has what waits for its reward."""
+        """Restores a checkpoint exactly; `steps` continues after its last step, and has the steps that wait for a reward."""
         self.source.episode = steps
-        self.told = {name: part for name, part in parts.items() if name not in OWN}
+        self.acting_parts = {name: part for name, part in parts.items() if name not in OWN}
         self.load_state_dict({name: parts[name] for name in OWN})
 
 
@@ -95,7 +95,7 @@ def learn(
     *,
     every: int = EVERY,
 ) -> int:
-    """Goes on from the newest checkpoint and learns from the log to its end; returns the exit status of the process.
+    """Resumes from the newest checkpoint and learns from the log to its end; returns the exit status of the process.
 
     steps_from: returns the log from behind a step on. every: steps between two versions of the parameters.
     """

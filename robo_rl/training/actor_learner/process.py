@@ -59,7 +59,7 @@ class LearnerProcess:
     def poll(self, timeout: float = 0.0) -> None:
         """Read all messages, waiting at most `timeout` [s] for the first; replace a learner that has died or hangs.
 
-        Raises RunError if it cannot go on, or dies again and again.
+        Raises RunError if it cannot go on, or dies repeatedly.
         """
         with contextlib.suppress(queue.Empty):
             while True:
@@ -94,7 +94,7 @@ class LearnerProcess:
             self.poll(0.05)
 
     def kill(self) -> None:
-        """End it at once; what it has not saved is in the log of steps."""
+        """End it at once; steps after its last checkpoint are in the log."""
         self._process.stop()
 
     def finish(self, step: int) -> None:

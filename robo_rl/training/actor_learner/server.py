@@ -13,13 +13,13 @@ from robo_rl.runs.checkpoints import Checkpoint, checkpoint_steps, packed, save_
 from robo_rl.types import Metrics, StateDict
 
 BEAT = 0.5  # [s] between two messages without news
-EVERY = 10  # steps learnt from between two versions of the parameters: 50 in HIL-SERL, whose updates are not bound to steps
+EVERY = 10  # learning steps between two versions of the parameters: 50 in HIL-SERL, whose updates are not bound to steps
 
 
 class SavedTraining(Protocol):
     """Training that a checkpoint is made of."""
 
-    told: dict[str, StateDict]
+    acting_parts: dict[str, StateDict]
     """Parts of a checkpoint that are the acting process's."""
 
     @property
@@ -38,7 +38,7 @@ class LearnerServer:
     """Observes a training that learns from a log (robo_rl.protocols.components.TrainingObserver)."""
 
     def __init__(self, connection: Connection, checkpoints: Path, forget: Callable[[int], None], *, every: int = EVERY) -> None:
-        """forget: called with the first step that is still needed, whichever checkpoint a learner goes on from."""
+        """forget: called with the first step that a resume from any kept checkpoint may need."""
         self._connection, self._checkpoints, self._forget, self._every = connection, checkpoints, forget, every
         self._asked: StateDict = {}
         self._metrics: Metrics = {}
@@ -59,12 +59,12 @@ class LearnerServer:
             self.publish(step, training.policy)
 
     def serve(self, step: int, training: SavedTraining, timeout: float = 0.0) -> None:
-        """Take requests, do those that are due; beat. Raises Finished at the end, or if the acting process is gone."""
+        """Receive requests, carry out the due ones, send a heartbeat. Raises Finished at the end of the acting process."""
         try:
             while self._connection.poll(timeout):
                 self._asked |= unpacked(self._connection.recv_bytes())
                 timeout = 0.0
-        except (EOFError, OSError):  # killed: what it had written is learnt from by the next one
+        except (EOFError, OSError):  # killed: the next one learns from its written steps
             self._write(step, training, self._asked.pop("parts", {}))
             raise Finished from None
         if self._asked.get("save", step + 1) <= step:
@@ -101,10 +101,10 @@ class LearnerServer:
     def _write(self, step: int, training: SavedTraining, parts: StateDict) -> str:
         """Return the reason why the checkpoint could not be written, "" if it was."""
         try:
-            save_checkpoint(self._checkpoints, Checkpoint(step, training.state_dict() | training.told | parts))
+            save_checkpoint(self._checkpoints, Checkpoint(step, training.state_dict() | training.acting_parts | parts))
         except OSError as error:
             return str(error)
-        training.told |= parts
+        training.acting_parts |= parts
         self._saved = step
         self._forget(min(checkpoint_steps(self._checkpoints)))
         return ""

@@ -1,5 +1,5 @@
 """Collectors: processes that act in environments, here or on other machines, for one learner.
 
-crew.Collector ── rollouts or segments, as bytes ──▶ crew.Crew ──▶ synchronous.* or asynchronous.* training, its log, learner
-               ◀── requests, versioned parameters ── robo_rl.cluster.workers, with an engine: local processes, or Ray actors
+Collector ── rollouts or segments, as bytes ──▶ CollectorPool ──▶ synchronous.* or asynchronous.* training, its log, learner
+          ◀── requests, versioned parameters ── robo_rl.cluster.workers, with an engine: local processes, or Ray actors
 """

@@ -1,7 +1,7 @@
-"""Off-policy training whose steps come from other processes: each acts on its own, the learner learns from what has come.
+"""Off-policy training with asynchronous collectors: each acts on its own, the learner learns from arrived segments.
 
-Segments are learnt from step by step in the order in which they came, with as many updates for each as in one process.
-They are on disk before that, so that the learner's state follows from its checkpoint and the log.
+The learner takes segments step by step in their order of arrival, with as many updates for each as in one process.
+They are on disk before that, so that its state follows from its checkpoint and the log.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
+from typing_extensions import override
+
 from robo_rl.errors import require_allowed
 from robo_rl.protocols.components import TrainingObserver, TransferablePolicy
 from robo_rl.runs.checkpoints import Checkpoint, checkpoint_steps, save_checkpoint
 from robo_rl.training.actor_learner.acting import transferable
-from robo_rl.training.collectors.crew import Crew
+from robo_rl.training.collectors.collector_pool import CollectorPool
 from robo_rl.training.collectors.segment_log import SegmentLog
 from robo_rl.training.collectors.segments import Segment
 from robo_rl.training.off_policy import OnlineTraining
@@ -46,14 +48,14 @@ class Pace:
         require_allowed(self, {"most_stale": (self.most_stale == 0 or self.most_stale >= least, f"{least} or more, or 0")})
 
     def ahead(self, collectors: int) -> int:
-        """Returns how many steps may be asked for and not learnt from yet, and how old the oldest open request may be."""
+        """Returns the largest number of requested steps without an update yet, and the largest age of an open request."""
         return (self.most_stale or 2 * self.segment * self.requests * collectors) // 2
 
 
 class CollectedSteps:
-    """Steps of collectors, segment by segment in the order in which they came, with parameters of bounded age.
+    """Steps of collectors, segment by segment in their order of arrival, with parameters of bounded age.
 
-    A request says with which parameters a segment is to be acted. None is sent while `Pace.ahead` steps are not learnt from,
+    A request names the parameters for a segment. None is sent while `Pace.ahead` steps are not learnt from,
     nor while an open one is older than that: the fast wait for the slow (Ho et al. 2013, "More Effective Distributed ML via a
     Stale Synchronous Parallel Parameter Server"). Hence parameters are never older than Pace.most_stale + Pace.every.
     """
@@ -62,30 +64,30 @@ class CollectedSteps:
     episode = None
 
     def __init__(
-        self, policy: TransferablePolicy, crew: Crew, log: SegmentLog, *, steps: int, learning_starts: int, pace: Pace
+        self, policy: TransferablePolicy, pool: CollectorPool, log: SegmentLog, *, steps: int, learning_starts: int, pace: Pace
     ) -> None:
-        self.crew = crew
+        self.pool = pool
         self.taken, self.episodes = 0, 0
         self._policy, self._log, self._pace = policy, log, pace
         self._total, self._random_until = steps, learning_starts
-        self._asked = [deque[int]() for _ in range(crew.count)]  # steps of each open request
+        self._requested = [deque[int]() for _ in range(pool.count)]  # steps of each open request
         self._waiting: deque[Segment] = deque()
         self._steps: deque[Transition] = deque()  # of the segment that is being learnt from
         self._segment: Segment | None = None
-        self._running = -1  # birth of the collector whose episode is being learnt from
+        self._running = -1  # birth of the collector of the present episode
         self.stalest = 0
-        """Most steps so far that parameters were old when what they chose was learnt from."""
+        """Largest age so far, in steps, of the parameters behind a step when it was learnt from."""
 
     def step(self, sink: StepSink) -> Transition:
-        """Takes in what has come, asks for more if it may, and waits for it if there is nothing to learn from."""
-        self._hear(0.0)
-        self._ask()
+        """Stores arrived segments, requests more within the limits, and waits if no step is available."""
+        self._receive(0.0)
+        self._send_requests()
         while not self._steps:
             if self._waiting:
                 self._open(self._waiting.popleft(), sink)
             else:
-                self._hear(TICK)
-                self._ask()
+                self._receive(TICK)
+                self._send_requests()
         self.taken += 1
         self.stalest = max(self.stalest, self._staleness)
         return self._steps.popleft()
@@ -102,49 +104,49 @@ class CollectedSteps:
     def metrics(self) -> Metrics:
         """Age of the parameters, and length of the queue."""
         return {
-            "collect/collectors": float(self.crew.count),
+            "collect/collectors": float(self.pool.count),
             "collect/staleness": float(self._staleness),
             "collect/stalest": float(self.stalest),
             "collect/waiting": float(len(self._steps) + sum(map(len, self._waiting))),
-            "collect/lost": float(self.crew.losses),
+            "collect/lost": float(self.pool.losses),
         }
 
     @property
     def _staleness(self) -> int:
         return 0 if self._segment is None else self.taken - 1 - self._segment.version
 
-    def _hear(self, timeout: float) -> None:
-        """Writes what has come to the log; waits at most so long [s] for the first."""
-        while (reply := self.crew.next(timeout)) is not None:
+    def _receive(self, timeout: float) -> None:
+        """Writes arrived segments to the log; waits at most `timeout` [s] for the first."""
+        while (reply := self.pool.next(timeout)) is not None:
             timeout = 0.0
             if reply.content is None:
-                self._asked[reply.place].clear()
+                self._requested[reply.place].clear()
                 continue
             segment = Segment(reply.content)
             self._log.add(reply.raw, len(segment))
-            self._asked[reply.place].popleft()
+            self._requested[reply.place].popleft()
             self._waiting.append(segment)
 
     @property
     def _ahead(self) -> int:
-        """Steps that were asked for and are not learnt from yet."""
-        return sum(map(sum, self._asked)) + len(self._steps) + sum(map(len, self._waiting))
+        """Requested steps without an update yet."""
+        return sum(map(sum, self._requested)) + len(self._steps) + sum(map(len, self._waiting))
 
-    def _ask(self) -> None:
+    def _send_requests(self) -> None:
         """Asks those that have the fewest open requests, as long as that is allowed."""
-        crew, limit = self.crew, self._pace.ahead(self.crew.count)
-        while crew.oldest is None or self.taken - crew.oldest <= limit:
-            index, ahead = min(range(crew.count), key=crew.open), self._ahead
+        pool, limit = self.pool, self._pace.ahead(self.pool.count)
+        while pool.oldest is None or self.taken - pool.oldest <= limit:
+            index, ahead = min(range(pool.count), key=pool.open), self._ahead
             steps = min(self._pace.segment, self._total - self.taken - ahead)
-            if crew.open(index) >= self._pace.requests or steps < 1 or ahead + steps > limit:
+            if pool.open(index) >= self._pace.requests or steps < 1 or ahead + steps > limit:
                 return
             self._publish()
-            crew.ask(index, {"steps": steps, "is_random": self.taken + ahead < self._random_until})
-            self._asked[index].append(steps)
+            pool.ask(index, {"steps": steps, "is_random": self.taken + ahead < self._random_until})
+            self._requested[index].append(steps)
 
     def _publish(self) -> None:
-        if self.crew.version < 0 or self.taken - self.crew.version >= self._pace.every:
-            self.crew.publish(self.taken, self._policy.parameters())
+        if self.pool.version < 0 or self.taken - self.pool.version >= self._pace.every:
+            self.pool.publish(self.taken, self._policy.parameters())
 
     def _open(self, segment: Segment, sink: StepSink) -> None:
         """Begins to learn from a segment."""
@@ -154,19 +156,19 @@ class CollectedSteps:
         self._steps.extend(segment.transitions())
 
     def state_dict(self) -> StateDict:
-        """Returns counters; what is not learnt from yet lies in the log."""
-        return {"episodes": self.episodes, "births": self.crew.births, "running": self._running, "stalest": self.stalest}
+        """Returns counters; steps without an update yet are in the log."""
+        return {"episodes": self.episodes, "births": self.pool.births, "running": self._running, "stalest": self.stalest}
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
         """Restores the counters; `go_on` follows."""
         self.taken, self.episodes = int(state["step"]), int(state["episodes"])
-        self._running, self.stalest, self.crew.births = int(state["running"]), int(state["stalest"]), int(state["births"])
+        self._running, self.stalest, self.pool.births = int(state["running"]), int(state["stalest"]), int(state["births"])
         return "warm"
 
     def go_on(self) -> bool:
-        """Takes in what the log has behind the present step; returns False if there was never a step."""
+        """Reads the log after the present step; returns False if it has no step at all."""
         for before, segment in self._log.since(self.taken):
-            self.crew.births = max(self.crew.births, segment.birth + 1)
+            self.pool.births = max(self.pool.births, segment.birth + 1)
             if before < self.taken:
                 self._segment = segment
                 self._steps.extend([*segment.transitions()][self.taken - before :])
@@ -176,39 +178,39 @@ class CollectedSteps:
 
 
 class AsynchronousTraining(OnlineTraining[CollectedSteps]):
-    """Remembers and learns what a training in one process would from the same steps; collectors act."""
+    """Off-policy training whose collectors act; equals a training in one process from the same steps."""
 
     def __init__(
         self,
-        student: ReplayLearner,
-        crew: Crew,
+        step_learner: ReplayLearner,
+        pool: CollectorPool,
         log: SegmentLog,
         checkpoints: Path,
         *,
         steps: int,
         pace: Pace = Pace(),
     ) -> None:
-        policy, starts = transferable(student.learner, fix="leave --collectors out"), student.sampling.learning_starts
-        source = CollectedSteps(policy, crew, log, steps=steps, learning_starts=starts, pace=pace)
-        super().__init__(source, student, steps=steps)
-        self.crew, self._log, self._checkpoints = crew, log, checkpoints
+        policy, starts = transferable(step_learner.learner, fix="leave --collectors out"), step_learner.sampling.learning_starts
+        source = CollectedSteps(policy, pool, log, steps=steps, learning_starts=starts, pace=pace)
+        super().__init__(source, step_learner, steps=steps)
+        self.pool, self._log, self._checkpoints = pool, log, checkpoints
 
+    @override
     def run(self, observer: TrainingObserver) -> None:
-        """Trains from the present step to the last."""
         try:
             super().run(observer)
         finally:
             self._log.close()
 
     def save(self, step: int, parts: dict[str, StateDict]) -> None:
-        """Writes a checkpoint, and removes what the log has from before the oldest that is kept."""
+        """Writes a checkpoint, and removes the log from before the oldest kept checkpoint."""
         save_checkpoint(self._checkpoints, Checkpoint(step, parts))
         self._log.forget(min(checkpoint_steps(self._checkpoints)))
 
     def go_on(self, state: StateDict | None) -> None:
-        """Restores what a checkpoint holds, if there is one, and takes in what the log has behind it.
+        """Restores a checkpoint, if there is one, and the log after it.
 
-        Collectors begin new episodes: warm, if there is anything to go on from.
+        Collectors begin new episodes: warm, if there was any step.
         """
         if state is not None:
             self.load_state_dict(state)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.protocols.components import Stateful, TransferablePolicy
-from robo_rl.training.collectors.crew import Collector
+from robo_rl.training.collectors.collector_pool import Collector
 from robo_rl.training.on_policy import Environments, OnPolicyLearner, RunningEpisodes, VectorStep
 from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import Array, StateDict
@@ -28,7 +28,7 @@ class CollectedRollout:
     """T steps of N environments."""
 
     observations: Mapping[str, Array]
-    """name -> (T+1, N, ...); where an episode ended, the next one's first"""
+    """name -> (T+1, N, ...); after the end of an episode, the first of the next one"""
     actions: Array
     """(T, N, ...) as the policy drew them"""
     rewards: npt.NDArray[Any]
@@ -86,14 +86,14 @@ class VectorPolicy(TransferablePolicy, Protocol):
 
 @runtime_checkable
 class CollectedLearner(OnPolicyLearner, Protocol):
-    """An on-policy learner that learns from what others did with its parameters."""
+    """On-policy learner from rollouts of other processes with its parameters."""
 
     @property
     def policy(self) -> VectorPolicy:
         """The policy being trained."""
 
-    def take_in(self, rollout: CollectedRollout) -> None:
-        """Takes in a whole rollout that was acted in with the policy as it is now; `update` learns from it."""
+    def add_rollout(self, rollout: CollectedRollout) -> None:
+        """Stores a whole rollout acted with the present policy; `update` learns from it."""
 
 
 class RolloutCollector(Collector):
@@ -102,7 +102,7 @@ class RolloutCollector(Collector):
     def __init__(self, environments: Environments, policy: VectorPolicy, *, seed: int, first: int) -> None:
         self._environments, self._policy, self._seed, self._first = environments, policy, seed, first
         self._episodes = RunningEpisodes(environments.num_envs)
-        self._newest: Mapping[str, Array] | None = None  # None: no episode was begun
+        self._newest: Mapping[str, Array] | None = None  # None before the first episode
 
     @override
     def load_parameters(self, parameters: StateDict) -> None:
@@ -117,23 +117,23 @@ class RolloutCollector(Collector):
         """Random numbers follow from seed, step and environment alone: collected again after a loss, they are the same."""
         begins = self._newest is None
         if self._newest is None:
-            self._newest = self._begun(request["step"])
+            self._newest = self._begin(request["step"])
         count = self._environments.num_envs
         places = range(self._first, self._first + count)
         generators = [np.random.default_rng([self._seed, request["step"], place]) for place in places]
-        told = _Told()
-        told.observations.append(self._newest)
+        steps = _PackedSteps()
+        steps.observations.append(self._newest)
         for step in range(request["steps"]):
-            actions = drawn(self._policy, self._newest, generators, self._first)
+            actions = draw_actions(self._policy, self._newest, generators, self._first)
             outcome = self._environments.step(self._policy.executed(actions))
             self._newest = outcome[0]
-            told.add(actions, outcome)
+            steps.add(actions, outcome)
             self._episodes.add(outcome[1], outcome[4])
             for index in np.flatnonzero(outcome[2] | outcome[3]):
-                self._episodes.finish(int(index), bool(outcome[2][index]), outcome[4]["final_info"], step, told)
-        return told.packed() | {"begins": begins}
+                self._episodes.finish(int(index), bool(outcome[2][index]), outcome[4]["final_info"], step, steps)
+        return steps.packed() | {"begins": begins}
 
-    def _begun(self, step: int) -> Mapping[str, Array]:
+    def _begin(self, step: int) -> Mapping[str, Array]:
         seeds = [episode_seed(self._seed, step + self._first + index) for index in range(self._environments.num_envs)]
         self._episodes.restart()
         observations: Mapping[str, Array] = self._environments.reset(seed=seeds)[0]  # type: ignore[arg-type]
@@ -155,10 +155,10 @@ class RolloutCollector(Collector):
         return {}
 
 
-def drawn(
+def draw_actions(
     policy: VectorPolicy, observations: Mapping[str, Array], generators: Sequence[np.random.Generator], first: int
 ) -> Array:
-    """Return actions (n, ...) as drawn in environments from number `first` on, each with a generator of its own.
+    """Return actions (n, ...) as drawn in environments from number `first` on, each with its own generator.
 
     Every row has a fixed place in a block of BLOCK rows, because a product of matrices of another shape rounds otherwise. So no
     bit depends on how the environments are shared out, if nothing but vectors is read.
@@ -175,7 +175,7 @@ def drawn(
     return np.concatenate(found)
 
 
-class _Told:
+class _PackedSteps:
     """Outcome of the steps so far; also observes the episodes that end."""
 
     def __init__(self) -> None:

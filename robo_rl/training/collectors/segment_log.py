@@ -1,4 +1,4 @@
-"""Segments in the order in which they came, on disk before they are learnt from: a learner that is killed has all of them.
+"""Log of segments in their order of arrival, on disk before they are learnt from: a killed learner loses none.
 
     collected/0000000000.log  0000012000.log      named by the steps before, a new one after each checkpoint
 
@@ -20,10 +20,10 @@ SUFFIX = ".log"
 
 
 class SegmentLog:
-    """Is written and read by one process; goes on behind the last whole segment that an earlier one wrote."""
+    """Log of segments, written and read by one process; continues after the last whole segment of an earlier process."""
 
     def __init__(self, folder: Path, step: int = 0) -> None:
-        """step: of the checkpoint that the training goes on from, if a power cut has taken steps that it holds."""
+        """step: of the restored checkpoint, for a log that lost its steps in a power cut."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         last = self._files()[-1:]
@@ -39,12 +39,12 @@ class SegmentLog:
             self._log.append(segment)
         except OSError as error:
             raise RunError(
-                "What was collected could not be written.", got=error, fix="make room on the disk; then robo-rl resume"
+                "A collected segment could not be written.", got=error, fix="make room on the disk; then robo-rl resume"
             ) from error
         self.steps += steps
 
     def since(self, step: int) -> Iterator[tuple[int, Segment]]:
-        """Yields what was written and ends behind that step, each with the number of steps before it."""
+        """Yields the segments that end after that step, each with the number of steps before it."""
         for path in self._files():
             before = int(path.stem)
             for segment in _segments(path):
@@ -53,7 +53,7 @@ class SegmentLog:
                 before += len(segment)
 
     def forget(self, step: int) -> None:
-        """Begins a new file, and removes those that end at that step or before: no learner goes on from them any more."""
+        """Begins a new file, and removes those that end at that step or before: no learner resumes from them."""
         self.close()
         for path, following in pairwise(self._files()):
             if int(following.stem) <= step:

@@ -1,4 +1,4 @@
-"""Some steps of an episode at a time, of one environment: what off-policy learners are sent. T steps."""
+"""Segments of episodes of one environment, sent to off-policy learners. T steps."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import gymnasium
 import numpy as np
 from typing_extensions import override
 
-from robo_rl.extras import Extra, recorded
+from robo_rl.extras import Extra, step_columns
 from robo_rl.protocols.components import Policy, TransferablePolicy
 from robo_rl.rollout.episode import RandomPolicy, Rollout
 from robo_rl.spec.environment import Observation
-from robo_rl.training.collectors.crew import Collector
+from robo_rl.training.collectors.collector_pool import Collector
 from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import ActionSource, StateDict, Transition
 
@@ -33,9 +33,9 @@ class SegmentCollector(Collector):
         birth: int,
         extras: Sequence[Extra] = (),
     ) -> None:
-        """birth: a number that no other collector of the training has, from which the seeds of its episodes follow.
+        """birth: number of this collector, unique in the training; determines the seeds of its episodes.
 
-        extras: of the learner's `sampling`; what they record of each step is sent with it.
+        extras: of the learner's `sampling`; their columns are sent with each step.
         """
         self._extras = extras
         self._environment, self._policy, self._seed, self._birth = environment, policy, seed, birth
@@ -62,18 +62,18 @@ class SegmentCollector(Collector):
         while len(steps) < request["steps"] and not self._rollout.done:
             steps.append(self._rollout.step())
         self._return += sum(step.reward for step in steps)
-        columns = [recorded(self._policy.environment_spec, self._extras, step) for step in steps]
-        told = _told(steps) | {"columns": {name: np.stack([each[name] for each in columns]) for name in columns[0]}}
-        return told | {"version": request["version"], "birth": self._birth, "begins": begins, "end": self._end()}
+        columns = [step_columns(self._policy.environment_spec, self._extras, step) for step in steps]
+        facts = _stack(steps) | {"columns": {name: np.stack([each[name] for each in columns]) for name in columns[0]}}
+        return facts | {"version": request["version"], "birth": self._birth, "begins": begins, "end": self._end()}
 
     def _end(self) -> StateDict | None:
-        """Returns how the episode ended; None while it goes on."""
+        """Returns the outcome of the episode; None while it runs."""
         rollout = self._rollout
         if rollout is None or not rollout.done:
             return None
         self._rollout = None
-        told = {"length": len(rollout), "success": rollout.success, "stop_reason": rollout.stop_reason}
-        return {"episode_return": self._return, "terminated": rollout.terminated, **told}
+        facts = {"length": len(rollout), "success": rollout.success, "stop_reason": rollout.stop_reason}
+        return {"episode_return": self._return, "terminated": rollout.terminated, **facts}
 
     @property
     def acting(self) -> Policy:
@@ -95,7 +95,7 @@ class _Acting:
         return self._collector.acting.act(observation, deterministic=deterministic)
 
 
-def _told(steps: list[Transition]) -> StateDict:
+def _stack(steps: list[Transition]) -> StateDict:
     first = steps[0].observation
     seen = [first, *(step.next_observation for step in steps)]
     return {

@@ -56,7 +56,7 @@ class PlayServer(Screen):
         self._publish(picture=f"data:image/jpeg;base64,{base64.b64encode(jpeg.tobytes()).decode()}", **asdict(moment))
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         self.is_open = False
         self.server.close()
 

@@ -1,6 +1,6 @@
-"""Many arms at one task, controlled, observed and judged for all environments at once, to the bit as the single one.
+"""Batched arm tasks: N environments controlled and evaluated together, bit-identical to single ones.
 
-Stacked matrix products and solutions take the same BLAS and LAPACK calls as single ones.
+Stacked matrix products and solutions use the same BLAS and LAPACK calls as single ones.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from robo_sims.arm.environment import ArmEnv
 from robo_sims.arm.physics import EVERYWHERE, FASTEST, JOINTS, Arm, ArmPhysics, Array, Mask, Rows
 from robo_sims.arm.rewards import REWARDS
 from robo_sims.arm.tasks import TASKS
-from robo_sims.batched.environment import Batch, BatchedEnvironment, BatchStep
+from robo_sims.batched.environment import BatchedEnvironment, BatchStep, SimulationBatch
 from robo_sims.batched.generators import Generators
 from robo_sims.batched.simulations import Simulations
-from robo_sims.batched.workers import Workers, choose_threads
+from robo_sims.batched.thread_pool import ThreadPool, choose_threads
 
 
 class Arms(Arm):
@@ -60,16 +60,16 @@ class Arms(Arm):
         return grasping
 
     def read(self) -> None:
-        """Updates `orientation`; everything else shows the present state by itself."""
+        """Update `orientation`; all other arrays are views of the present state."""
         for quaternion, matrix in zip(self._orientation, self.gripper_matrix.reshape(-1, 9), strict=True):
             mujoco.mju_mat2Quat(quaternion, matrix)
 
 
-class ArmBatch(Batch):
-    """Batch of an arm task; the settings are those of ArmEnv."""
+class ArmBatch(SimulationBatch):
+    """Batch of an arm task; settings as in ArmEnv."""
 
     reset_info = MappingProxyType({"success": False})
-    judges_divergence = True
+    evaluates_divergence = True
 
     def __init__(self, task: str, num_envs: int, threads: int, **settings: Any) -> None:
         self._single = ArmEnv(task, render_mode="rgb_array", **settings)
@@ -77,9 +77,9 @@ class ArmBatch(Batch):
         self.spec, self.num_envs = self._single.environment_spec.without_pictures(), num_envs
         self._physics = [first, *(ArmPhysics(kind.bodies, first.model) for _ in range(num_envs - 1))]
         self.datas = [one.data for one in self._physics]
-        self._workers = Workers(threads)
+        self._threads = ThreadPool(threads)
         advance = [one.advance for one in self._physics]
-        self._simulations = Simulations(first.model, self.datas, self._workers, advance, FASTEST)
+        self._simulations = Simulations(first.model, self.datas, self._threads, advance, FASTEST)
         self._arms = Arms(self._simulations, self._physics)
         self._repeat = settings.get("action_repeat", 1)
         self._control = CONTROLS[settings.get("control", "end_effector_delta")](self._arms, self._repeat)
@@ -100,7 +100,7 @@ class ArmBatch(Batch):
     @np.errstate(all="ignore")
     @override
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
-        """Simulates until the next action is due; an environment rests once it has succeeded or diverged."""
+        """Simulate one action; environments that succeed or diverge stop early."""
         if seeds:
             self.begin(seeds)
         active, success = np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
@@ -144,11 +144,11 @@ class ArmBatch(Batch):
 
     @override
     def close(self) -> None:
-        self._workers.close()
+        self._threads.close()
         self._single.close()
 
     def _advance(self, control: Array, active: npt.NDArray[np.bool_]) -> None:
-        """Simulates one control period in the active environments."""
+        """Simulate one control period in the active environments."""
         indices = np.flatnonzero(active).tolist()
         rows = slice(None) if len(indices) == self.num_envs else indices
         self._simulations.command(self._control.targets(control[rows], rows), indices)
@@ -168,7 +168,7 @@ def build(
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     **settings: Any,
 ) -> BatchedEnvironment:
-    """Returns `num_envs` environments of an arm task in one; the settings are ArmEnv's."""
+    """Return a vector environment of an arm task; settings as in ArmEnv."""
     if "sees" in settings:
         settings["cameras"] = environment.cameras_of(settings.get("cameras", ()), settings["sees"])
     pictures = {name: settings.pop(name) for name in ("cameras", "image_size", "render_mode") if name in settings}

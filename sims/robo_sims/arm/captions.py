@@ -1,9 +1,7 @@
 """Sentences about a picture of an arm task, and their truth conditions.
 
-Every sentence has a predicate on the simulator's state, so that a caption cannot disagree with the picture, and a
-counterfactual one is provably false. A thing that is not in the scene has the position NaN: nothing is true of it.
-
-N states.
+Every sentence has a predicate on the simulator's state: a caption cannot disagree with its picture, and a counterfactual one is
+provably false. An absent object has position NaN: no sentence about it is true. N is the number of states.
 """
 
 from __future__ import annotations
@@ -29,9 +27,9 @@ COLOURS: Mapping[str, tuple[float, float, float]] = {
     "blue": (0.16, 0.38, 0.80),
     "purple": (0.58, 0.25, 0.66),
 }
-"""RGB of the things; the tasks' own are red cubes and green goals."""
+"""RGB of the objects; the tasks themselves use red cubes and green goals."""
 FARTHEST = 0.5
-"""[m] distance at which nothing is done yet of bringing two things together."""
+"""[m] distance at which the progress of an approach is 0."""
 DISTANCES: Mapping[str, tuple[float, float]] = {
     "at": (0.0, 0.02),
     "very close to": (0.02, 0.05),
@@ -40,7 +38,7 @@ DISTANCES: Mapping[str, tuple[float, float]] = {
     "away from": (0.17, 0.27),
     "far from": (0.27, np.inf),
 }
-"""[m] of the words, the lower bound included."""
+"""[m] range of each word, lower bound included."""
 HEIGHTS: Mapping[str, tuple[float, float]] = {
     "on the table": (-np.inf, 0.01),
     "just above the table": (0.01, 0.04),
@@ -52,17 +50,17 @@ HEIGHTS: Mapping[str, tuple[float, float]] = {
 
 
 class States(NamedTuple):
-    """Simulator's facts of N states."""
+    """Ground truth of N states."""
 
     gripper: Array
     """(N, 3) [m] of the point between the finger pads, frame base"""
     things: Mapping[tuple[str, str], Array]
-    """(colour, kind) -> (N, 3) [m], kinds "point", "cube" and "mark"; NaN if there is none"""
+    """(colour, kind) -> (N, 3) [m], kinds "point", "cube" and "mark"; NaN if absent"""
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """Words, and the states of which they are true."""
+    """Caption and its truth condition."""
 
     words: str
     holds: Callable[[States], Truth]
@@ -70,39 +68,39 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Instruction:
-    """A task in words, how far it is done, from 0 to 1, and whether it is."""
+    """Task in words, with its progress (0 to 1) and completion."""
 
     wordings: tuple[str, ...]
-    """That mean the same; the first is the task's own style."""
+    """Synonymous wordings; the first has the task's own style."""
     things: tuple[tuple[str, str], ...]
-    """(colour, kind) of what it names, one or two."""
+    """(colour, kind) of the one or two objects it names."""
     progress: Callable[[States], Array]
-    """(N,); 0 if something that it names is not there"""
+    """(N,); 0 if a named object is absent"""
     complete: Callable[[States], Truth]
 
 
 def distance(states: States, colour: str, kind: str) -> Array:
-    """Returns (N,) [m] from the gripper to a thing."""
+    """Return the distances (N,) [m] from the gripper to an object."""
     return np.asarray(np.linalg.norm(states.things[colour, kind] - states.gripper, axis=-1))
 
 
 def nearness(length: Array) -> Array:
-    """Returns 1 at distance 0, falling in proportion to 0 at FARTHEST; 0 if the distance is unknown."""
+    """Return 1 at distance 0, falling linearly to 0 at FARTHEST; 0 if the distance is NaN."""
     return np.where(np.isfinite(length), np.clip(1 - length / FARTHEST, 0, 1), 0)
 
 
 def height(states: States, colour: str) -> Array:
-    """Returns (N,) [m] that a cube has risen from the table."""
+    """Return the heights (N,) [m] of a cube above the table."""
     return np.asarray(states.things[colour, "cube"][:, 2] - pick.HALF_SIZE)
 
 
 def to_mark(states: States, cube: str, mark: str) -> Array:
-    """Returns (N,) [m] from a cube to a mark, along the table."""
+    """Return the distances (N,) [m] from a cube to a mark, along the table."""
     return np.asarray(np.linalg.norm((states.things[mark, "mark"] - states.things[cube, "cube"])[:, :2], axis=-1))
 
 
 def reach_instructions() -> Iterator[Instruction]:
-    """Bring the gripper to a point: the nearness."""
+    """Yield instructions to reach a point; progress is the nearness of the gripper."""
 
     def progress(states: States, colour: str) -> Array:
         return nearness(distance(states, colour, "point"))
@@ -124,7 +122,7 @@ def reach_instructions() -> Iterator[Instruction]:
 
 
 def pick_instructions() -> Iterator[Instruction]:
-    """Pick a cube up: half for the nearness of the hand, half for the height of the cube."""
+    """Yield instructions to pick a cube up; progress is half nearness of the hand, half height of the cube."""
 
     def progress(states: States, colour: str) -> Array:
         lifted = np.clip(np.nan_to_num(height(states, colour)) / pick.LIFT, 0, 1)
@@ -143,7 +141,7 @@ def pick_instructions() -> Iterator[Instruction]:
 
 
 def push_instructions() -> Iterator[Instruction]:
-    """Push a cube onto a mark: three tenths for the nearness of hand and cube, seven for that of cube and mark."""
+    """Yield instructions to push a cube; progress is 0.3 nearness of hand and cube, 0.7 of cube and mark."""
 
     def progress(states: States, cube: str, mark: str) -> Array:
         both = np.isfinite(to_mark(states, cube, mark))
@@ -167,20 +165,20 @@ def _between(value: Callable[[States], Array], limits: tuple[float, float], stat
 
 
 def near_sentences(kind: str) -> Iterator[Sentence]:
-    """Position of the gripper relative to an object."""
+    """Yield sentences on the distance of the gripper from an object."""
     for colour, (word, limits) in product(COLOURS, DISTANCES.items()):
         length = partial(distance, colour=colour, kind=kind)
         yield Sentence(f"the gripper is {word} the {colour} {kind}", partial(_between, length, limits))
 
 
 def height_sentences() -> Iterator[Sentence]:
-    """Height of a cube."""
+    """Yield sentences on the height of a cube."""
     for colour, (words, limits) in product(COLOURS, HEIGHTS.items()):
         yield Sentence(f"the {colour} cube is {words}", partial(_between, partial(height, colour=colour), limits))
 
 
 def mark_sentences() -> Iterator[Sentence]:
-    """Position of a cube relative to a mark."""
+    """Yield sentences on the distance of a cube from a mark."""
     for cube, mark, (word, limits) in product(COLOURS, COLOURS, DISTANCES.items()):
         length = partial(to_mark, cube=cube, mark=mark)
         yield Sentence(f"the {cube} cube is {word} the {mark} mark", partial(_between, length, limits))
@@ -188,16 +186,16 @@ def mark_sentences() -> Iterator[Sentence]:
 
 @dataclass(frozen=True)
 class Grammar:
-    """All that can be said about one task."""
+    """Instructions and descriptions of one task."""
 
     kinds: tuple[str, ...]
-    """Of things that have a colour."""
+    """Kinds of coloured objects."""
     instructions: tuple[Instruction, ...]
     descriptions: tuple[Sentence, ...]
 
     @property
     def sentences(self) -> tuple[Sentence, ...]:
-        """Descriptions, and instructions, which are true of a state where they are done."""
+        """Descriptions, and instructions as sentences that are true once they are complete."""
         done = [Sentence(words, each.complete) for each in self.instructions for words in each.wordings]
         return (*self.descriptions, *done)
 
@@ -207,4 +205,4 @@ GRAMMARS: Mapping[str, Grammar] = {
     "ArmPick-v0": Grammar(("cube",), (*pick_instructions(),), (*near_sentences("cube"), *height_sentences())),
     "ArmPush-v0": Grammar(("cube", "mark"), (*push_instructions(),), (*near_sentences("cube"), *mark_sentences())),
 }
-"""By task."""
+"""Task -> grammar."""

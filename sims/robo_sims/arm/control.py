@@ -1,4 +1,4 @@
-"""Control modes: an action is a motion of the gripper, or joint positions. Each mode is one class.
+"""Control modes: Cartesian displacement of the gripper, or joint positions; one class each.
 
 `...` is no axis for one arm, n for n arms of a batch.
 """
@@ -17,11 +17,11 @@ from robo_sims.arm.inverse_kinematics import displacement, pointing_down
 from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, MAX_OPENING, Arm, ArmPhysics, Array, Rows
 
 WORKSPACE = np.array([[0.28, -0.30, 0.012], [0.70, 0.30, 0.40]])
-"""[m] lowest and highest position that the gripper is sent to, frame base; the hand can point down in all of it."""
+"""[m] lowest and highest target of the gripper, frame base; the hand can point down in all of it."""
 MAX_YAW = 1.8
-"""[rad] either way; a parallel gripper needs no more than a quarter turn."""
+"""[rad] either way; a parallel gripper needs only a quarter turn."""
 MAX_STEP = np.array([0.015, 0.015, 0.015, 0.12])
-"""[m] and [rad] of the gripper in one control period, either way."""
+"""[m] and [rad] either way, of the gripper in one control period."""
 VELOCITY_LIMITS = np.array([2.175, 2.175, 2.175, 2.175, 2.61, 2.61, 2.61])
 """[rad/s] published limits of the joints."""
 
@@ -31,7 +31,7 @@ _MAX_JOINT_STEP = VELOCITY_LIMITS * CONTROL_PERIOD
 
 @dataclass(frozen=True)
 class Motion:
-    """Target of a scripted expert until its next action, in any control mode."""
+    """Motion of a scripted expert for one action, independent of the control mode."""
 
     displacement: Array
     """(3,) [m] of the gripper, frame base"""
@@ -41,23 +41,23 @@ class Motion:
     """[m] between the finger pads"""
 
 
-class Control(Protocol):
-    """A control mode: its action spec, and how an action becomes servo targets.
+class ControlMode(Protocol):
+    """Control mode: action spec and mapping from actions to servo targets.
 
-    An action lasts `repeat` control periods: a motion is divided among them, a position is the target of each.
+    An action lasts `repeat` control periods: a displacement is divided among them, a position is the target of each.
     """
 
     spec: ActionSpec
 
     def targets(self, action: Array, rows: Rows = ...) -> Array:
-        """Returns servo targets (..., 9) of one control period for actions (..., A) in physical units."""
+        """Return servo targets (..., 9) of one control period for actions (..., A) in physical units."""
 
     def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
-        """Returns the action in [-1, 1] that comes nearest to a motion."""
+        """Return the action in [-1, 1] closest to a motion."""
 
 
-class EndEffectorDelta(Control):
-    """Moves the gripper from where it is, always pointing down: (dx, dy, dz) [m], turn [rad], opening [m]."""
+class EndEffectorDelta(ControlMode):
+    """Displacement of the downward gripper: (dx, dy, dz) [m], turn [rad], opening [m]."""
 
     def __init__(self, arm: Arm, repeat: int = 1) -> None:
         self._arm, self._share = arm, 1 / repeat
@@ -73,7 +73,7 @@ class EndEffectorDelta(Control):
 
     @override
     def targets(self, action: Array, rows: Rows = ...) -> Array:
-        """Takes one step of inverse kinematics from the measured pose, so that no hidden target builds up."""
+        """Take one step of inverse kinematics from the measured pose, so that no hidden target builds up."""
         arm, motion = self._arm, action[..., :4] * self._share
         position = np.minimum(np.maximum(arm.gripper_position[rows] + motion[..., :3], _LOWEST), _HIGHEST)
         yaw = np.minimum(np.maximum(arm.gripper_yaw[rows] + motion[..., 3], -MAX_YAW), MAX_YAW)
@@ -86,7 +86,7 @@ class EndEffectorDelta(Control):
 
 
 class EndEffectorDeltaClosed(EndEffectorDelta):
-    """Moves the gripper in the same way, with the fingers closed on what they hold: (dx, dy, dz) [m], turn [rad]."""
+    """Displacement of the gripper with closed fingers: (dx, dy, dz) [m], turn [rad]."""
 
     def __init__(self, arm: Arm, repeat: int = 1) -> None:
         super().__init__(arm, repeat)
@@ -102,12 +102,12 @@ class EndEffectorDeltaClosed(EndEffectorDelta):
         return self.spec.to_normalized([*motion.displacement, motion.turn])
 
 
-class JointPosition(Control):
-    """Sends the joints to absolute positions [rad] within the velocity limits, and the gripper to an opening [m]."""
+class JointPosition(ControlMode):
+    """Absolute joint positions [rad] within the velocity limits, and a gripper opening [m]."""
 
     def __init__(self, arm: Arm, repeat: int = 1) -> None:
         self._arm, self._largest_motion = arm, MAX_STEP * repeat
-        low, high = arm.joint_limits.T
+        low, high = arm.joint_limits
         self.spec = ActionSpec(
             names=(*(f"joint{i + 1}" for i in range(JOINTS)), "gripper_opening"),
             low=(*low, 0.0),
@@ -120,13 +120,13 @@ class JointPosition(Control):
 
     @override
     def targets(self, action: Array, rows: Rows = ...) -> Array:
-        """Sends each joint towards its target as far as its velocity limit allows."""
+        """Move each joint towards its target as far as its velocity limit allows."""
         return _servo_targets(self._arm, action[..., :JOINTS], action[..., JOINTS:], rows)
 
     @override
     def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
-        """Returns the joint positions that inverse kinematics finds for the motion, from what was observed."""
-        if self._model_of_arm is None:  # the expert's own model of the arm: it must not touch the simulation
+        """Return joint positions from inverse kinematics at the observed state."""
+        if self._model_of_arm is None:  # the expert's own model: it must not change the simulation
             self._model_of_arm = ArmPhysics(bodies="")
         arm = self._model_of_arm
         arm.joint_position[:] = observation["joint_position"]
@@ -139,20 +139,22 @@ class JointPosition(Control):
 
 
 def _lasting(repeat: int) -> float:
-    """Returns the duration [s] of an action, without the last binary digits of a product: 0.15, not 0.15000000000000002."""
+    """Return the duration [s] of an action without rounding noise: 0.15, not 0.15000000000000002."""
     return round(CONTROL_PERIOD * repeat, 9)
 
 
 def _servo_targets(arm: Arm, joints: Array, opening: Array, rows: Rows) -> Array:
-    """Returns (..., 9) of joints (..., 7) [rad] as far as the velocity limits allow, and openings (..., 1) [m]."""
-    present, (lowest, highest) = arm.joint_position[rows], arm.joint_limits.T
+    """Return targets (..., 9): joints (..., 7) [rad] clipped to the velocity limits, and openings (..., 1) [m]."""
+    present, (lowest, highest) = arm.joint_position[rows], arm.joint_limits
     low, high = np.maximum(present - _MAX_JOINT_STEP, lowest), np.minimum(present + _MAX_JOINT_STEP, highest)
-    finger = opening / 2
-    return np.concatenate([np.minimum(np.maximum(joints, low), high), finger, finger], axis=-1)
+    targets = np.empty((*joints.shape[:-1], JOINTS + 2))
+    np.minimum(np.maximum(joints, low), high, out=targets[..., :JOINTS])
+    targets[..., JOINTS:] = opening / 2
+    return targets
 
 
 CLOSED = "end_effector_delta_closed"
-"""The mode in which the fingers do not move."""
+"""Mode without finger motion."""
 CONTROLS: dict[str, type[EndEffectorDelta] | type[JointPosition]] = {
     "end_effector_delta": EndEffectorDelta,
     CLOSED: EndEffectorDeltaClosed,

@@ -1,4 +1,4 @@
-"""The arm and a task as one Gymnasium environment."""
+"""Gymnasium environment of an arm task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, Arm, ArmPhysics, Array
 from robo_sims.arm.randomization import Randomization, Randomizer, patterns
 from robo_sims.arm.rewards import REWARDS
 from robo_sims.arm.tasks import TASKS
-from robo_sims.arm.tasks.task import Task
+from robo_sims.arm.tasks.task import ArmTask
 from robo_sims.cameras import CameraObservations, Cameras, detail_of
 
 ObservationArrays = dict[str, npt.NDArray[Any]]
@@ -31,7 +31,7 @@ SEES = {"front": ("front",), "wrist": ("wrist",), "both": CAMERAS}
 """Cameras of a policy that must find objects and goals in pictures."""
 RENDER_MODES = ("rgb_array", "rgb_array_list")
 START = np.array([[0.38, -0.12, 0.18], [0.54, 0.12, 0.30]])
-"""[m] where the gripper starts, frame base."""
+"""[m] range of the gripper's start position, frame base."""
 START_YAW = 0.4
 """[rad] either way."""
 
@@ -62,11 +62,11 @@ ARM_ARRAYS = (
 
 
 class ArmEnv(gymnasium.Env[Any, Any]):
-    """A seven-axis arm at a table. An episode is exactly reproducible from its seed and its actions."""
+    """Seven-axis arm at a table; an episode is exactly reproducible from its seed and its actions."""
 
     metadata = {"render_modes": list(RENDER_MODES), "render_fps": 1 / CONTROL_PERIOD}  # noqa: RUF012 (Gymnasium's own style)
 
-    def __init__(  # noqa: PLR0913 (what a recipe may say)
+    def __init__(  # noqa: PLR0913 (recipe keys)
         self,
         task: str,
         *,
@@ -81,10 +81,10 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         render_mode: str | None = None,
         detail: str = "plain",
     ) -> None:
-        """Builds the model; cameras open at the first picture.
+        """Build the model; cameras open at the first picture.
 
         task: a name of robo_sims.arm.tasks.TASKS, such as "ArmPick-v0".
-        control: "end_effector_delta", "end_effector_delta_closed" (the fingers hold what they hold) or "joint_position".
+        control: "end_effector_delta", "end_effector_delta_closed" (fingers stay closed) or "joint_position".
         reward: "sparse" pays 1 at success, "dense" also pays progress.
         cameras: pictures to add to the observation, of "front" and "wrist".
         image_size: height and width of the pictures [pixel].
@@ -92,10 +92,10 @@ class ArmEnv(gymnasium.Env[Any, Any]):
             privileged, for critics, experts and rewards.
         randomization: ranges of domain randomisation (robo_sims.arm.randomization), or "visual", "physical" or "all";
             `reset(options={"randomization": False})` leaves it off in one episode.
-        action_repeat: control steps of 50 ms that one action lasts; a displacement is divided among them.
-        max_steps: actions until the time limit; None takes the task's own number of control steps.
-        render_mode: None; "rgb_array" draws when asked; "rgb_array_list" draws every control step, several to an action.
-        detail: of what `render` draws, "plain" or "pretty" (see robo_sims.cameras); of no influence on observations.
+        action_repeat: control steps of 50 ms per action; a displacement is divided among them.
+        max_steps: time limit [actions]; None for the task's own number of control steps.
+        render_mode: None; "rgb_array" draws on `render`; "rgb_array_list" draws every control step.
+        detail: quality of `render`, "plain" or "pretty" (see robo_sims.cameras); no influence on observations.
         """
         kind = _look_up("arm task", task, TASKS)
         if render_mode not in (None, *RENDER_MODES):
@@ -113,12 +113,12 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         self._control = _look_up("control mode", control, CONTROLS)(self._physics, action_repeat)
         self._repeat = action_repeat
         self._reward = _look_up("reward", reward, REWARDS)()
-        self._task: Task = kind(self._physics)
+        self._task: ArmTask = kind(self._physics)
         self._cameras = CameraObservations(self._physics.model, cameras_of(cameras, sees), image_size)
         self._overview = Cameras(height=480, width=640, detail=detail_of(detail))
         self._frames: list[npt.NDArray[np.uint8]] = []
         self._steps = 0
-        self._observation: ObservationArrays = {}  # of the step before; empty while no episode is under way
+        self._observation: ObservationArrays = {}  # of the previous step; empty between episodes
         self.environment_spec = EnvironmentSpec(
             name=f"robo/{task}",
             observation=ObservationSpec(ARM_ARRAYS + hidden(kind.observation, sees) + self._cameras.arrays),
@@ -132,18 +132,18 @@ class ArmEnv(gymnasium.Env[Any, Any]):
 
     @property
     def physics(self) -> ArmPhysics:
-        """The simulation; for experiments and tests, never for a policy."""
+        """Simulation, for experiments and tests; never for a policy."""
         return self._physics
 
     @property
-    def task(self) -> Task:
-        """Task that judges the episode; for experiments and tests, never for a policy."""
+    def task(self) -> ArmTask:
+        """Task of the episode, for experiments and tests; never for a policy."""
         return self._task
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ObservationArrays, dict[str, Any]]:
-        """Starts an episode that the seed determines fully."""
+        """Start an episode, fully determined by the seed."""
         super().reset(seed=seed)
         info: dict[str, Any] = {"success": False}
         if self._randomizer is not None:
@@ -159,7 +159,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         return self._observation, info
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[ObservationArrays, float, bool, bool, dict[str, Any]]:
-        """Simulates until the next action is due, or success; raises InvalidAction, and ResetNeeded after an episode's end."""
+        """Simulate one action or until success; raises InvalidAction, and ResetNeeded after the end of an episode."""
         if not self._observation:
             raise gymnasium.error.ResetNeeded("The episode is over or has not begun: call reset() before step().")
         success = self._advance(self.environment_spec.action.to_physical(action))
@@ -180,27 +180,27 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         return observation, sum(terms.values()), success, out_of_time, info
 
     def render(self) -> npt.NDArray[np.uint8] | list[Any] | None:
-        """Returns the whole scene (480, 640, 3); or a list of it at each control step since the last call or reset; or None."""
+        """Return the scene (480, 640, 3), or a list with one per control step since the last call, or None."""
         if self.render_mode == "rgb_array_list":
             frames, self._frames = self._frames, []
             return frames
         return self.draw([self._physics.data])[0] if self.render_mode == "rgb_array" else None
 
     def draw(self, datas: Sequence[mujoco.MjData]) -> npt.NDArray[np.uint8]:
-        """Returns the whole scene (N, 480, 640, 3) in states of its model."""
+        """Return pictures of the scene (N, 480, 640, 3) in states of its model."""
         return self._overview.draw(datas, "overview")
 
     def close(self) -> None:
-        """Frees the OpenGL contexts."""
+        """Free the OpenGL contexts."""
         self._cameras.close()
         self._overview.close()
 
     def scripted_policy(self, seed: int, noise: float = 0.0) -> ScriptedPolicy:
-        """Returns the task's expert; `noise` is the standard deviation added to each element of its actions."""
+        """Return the task's expert; `noise` is the standard deviation added to each element of its actions."""
         return ScriptedPolicy(self._task.expert, self._control, self.environment_spec, seed=seed, noise=noise)
 
     def _advance(self, action: npt.NDArray[np.float64]) -> bool | None:
-        """Carries an action out, until success at most; returns if the task is done, None if the simulation diverged."""
+        """Apply an action, at most until success; return success, or None if the simulation diverged."""
         for _ in range(self._repeat):
             targets = self._control.targets(action)
             delay = 0 if self._randomizer is None else round(self._randomizer.latency / self._physics.model.opt.timestep)
@@ -239,16 +239,16 @@ def hidden(arrays: tuple[ArraySpec, ...], sees: str | None) -> tuple[ArraySpec, 
     return tuple(replace(array, role="privileged") if array.role in ("object", "goal") else array for array in arrays)
 
 
-def begin(physics: ArmPhysics, task: Task, random: np.random.Generator) -> None:
-    """Puts a simulation into the state in which an episode of the task begins."""
+def begin(physics: ArmPhysics, task: ArmTask, random: np.random.Generator) -> None:
+    """Set a simulation to an initial state of the task."""
     physics.reset()
     solve(physics, random.uniform(*START), random.uniform(-START_YAW, START_YAW))
     task.place(physics, random)
     physics.settle_initial_state()
 
 
-def observe(arm: Arm, task: Task) -> dict[str, Array]:
-    """Returns the entries of the observation, (..., size) each, in the order of the spec."""
+def observe(arm: Arm, task: ArmTask) -> dict[str, Array]:
+    """Return the entries of the observation, (..., size) each, in the order of the spec."""
     return {
         "joint_position": arm.joint_position,
         "joint_velocity": arm.joint_velocity,

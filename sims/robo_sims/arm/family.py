@@ -1,4 +1,4 @@
-"""The family "robo": tabletop tasks of our own."""
+"""Family "robo": tabletop arm tasks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from robo_sims.task_family import refuse_unknown_arguments
 
 if TYPE_CHECKING:
     from robo_rl.rewards.embedded.pictures import CaptionedPictures
-    from robo_sims.arm.plant import ArmPlant
+    from robo_sims.arm.realtime_arm import RealtimeArm
 
 NAMES = ("ArmReach-v0", "ArmPush-v0", "ArmPick-v0", "ArmPegInsert-v0")
-"""Equal to the keys of robo_sims.arm.tasks.TASKS, here so that listing them needs no simulator (a test compares them)."""
+"""Keys of robo_sims.arm.tasks.TASKS, repeated here so that listing them loads no simulator."""
 
 
 class ArmFamily(EnvironmentFamily):
-    """Makes the arm tasks by name."""
+    """Makes arm tasks by name."""
 
     @override
     def names(self) -> Iterable[str]:
@@ -29,9 +29,9 @@ class ArmFamily(EnvironmentFamily):
 
     @override
     def make(self, name: str, *, relative_frame: bool = False, **arguments: Any) -> gymnasium.Env[Any, Any]:
-        """Returns a fresh environment; the arguments are those of ArmEnv, and UnknownName is raised for any other.
+        """Return a new environment; arguments as in ArmEnv, raises UnknownName for any other.
 
-        relative_frame: whether what is observed and commanded is in the frames of robo_rl.environments.relative_frame.
+        relative_frame: observe and command in the frames of robo_rl.environments.relative_frame.
         """
         _require(name)
         from robo_sims.arm.environment import ArmEnv
@@ -47,9 +47,9 @@ class ArmFamily(EnvironmentFamily):
     def make_vector(
         self, name: str, num_envs: int, *, relative_frame: bool = False, **arguments: Any
     ) -> gymnasium.vector.VectorEnv[Any, Any, Any] | None:
-        """Returns `num_envs` environments in one; raises UnknownName for an argument that ArmEnv does not take.
+        """Return a vector environment; raises UnknownName for an argument that ArmEnv does not take.
 
-        None in the relative frame and with randomisation: single ones are stepped one after the other then.
+        None in the relative frame and with randomisation, which have no batched implementation.
         """
         if relative_frame or arguments.get("randomization") is not None:
             return None
@@ -61,17 +61,17 @@ class ArmFamily(EnvironmentFamily):
         refuse_unknown_arguments(f"robo/{name}", ArmEnv, sorted(settings), also=["relative_frame"])
         return build(name, num_envs, **arguments)
 
-    def make_plant(self, name: str, **arguments: Any) -> ArmPlant:
-        """Returns a task's arm to be run against a clock, as a stand-in for a real one; the arguments are those of ArmPlant."""
+    def make_realtime_arm(self, name: str, **arguments: Any) -> RealtimeArm:
+        """Return a task's arm as a stand-in for a real one; arguments as in RealtimeArm."""
         _require(name)
-        from robo_sims.arm.plant import ArmPlant
+        from robo_sims.arm.realtime_arm import RealtimeArm
 
-        refuse_unknown_arguments(f"robo/{name}", ArmPlant, arguments)
-        return ArmPlant(name, **arguments)
+        refuse_unknown_arguments(f"robo/{name}", RealtimeArm, arguments)
+        return RealtimeArm(name, **arguments)
 
     def captioned_pictures(self, name: str, *, camera: str, size: int, count: int, seed: int) -> CaptionedPictures:
-        """Returns pictures of a task with what is true of them, for `robo-rl reward fit embedded`; raises UnknownName."""
-        from robo_sims.arm.captioned import captioned_pictures
+        """Return captioned pictures of a task for `robo-rl reward fit embedded`; raises UnknownName."""
+        from robo_sims.arm.captioned_pictures import captioned_pictures
 
         return captioned_pictures(name, camera=camera, size=size, count=count, seed=seed)
 

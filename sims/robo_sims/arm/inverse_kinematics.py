@@ -1,4 +1,4 @@
-"""Differential inverse kinematics: damped least squares, with the free axis leaning towards a posture.
+"""Differential inverse kinematics: damped least squares with a posture task in the null space.
 
 Nakamura and Hanafusa, "Inverse kinematic solutions with singularity robustness for robot manipulator control", 1986.
 `...` is no axis for one arm, n for n arms of a batch.
@@ -12,12 +12,13 @@ import numpy as np
 from robo_sims.arm.physics import NOMINAL_POSTURE, Arm, ArmPhysics, Array, Rows
 
 DAMPING = np.stack([0.02**2 * np.eye(6), 1e-8 * np.eye(6)])
-"""(2, 6, 6) of the way to the pose, to keep it bounded where the arm is stretched, and of the projection, which always is."""
-POSTURE_GAIN = 0.1  # share of the way to the nominal posture that the free axis goes in one step
+"""(2, 6, 6) damping of the pose step, which bounds it at singularities, and of the null-space projection."""
+POSTURE_GAIN = 0.1
+"""Share of the way to the nominal posture per step, in the null space."""
 
 
 def pointing_down(yaw: Array | float) -> Array:
-    """Returns orientations (..., 4) (w, x, y, z) of downward hands with headings (...) [rad]: half a turn about x, then yaw."""
+    """Return quaternions (..., 4) (w, x, y, z): half a turn about x, then yaw (...) [rad]."""
     half = np.asarray(yaw) / 2
     quaternion = np.zeros((*half.shape, 4))
     quaternion[..., 1], quaternion[..., 2] = np.cos(half), np.sin(half)
@@ -25,25 +26,25 @@ def pointing_down(yaw: Array | float) -> Array:
 
 
 def displacement(arm: Arm, position: Array, quaternion: Array, rows: Rows = ...) -> Array:
-    """Returns (..., 7) [rad], one linearised step towards positions (..., 3) [m] and orientations (..., 4) (w, x, y, z).
+    """Return a joint step (..., 7) [rad] towards positions (..., 3) [m] and quaternions (..., 4) (w, x, y, z).
 
     dq = J^T (J J^T + damping)^-1 e + (I - J^+ J) n, where e is the pose error and n the step towards the posture. The
-    projection is undamped: a damped one leaks posture into the pose, and a hand told to hold still creeps away.
+    projection is undamped: a damped one leaks posture into the pose, and a hand that should hold still creeps away.
     """
     jacobian = arm.jacobian(rows)  # (..., 6, 7)
     transposed = jacobian.mT
     posture = POSTURE_GAIN * (NOMINAL_POSTURE - arm.joint_position[rows])  # (..., 7)
-    wanted = np.empty((*position.shape[:-1], 2, 6))  # in the task space: towards the pose, and against the posture's share
-    wanted[..., 0, :3] = position - arm.gripper_position[rows]
-    wanted[..., 0, 3:] = _rotation_to(arm, quaternion, rows)
-    wanted[..., 1, :] = -_apply(jacobian, posture)
-    solved = np.linalg.solve((jacobian @ transposed)[..., None, :, :] + DAMPING, wanted[..., None])[..., 0]
-    return _apply(transposed, solved[..., 0, :] + solved[..., 1, :]) + posture
+    wanted = np.empty((*position.shape[:-1], 2, 6, 1))  # task space: pose error, and minus the posture step
+    np.subtract(position, arm.gripper_position[rows], out=wanted[..., 0, :3, 0])
+    wanted[..., 0, 3:, 0] = _rotation_to(arm, quaternion, rows)
+    np.negative(jacobian @ posture[..., None], out=wanted[..., 1, :, :])
+    solved = np.linalg.solve((jacobian @ transposed)[..., None, :, :] + DAMPING, wanted)
+    return (transposed @ (solved[..., 0, :, :] + solved[..., 1, :, :]))[..., 0] + posture
 
 
 def solve(physics: ArmPhysics, position: Array, yaw: float, iterations: int = 30) -> None:
-    """Moves the joints, without simulating, until the gripper has the pose to well under a millimetre."""
-    low, high = physics.joint_limits.T
+    """Set the joints, without simulation, so that the gripper reaches the pose to well under a millimetre."""
+    low, high = physics.joint_limits
     quaternion = pointing_down(yaw)
     for _ in range(iterations):
         physics.update_kinematics()
@@ -53,15 +54,10 @@ def solve(physics: ArmPhysics, position: Array, yaw: float, iterations: int = 30
 
 
 def _rotation_to(arm: Arm, quaternion: Array, rows: Rows) -> Array:
-    """Returns (..., 3) [rad], rotation vectors in the base frame from the hands to orientations."""
+    """Return rotation vectors (..., 3) [rad] in the base frame from the hands to quaternions."""
     error, present = np.empty((*quaternion.shape[:-1], 3)), arm.orientation[rows]
     each = zip(error, quaternion, present, strict=True) if error.ndim > 1 else [(error, quaternion, present)]
     for vector, wanted, now in each:
         mujoco.mju_subQuat(vector, wanted, now)  # in the hand's frame
-    return _apply(arm.gripper_matrix[rows], error)
-
-
-def _apply(matrices: Array, vectors: Array) -> Array:
-    """Returns (..., m) of (..., m, k) times (..., k)."""
-    product: Array = (matrices @ vectors[..., None])[..., 0]
-    return product
+    rotation: Array = (arm.gripper_matrix[rows] @ error[..., None])[..., 0]
+    return rotation

@@ -1,4 +1,4 @@
-"""The simulated arm as named quantities, of one simulation or of many; nothing here knows of tasks, rewards or actions."""
+"""Simulated arm as named quantities, single or batched; independent of tasks, rewards and actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from robo_sims.divergence import DivergenceMonitor
 Array = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_] | np.bool_
 Rows: TypeAlias = slice | list[int] | EllipsisType
-"""Simulations of a batch; `...` for all, and for the only one."""
+"""Rows of a batch; `...` for all, or for a single simulation."""
 EVERYWHERE, NOWHERE = np.True_, np.False_
 
 JOINTS = 7
@@ -28,22 +28,22 @@ CONTROL_PERIOD = 0.05
 MAX_OPENING = 0.08
 """[m] published stroke of the gripper."""
 FASTEST = 1_000.0
-"""[m/s, rad/s] of anything at the table: thousand times what arm and gripper can throw."""
+"""[m/s, rad/s] divergence limit: a thousand times the speed that the arm can give to an object."""
 NOMINAL_POSTURE = np.array([0.0, -0.3, 0.0, -2.3, 0.0, 2.0, np.pi / 4])
-"""[rad] elbow up, hand pointing down over the middle of the table; the nullspace of the controller leans towards it."""
+"""[rad] elbow up, hand pointing down over the middle of the table; target of the controller's null space."""
 
 
 class Arm(ABC):
-    """Named quantities of the arm at its table: `...` is no axis in one simulation, N in a batch of N.
+    """Named quantities of the arm: `...` is no axis in one simulation, N in a batch of N.
 
-    Every array always shows the present state. The arm's base is the origin: frames "world" and "base" are one.
+    Arrays are views of the present state. The arm's base is the origin: frames "world" and "base" are identical.
     """
 
     def __init__(self, model: mujoco.MjModel, qpos: Array, qvel: Array) -> None:
         """qpos: (..., nq), qvel: (..., nv) of the simulation."""
         self.model, self.qpos, self.qvel = model, qpos, qvel
-        self.joint_limits: Array = model.jnt_range[:JOINTS].copy()
-        """(7, 2) [rad]"""
+        self.joint_limits: Array = model.jnt_range[:JOINTS].T.copy()
+        """(2, 7) [rad] lowest and highest"""
         self.joint_position: Array = qpos[..., :JOINTS]
         """(..., 7) [rad]"""
         self.joint_velocity: Array = qvel[..., :JOINTS]
@@ -57,20 +57,20 @@ class Arm(ABC):
 
     @abstractmethod
     def view(self, select: Callable[[mujoco.MjData], npt.NDArray[Any]]) -> Array:
-        """Returns (..., size): a vector of the simulation that always shows the present state."""
+        """Return (..., size): a vector of the simulation that follows the present state."""
 
     @abstractmethod
     def jacobian(self, rows: Rows = ...) -> Array:
-        """Returns (..., 6, 7): linear and angular velocity of the gripper in the base frame per joint velocity."""
+        """Return (..., 6, 7): linear and angular velocity of the gripper in the base frame per joint velocity."""
 
     @property
     @abstractmethod
     def orientation(self) -> Array:
-        """(..., 4) quaternion (w, x, y, z) of the hand, of either sign."""
+        """(..., 4) quaternion (w, x, y, z) of the hand, of arbitrary sign."""
 
     @abstractmethod
     def is_grasping(self, geom: int, among: Mask = EVERYWHERE) -> Mask:
-        """Returns (...): both finger pads touch the geom; contacts are examined only where `among` is true."""
+        """Return (...): True if both finger pads touch the geom; contacts are checked only where `among` is True."""
 
     @property
     def gripper_yaw(self) -> Array:
@@ -79,7 +79,7 @@ class Arm(ABC):
 
     @property
     def gripper_quaternion(self) -> Array:
-        """(..., 4) (w, x, y, z), the sign chosen so that x is not negative: continuous wherever the hand points down."""
+        """(..., 4) (w, x, y, z) with x not negative, which is continuous for a downward hand."""
         orientation = self.orientation
         return orientation * np.copysign(1.0, orientation[..., 1:2] + 0.0)  # -0.0 counts as not negative
 
@@ -90,10 +90,10 @@ class Arm(ABC):
 
 
 class ArmPhysics(Arm):
-    """One simulation of the arm with the bodies of a task."""
+    """Simulation of the arm with the bodies of a task."""
 
     def __init__(self, bodies: str, model: mujoco.MjModel | None = None) -> None:
-        """Compiles the model, unless one of the same bodies is given to be shared."""
+        """Compile the model, or share a given one with the same bodies."""
         model = load_model(bodies) if model is None else model
         self.data = mujoco.MjData(model)
         super().__init__(model, self.data.qpos, self.data.qvel)
@@ -109,28 +109,28 @@ class ArmPhysics(Arm):
         return select(self.data)
 
     def reset(self) -> None:
-        """Returns to the model's initial state with every cache of MuJoCo cleared, hand open, arm in its nominal posture."""
+        """Reset all state of MuJoCo: nominal posture, open hand."""
         mujoco.mj_resetData(self.model, self.data)
         self.joint_position[:] = NOMINAL_POSTURE
         self.set_opening(MAX_OPENING)
 
     def settle_initial_state(self) -> None:
-        """Makes derived quantities agree with the initial state, and the servos hold it."""
+        """Update derived quantities of the initial state, and let the servos hold it."""
         self.data.ctrl[:JOINTS] = self.joint_position
         mujoco.mj_forward(self.model, self.data)
         self.monitor.reset()
 
     def advance(self, substeps: int | None = None) -> None:
-        """Simulates one control period, or as many steps of the physics as given.
+        """Simulate one control period, or `substeps` physics steps.
 
-        The halves of the first and last step are swapped so that positions and contacts belong to the final state, at no cost.
+        It starts with the second half of a step and ends with the first half: positions and contacts belong to the final state.
         """
         mujoco.mj_step2(self.model, self.data)
         mujoco.mj_step(self.model, self.data, (substeps or self.substeps) - 1)
         mujoco.mj_step1(self.model, self.data)
 
     def update_kinematics(self) -> None:
-        """Makes poses and Jacobians agree with joint positions that were written by hand."""
+        """Update poses and Jacobians after joint positions were written."""
         mujoco.mj_kinematics(self.model, self.data)
         mujoco.mj_comPos(self.model, self.data)
 
@@ -145,6 +145,12 @@ class ArmPhysics(Arm):
         mujoco.mju_mat2Quat(self._orientation, self.gripper_matrix.ravel())
         return self._orientation
 
+    @property
+    @override
+    def gripper_quaternion(self) -> Array:
+        orientation = self.orientation
+        return -orientation if orientation[1] < 0 else orientation.copy()
+
     @override
     def is_grasping(self, geom: int, among: Mask = EVERYWHERE) -> Mask:
         pairs = self.data.contact.geom
@@ -154,17 +160,17 @@ class ArmPhysics(Arm):
         return np.bool_(all((with_geom == pad).any() for pad in self._pads))
 
     def set_opening(self, opening: float) -> None:
-        """Puts the fingers at an opening [m] and makes their servos hold it; only at a reset."""
+        """Set the fingers to an opening [m], held by their servos; only at a reset."""
         self.finger_position[:] = opening / 2
         self.data.ctrl[JOINTS : JOINTS + 2] = opening / 2
 
     def hold(self, width: float) -> None:
-        """Puts the fingers at the sides of something that wide [m], closing with full force; only at a reset."""
+        """Close the fingers on an object of this width [m] with full force; only at a reset."""
         self.finger_position[:] = width / 2
         self.data.ctrl[JOINTS : JOINTS + 2] = 0.0
 
     def place(self, name: str, position: npt.ArrayLike, yaw: float = 0.0) -> None:
-        """Puts a body of a task upright at a position (3,) [m] and heading [rad]; only at a reset."""
+        """Set a body upright to a position (3,) [m] and yaw [rad]; only at a reset."""
         quaternion = np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)
         number = self.model.body(name).mocapid[0]
         if number >= 0:
@@ -175,7 +181,7 @@ class ArmPhysics(Arm):
 
 
 class Body:
-    """A body as named quantities; `...` as in `Arm`."""
+    """Pose of a body; `...` as in `Arm`."""
 
     def __init__(self, arm: Arm, name: str) -> None:
         self.position = arm.view(lambda data: data.body(name).xpos)
@@ -190,7 +196,7 @@ class Body:
 
 
 class FreeBody(Body):
-    """A body that moves freely; joint and geom have its name."""
+    """Body with a free joint; joint and geom have its name."""
 
     def __init__(self, arm: Arm, name: str) -> None:
         super().__init__(arm, name)
@@ -201,19 +207,19 @@ class FreeBody(Body):
 
 
 def matrices(rows: Array) -> Array:
-    """Returns (..., 3, 3), a view of (..., 9)."""
+    """Return (..., 3, 3), a view of (..., 9)."""
     return rows.reshape(*rows.shape[:-1], 3, 3)
 
 
 def yaw_of(matrix: Array) -> Array:
-    """Returns (...) [rad], the heading about the vertical of the x axis of rotation matrices (..., 3, 3)."""
+    """Return the yaw (...) [rad] of rotation matrices (..., 3, 3)."""
     yaw: Array = np.arctan2(matrix[..., 1, 0], matrix[..., 0, 0])
     return yaw
 
 
 def length(vectors: Array) -> Array:
-    """Returns (...), the norms of (..., size)."""
-    norms: Array = np.sqrt(np.vecdot(vectors, vectors))  # the dot product that np.linalg.norm takes of one vector
+    """Return the norms (...) of vectors (..., size)."""
+    norms: Array = np.sqrt(np.vecdot(vectors, vectors))  # same bits as np.linalg.norm of one vector
     return norms
 
 

@@ -1,1 +1,1 @@
-"""Many simulations of one task in one object, stepped by native threads: vector environments of Gymnasium."""
+"""Vector environments of Gymnasium over simulations that are stepped by native threads."""

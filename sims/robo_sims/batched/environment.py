@@ -1,6 +1,6 @@
-"""A vector environment of Gymnasium over a batch of simulations: episodes, autoreset, seeds, names of `infos`.
+"""Vector environment of Gymnasium over a batch of simulations: episodes, autoreset, seeds, `infos`.
 
-What `gymnasium.vector.SyncVectorEnv` would return for the single environments, this returns too; the tests compare the two.
+It returns the same as `gymnasium.vector.SyncVectorEnv` over the single environments; the tests compare the two.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Stateful
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import DIVERGED, StateDict
-from robo_sims.batched.infos import only, tell
+from robo_sims.batched.infos import add_info, select_info
 from robo_sims.batched.pictures import LatestPictures
 from robo_sims.cameras import CameraObservations
 
@@ -32,10 +32,10 @@ Mask = npt.NDArray[np.bool_]
 
 
 class BatchStep(NamedTuple):
-    """Results of one control step in every simulation; rows of episodes that begin have no meaning."""
+    """Results of one control step in every simulation; rows of starting episodes are undefined."""
 
     vectors: Array
-    """(N, D) float32, fresh: all arrays of the observation side by side, in the order of the spec."""
+    """(N, D) float32, new: the concatenated arrays of the observation, in the order of the spec."""
     rewards: Array
     """(N,) float64"""
     terminated: Mask
@@ -43,61 +43,60 @@ class BatchStep(NamedTuple):
     diverged: Mask | None = None
     """(N,), or None if no simulation diverged."""
     success: Mask | None = None
-    """(N,), or None if the task has no notion of success."""
+    """(N,), or None if the task has no success criterion."""
     reward_terms: Mapping[str, Array] = MappingProxyType({})
     """name -> (N,) float64"""
 
 
-class Batch(Protocol):
-    """Simulations of one task. Vectors and rewards are the single environment's, to the bit."""
+class SimulationBatch(Protocol):
+    """Simulations of one task; vectors and rewards are bit-identical to the single environment's."""
 
     spec: EnvironmentSpec
     num_envs: int
     reset_info: Mapping[str, bool] = MappingProxyType({})
-    """What the info of a reset says."""
+    """Info of a reset."""
     instructions: Array | None = None
-    """(N,) the task in words, of the present episodes; None if the words are always the same."""
-    judges_divergence: bool = False
-    """Whether the info of a diverged step tells success and reward terms, as some single environments do."""
-
+    """(N,) instructions of the current episodes; None if they never change."""
+    evaluates_divergence: bool = False
+    """True if the info of a diverged step has success and reward terms, as in some single environments."""
     datas: Sequence[mujoco.MjData] = ()
-    """The MuJoCo state of each environment; empty if MuJoCo is not involved."""
+    """MuJoCo data of each environment; empty without MuJoCo."""
 
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
-        """Begins episodes in some environments (a seed determines one entirely) and returns their vectors (len(seeds), D)."""
+        """Start episodes in some environments, each determined by its seed, and return their vectors (len(seeds), D)."""
 
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
-        """Applies physical actions (N, A) for one control period; begins episodes instead in the environments in `seeds`.
+        """Apply physical actions (N, A) for one control period; start episodes instead in the environments of `seeds`.
 
-        The numbers of a diverged simulation must not trouble its neighbours: no floating-point error may be raised.
+        A diverged simulation must not affect the others: no floating-point error may be raised.
         """
 
     def render(self) -> Sequence[Array]:
-        """Returns a picture for people of each environment, (H, W, 3)."""
+        """Return a rendered picture (H, W, 3) of each environment."""
 
     def state_dict(self) -> StateDict:
-        """Returns what later steps depend on."""
+        """Return the state that later steps depend on."""
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned."""
+        """Restore the state of `state_dict`."""
 
     def close(self) -> None:
-        """Ends threads and frees the simulator."""
+        """Stop the threads and free the simulator."""
 
 
 class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], Stateful):
-    """`num_envs` environments of one task in one object."""
+    """Vector environment of `num_envs` simulations of one task."""
 
     def __init__(
         self,
-        batch: Batch,
+        batch: SimulationBatch,
         *,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         cameras: Sequence[str] = (),
         image_size: int = 84,
         render_mode: str | None = None,
     ) -> None:
-        """Adds the pictures of cameras to what the batch observes, as `camera_<name>`.
+        """Add the pictures of `cameras` to the observation, as `camera_<name>`.
 
         image_size: height and width of the pictures [pixel]. render_mode: None or "rgb_array".
         """
@@ -125,49 +124,49 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
         ]
         self._limit = spec.max_steps or np.iinfo(np.int64).max
         self._steps = np.zeros(self.num_envs, np.int64)
-        self._over = np.ones(self.num_envs, np.bool_)  # the episode has ended, or none has begun
-        self._is_begun = False
+        self._over = np.ones(self.num_envs, np.bool_)  # no episode is running
+        self._was_reset = False
         self._any_over = True
         self._everyone = np.ones(self.num_envs, np.bool_)
-        self._last = np.zeros((self.num_envs, ends[-1]), np.float32)  # vectors of the step before
+        self._last = np.zeros((self.num_envs, ends[-1]), np.float32)  # vectors of the previous step
 
     @property
-    def batch(self) -> Batch:
-        """The simulations; for experiments and tests, never for a policy."""
+    def batch(self) -> SimulationBatch:
+        """Simulations, for experiments and tests; never for a policy."""
         return self._batch
 
     @property
     def datas(self) -> Sequence[mujoco.MjData]:
-        """The MuJoCo state of each environment; for experiments and tests, never for a policy."""
+        """MuJoCo data of each environment, for experiments and tests; never for a policy."""
         return self._batch.datas
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Arrays, dict[str, Any]]:
-        """Begins an episode in every environment, or in those of `options["reset_mask"]`.
+        """Start an episode in every environment, or in those of `options["reset_mask"]`.
 
-        seed: that of the first environment, the others count up from it; or one for each.
+        seed: that of the first environment, incremented for the others; or one for each.
         """
         mask, seeds = _reset_mask(options, self.num_envs), _seeds(seed, self.num_envs)
         self._last[mask] = self._batch.begin({index: seeds[index] for index in np.flatnonzero(mask).tolist()})
         self._pictures.draw(mask)
         self._steps[mask], self._over[mask] = 0, False
-        self._is_begun, self._any_over = True, bool(self._over.any())
+        self._was_reset, self._any_over = True, bool(self._over.any())
         infos: dict[str, Any] = {}
         self._tell_beginning(infos, mask)
         return self._split(self._last), infos
 
     def step(self, actions: Array) -> tuple[Arrays, Array, Mask, Mask, dict[str, Any]]:
-        """Applies actions (N, A) from [-1, 1] for one control period; raises InvalidAction before anything has moved."""
+        """Apply actions (N, A) in [-1, 1] for one control period; raises InvalidAction before any simulation step."""
         control = self.environment_spec.action.to_physical_batch(actions, self.num_envs)
-        beginning = self._beginning()
+        beginning = self._starting()
         self._steps += 1
         step = self._batch.step(control, beginning)
         diverged = self._find_diverged(step)
         truncated = self._steps >= self._limit
-        told = self._amend(step, truncated, diverged, beginning) if beginning or diverged is not None else None
+        reported = self._amend(step, truncated, diverged, beginning) if beginning or diverged is not None else None
         truncated &= ~step.terminated
-        infos = self._infos(step, told)
+        infos = self._infos(step, reported)
         if beginning:
             self._tell_beginning(infos, self._mask(beginning))
         self._pictures.draw(self._everyone if diverged is None else ~diverged)
@@ -178,7 +177,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
         return self._split(self._last), step.rewards, step.terminated, truncated, infos
 
     def render(self) -> tuple[Array, ...] | None:
-        """Returns a picture (H, W, 3) of each environment, or None unless the render mode is "rgb_array"."""
+        """Return a picture (H, W, 3) of each environment, or None unless the render mode is "rgb_array"."""
         return tuple(self._batch.render()) if self.render_mode == "rgb_array" else None
 
     @override
@@ -189,38 +188,37 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
             "over": self._over.copy(),
             "last": self._last.copy(),
             "pictures": self._pictures.copy(),
-            "is_begun": self._is_begun,
+            "is_begun": self._was_reset,
         }
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned, of as many environments: the next step is the one that would have come."""
         if len(state["steps"]) != self.num_envs:
             raise InvalidSetting(
                 "The state is of another number of environments.", got=len(state["steps"]), allowed=self.num_envs
             )
-        self._pictures.restore(state.get("pictures", {}))  # states from before batches had cameras have none
+        self._pictures.restore(state.get("pictures", {}))  # older states have no pictures
         self._batch.load_state_dict(state["batch"])
         self._steps, self._over, self._last = (np.array(state[name]) for name in ("steps", "over", "last"))
-        self._is_begun, self._any_over = bool(state["is_begun"]), bool(self._over.any())
+        self._was_reset, self._any_over = bool(state["is_begun"]), bool(self._over.any())
 
     def close_extras(self, **_: Any) -> None:
-        """Ends the threads and frees the OpenGL context."""
+        """Stop the threads and free the OpenGL context."""
         self._batch.close()
-        if hasattr(self, "_pictures"):  # not so where the settings were refused
+        if hasattr(self, "_pictures"):  # absent if the settings were rejected
             self._pictures.close()
 
     def __del__(self) -> None:
         if hasattr(self, "_batch"):
             self.close()
 
-    def _beginning(self) -> dict[int, int | None]:
-        """Returns the environments whose episode begins in this step instead of being simulated."""
-        if self._is_begun and not self._any_over:
+    def _starting(self) -> dict[int, int | None]:
+        """Return the environments whose episode starts in this step; they are not simulated."""
+        if self._was_reset and not self._any_over:
             return {}
         over = np.flatnonzero(self._over).tolist()
-        if not self._is_begun or self._mode is not AutoresetMode.NEXT_STEP:
-            how = 'reset(options={"reset_mask": ...})' if self._is_begun else "reset()"
+        if not self._was_reset or self._mode is not AutoresetMode.NEXT_STEP:
+            how = 'reset(options={"reset_mask": ...})' if self._was_reset else "reset()"
             raise gymnasium.error.ResetNeeded(
                 f"The episodes of environments {over} are over or have not begun: call {how} before step()."
             )
@@ -228,29 +226,29 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
         return dict.fromkeys(over)
 
     def _find_diverged(self, step: BatchStep) -> Mask | None:
-        """Adds to what the simulations say where observation or reward is not finite; None if nothing is wrong."""
+        """Return the mask of simulations that diverged or have a non-finite observation or reward; None if there are none."""
         if _is_finite(step.vectors) and _is_finite(step.rewards):
             return step.diverged
         unsound = ~(np.isfinite(step.vectors).all(axis=1) & np.isfinite(step.rewards))
         return unsound if step.diverged is None else unsound | step.diverged
 
     def _amend(self, step: BatchStep, truncated: Mask, diverged: Mask | None, beginning: Collection[int]) -> Mask:
-        """Writes what holds for beginning and diverged environments; returns which tell success and reward terms."""
-        told = ~self._mask(beginning)
-        step.rewards[~told] = 0.0
-        step.terminated[~told] = False
+        """Set the results of starting and diverged environments; return the mask of those with success and reward terms."""
+        reported = ~self._mask(beginning)
+        step.rewards[~reported] = 0.0
+        step.terminated[~reported] = False
         if diverged is not None:
-            diverged &= told
+            diverged &= reported
             step.rewards[diverged] = 0.0
             step.terminated[diverged] = False
             truncated[diverged] = True
             step.vectors[diverged] = self._last[diverged]
-            if not self._batch.judges_divergence:
-                told &= ~diverged
-        return told
+            if not self._batch.evaluates_divergence:
+                reported &= ~diverged
+        return reported
 
-    def _infos(self, step: BatchStep, told: Mask | None) -> dict[str, Any]:
-        """Returns success and reward terms, of all environments or of those that tell."""
+    def _infos(self, step: BatchStep, reported: Mask | None) -> dict[str, Any]:
+        """Return success and reward terms of the reported environments, or of all."""
         everyone = self._everyone.copy()
         infos: dict[str, Any] = {}
         self._tell_instructions(infos, everyone)
@@ -261,25 +259,25 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
             for name, values in step.reward_terms.items():
                 terms[name], terms[f"_{name}"] = values, everyone
             infos |= {"reward_terms": terms, "_reward_terms": everyone}
-        return infos if told is None else only(infos, told)
+        return infos if reported is None else select_info(infos, reported)
 
     def _tell_beginning(self, infos: dict[str, Any], mask: Mask) -> None:
-        """Adds what environments say of the episodes that begin."""
-        tell(infos, self._batch.reset_info, mask)
+        """Add the reset info of starting episodes."""
+        add_info(infos, self._batch.reset_info, mask)
         self._tell_instructions(infos, mask)
 
     def _tell_instructions(self, infos: dict[str, Any], mask: Mask) -> None:
         if self._batch.instructions is not None:
-            tell(infos, {"instruction": self._batch.instructions}, mask)
+            add_info(infos, {"instruction": self._batch.instructions}, mask)
 
     def _end(self, infos: dict[str, Any], step: BatchStep, truncated: Mask, diverged: Mask | None) -> dict[str, Any]:
-        """Says why episodes ended; begins them anew at once in the mode SAME_STEP."""
-        tell(infos, {"stop_reason": "failure"}, step.terminated)
+        """Add stop reasons; start new episodes at once in the mode SAME_STEP."""
+        add_info(infos, {"stop_reason": "failure"}, step.terminated)
         if step.success is not None:
-            tell(infos, {"stop_reason": "goal"}, step.terminated & step.success)
-        tell(infos, {"stop_reason": "time_limit"}, truncated)
+            add_info(infos, {"stop_reason": "goal"}, step.terminated & step.success)
+        add_info(infos, {"stop_reason": "time_limit"}, truncated)
         if diverged is not None:
-            tell(infos, {"stop_reason": DIVERGED}, diverged)
+            add_info(infos, {"stop_reason": DIVERGED}, diverged)
         return self._begin_at_once(infos) if self._mode is AutoresetMode.SAME_STEP else infos
 
     def _begin_at_once(self, infos: dict[str, Any]) -> dict[str, Any]:
@@ -288,7 +286,12 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
         ended, last = self._split(self._last), np.full(self.num_envs, None, object)
         for index in indices:
             last[index] = {name: value[index] for name, value in ended.items()}
-        now = only(infos, ~over) | {"final_obs": last, "_final_obs": over, "final_info": only(infos, over), "_final_info": over}
+        now = select_info(infos, ~over) | {
+            "final_obs": last,
+            "_final_obs": over,
+            "final_info": select_info(infos, over),
+            "_final_info": over,
+        }
         self._last[over] = self._batch.begin(dict.fromkeys(indices))
         self._pictures.draw(over)
         self._steps[over], self._over[over], self._any_over = 0, False, False
@@ -296,7 +299,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
         return now
 
     def _split(self, vectors: Array) -> Arrays:
-        """Returns name -> (N, *shape), pictures included: fresh, because the next step may need the present arrays."""
+        """Return name -> (N, *shape) with pictures, as copies: the next step may need the present arrays."""
         copy = vectors.copy()
         arrays = {name: copy[:, part].reshape(shape).astype(dtype, copy=False) for name, part, shape, dtype in self._parts}
         return arrays | self._pictures.copy()

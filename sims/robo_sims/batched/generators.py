@@ -1,4 +1,4 @@
-"""One random generator for each environment, seeded as Gymnasium seeds its own."""
+"""Random generators of N environments, seeded as by Gymnasium."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from gymnasium.utils import seeding
 
 
 class Generators:
-    """Random generators of N environments."""
+    """One random generator per environment."""
 
     def __init__(self, count: int) -> None:
         self._generators = [seeding.np_random()[0] for _ in range(count)]
 
     def seeded(self, index: int, seed: int | None) -> np.random.Generator:
-        """Returns the generator of an environment, seeded anew unless the seed is None."""
+        """Return the generator of an environment, reseeded unless the seed is None."""
         if seed is not None:
             self._generators[index] = seeding.np_random(seed)[0]
         return self._generators[index]
 
     def states(self) -> list[Any]:
-        """Returns the state of each generator."""
+        """Return the state of each generator."""
         return [generator.bit_generator.state for generator in self._generators]
 
     def restore(self, states: Sequence[Any]) -> None:
-        """Restores what `states` returned."""
+        """Restore the states of `states`."""
         for generator, state in zip(self._generators, states, strict=True):
             generator.bit_generator.state = state

@@ -1,4 +1,4 @@
-"""Gymnasium's vector format of `infos`: each key holds an array over environments, and `_key` says for which it counts."""
+"""Gymnasium's vector format of `infos`: each key has an array over environments, `_key` the mask of valid entries."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ Mask = npt.NDArray[np.bool_]
 Infos = dict[str, Any]
 
 
-def tell(infos: Infos, facts: Mapping[str, Any], mask: Mask) -> None:
-    """Adds facts, one for all or (N,), of the environments of the mask to what other environments tell."""
+def add_info(infos: Infos, facts: Mapping[str, Any], mask: Mask) -> None:
+    """Add facts, scalar or (N,), for the environments of the mask."""
     for name, fact in facts.items():
         values = np.asarray(fact, object if isinstance(fact, str) else None)
         infos[name] = np.where(mask, values, infos.get(name, _nothing(values)))
         infos[f"_{name}"] = mask | infos.get(f"_{name}", np.zeros_like(mask))
 
 
-def only(infos: Infos, mask: Mask) -> Infos:
-    """Returns what the environments of the mask tell; other entries are zero, or None."""
+def select_info(infos: Infos, mask: Mask) -> Infos:
+    """Return the infos of the environments of the mask; other entries are zero, or None."""
     kept = {}
     for name, value in infos.items():
-        told = infos.get(f"_{name}")
-        if told is None or not (told & mask).any():
+        valid = infos.get(f"_{name}")
+        if valid is None or not (valid & mask).any():
             continue
-        kept[name] = only(value, mask) if isinstance(value, dict) else np.where(mask, value, _nothing(value))
-        kept[f"_{name}"] = told & mask
+        kept[name] = select_info(value, mask) if isinstance(value, dict) else np.where(mask, value, _nothing(value))
+        kept[f"_{name}"] = valid & mask
     return kept
 
 

@@ -16,28 +16,28 @@ Array = npt.NDArray[Any]
 
 
 class LatestPictures:
-    """The pictures in the latest observation of every environment: drawn where something has moved, kept elsewhere."""
+    """Pictures of the latest observation of every environment, redrawn only for environments that moved."""
 
     def __init__(self, cameras: CameraObservations | None = None, datas: Sequence[mujoco.MjData] = ()) -> None:
-        """Draws nothing without cameras: no camera of MuJoCo can look at other simulations."""
+        """Create empty pictures; without cameras nothing is drawn."""
         self._cameras, self._datas = cameras, datas
         shapes = {array.name: (len(datas), *array.shape) for array in (() if cameras is None else cameras.arrays)}
         self._pictures = {name: np.zeros(shape, np.uint8) for name, shape in shapes.items()}
 
-    def draw(self, where: npt.NDArray[np.bool_]) -> None:
-        """Draws the present state of the environments in a mask (N,)."""
+    def draw(self, mask: npt.NDArray[np.bool_]) -> None:
+        """Draw the present state of the environments in a mask (N,)."""
         if self._cameras is None or not self._pictures:
             return
-        moved = [self._datas[index] for index in np.flatnonzero(where).tolist()]
+        moved = [self._datas[index] for index in np.flatnonzero(mask).tolist()]
         for name, pictures in self._cameras.observe_all(moved).items():
-            self._pictures[name][where] = pictures
+            self._pictures[name][mask] = pictures
 
     def copy(self) -> dict[str, Array]:
-        """Returns name -> (N, H, W, 3), fresh; empty if no camera was asked for."""
+        """Return name -> (N, H, W, 3), as copies; empty without cameras."""
         return {name: pictures.copy() for name, pictures in self._pictures.items()}
 
     def restore(self, pictures: Mapping[str, Array]) -> None:
-        """Takes up what `copy` returned; raises InvalidSetting for pictures of other cameras or of another size."""
+        """Restore the pictures of `copy`; raises InvalidSetting for other cameras or another size."""
         mine, others = _shapes(self._pictures), _shapes(pictures)
         if mine != others:
             raise InvalidSetting("The state is of other pictures.", got=others, allowed=mine)
@@ -45,7 +45,7 @@ class LatestPictures:
             latest[:] = pictures[name]
 
     def close(self) -> None:
-        """Frees the OpenGL context."""
+        """Free the OpenGL context."""
         if self._cameras is not None:
             self._cameras.close()
 

@@ -1,4 +1,4 @@
-"""Several MuJoCo simulations that share one compiled model."""
+"""MuJoCo simulations that share one compiled model."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from robo_sims.batched.workers import Call, Workers
+from robo_sims.batched.thread_pool import Call, ThreadPool
 from robo_sims.divergence import DivergenceMonitor
 
 Array = npt.NDArray[np.float64]
 Select = Callable[[mujoco.MjData], npt.NDArray[Any]]
-"""Returns a part of a simulation's state, as a view."""
+"""Function that returns a part of a simulation's state, as a view."""
 
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
-"""All that the next step depends on, the solver's warm start included."""
+"""Full integration state, including the solver's warm start."""
 _BAD_STATE = slice(int(mujoco.mjtWarning.mjWARN_BADQPOS), int(mujoco.mjtWarning.mjWARN_BADQACC) + 1)
 
 
@@ -32,73 +32,73 @@ class Gathered:
         self._flat = self.values.reshape(-1)
 
     def read(self) -> None:
-        """Fills `values` from the present state."""
+        """Fill `values` from the present state."""
         np.concatenate(self._views, out=self._flat)
 
 
 class Simulations:
-    """One MjModel, one MjData for each environment, and threads that step them."""
+    """One MjModel, one MjData per environment, and threads that step them."""
 
     def __init__(
         self,
         model: mujoco.MjModel,
         datas: Sequence[mujoco.MjData],
-        workers: Workers,
+        threads: ThreadPool,
         advance: Sequence[Call],
         fastest: float = math.inf,
     ) -> None:
-        """`advance` holds the call that simulates one control period, for each of `datas`. fastest: as in DivergenceMonitor."""
+        """advance: for each of `datas`, the call that simulates one control period. fastest: as in DivergenceMonitor."""
         self.model, self.datas = model, datas
         self._monitors = [DivergenceMonitor(model, data, fastest) for data in self.datas]
         self._surely_sound = fastest / math.sqrt(model.nv)  # of each velocity
         self._parts: list[Gathered] = []
         self._warnings = self.gather(lambda data: data.warning.number[_BAD_STATE])
         self.qpos, self.qvel = self.gather(lambda data: data.qpos), self.gather(lambda data: data.qvel)
-        self._workers = workers
+        self._threads = threads
         self._advance = list(advance)
         self._settle: list[Call] = [functools.partial(mujoco.mj_forward, model, data) for data in self.datas]
         self._control = np.zeros((len(datas), model.nu))
-        # Assigning to a memoryview costs a third of assigning to an array, and there is one for each environment and step.
+        # Assignment to a memoryview costs a third of that to an array, once per environment and step.
         self._control_rows = [
             (memoryview(data.ctrl).cast("B"), memoryview(row).cast("B"))
             for data, row in zip(self.datas, self._control, strict=True)
         ]
 
     def gather(self, select: Select) -> Gathered:
-        """Returns a part of every simulation, read again after every step."""
+        """Return a part of every simulation, updated after every step."""
         self._parts.append(Gathered(self.datas, select))
         return self._parts[-1]
 
     def command(self, control: npt.NDArray[Any], indices: Sequence[int] | None = None) -> None:
-        """Sets the controls (n, nu) of every simulation, or of some."""
+        """Set the controls (n, nu) of every simulation, or of some."""
         rows = self._control_rows if indices is None else [self._control_rows[i] for i in indices]
         self._control[slice(None) if indices is None else indices] = control
         for held, row in rows:
             held[:] = row
 
     def step(self, settling: Collection[int] = ()) -> None:
-        """Simulates one control period; where an episode begins, only makes derived quantities agree with the state."""
+        """Simulate one control period; for starting episodes (`settling`) only update derived quantities."""
         calls = self._advance
         if settling:
             calls = [self._settle[i] if i in settling else call for i, call in enumerate(calls)]
-        self._workers.run(calls)
+        self._threads.run(calls)
         self.read(settling)
 
     def advance(self, indices: Collection[int]) -> None:
-        """Simulates one control period in some environments."""
-        self._workers.run([self._advance[i] for i in indices])
+        """Simulate one control period in some environments."""
+        self._threads.run([self._advance[i] for i in indices])
         self.read(())
 
     def settle(self, indices: Collection[int]) -> None:
-        """Makes derived quantities agree with the states that episodes begin in."""
-        self._workers.run([self._settle[i] for i in indices])
+        """Update derived quantities of initial states."""
+        self._threads.run([self._settle[i] for i in indices])
         self.read(indices)
 
     def diverged(self) -> npt.NDArray[np.bool_] | None:
-        """Returns which simulations left the realm of finite numbers, or None if MuJoCo warned of none.
+        """Return the mask of diverged simulations, or None if there are none.
 
-        One question to the whole batch stands for DivergenceMonitor's to each simulation: MuJoCo looks at position, velocity
-        and acceleration in every substep and counts a warning where one is not finite or huge.
+        One check of the whole batch comes before each DivergenceMonitor: MuJoCo checks position, velocity and acceleration in
+        every substep and counts a warning if one is huge or not finite.
         """
         is_slow = self._surely_sound == math.inf or np.abs(self.qvel.values).max() <= self._surely_sound
         if is_slow and not np.count_nonzero(self._warnings.values):
@@ -107,24 +107,24 @@ class Simulations:
         return found if found.any() else None
 
     def state(self) -> Array:
-        """Returns (N, size): everything that later steps depend on."""
+        """Return (N, size): the full integration state."""
         states = np.empty((len(self.datas), mujoco.mj_stateSize(self.model, _STATE)))
         for data, state in zip(self.datas, states, strict=True):
             mujoco.mj_getState(self.model, data, state, _STATE)
         return states
 
     def restore(self, states: Array) -> None:
-        """Takes up what `state` returned; derived quantities are those of mj_forward."""
+        """Restore the states of `state`; derived quantities are those of mj_forward."""
         for data, state in zip(self.datas, states, strict=True):
             mujoco.mj_resetData(self.model, data)
             mujoco.mj_setState(self.model, data, state, _STATE)
             mujoco.mj_forward(self.model, data)
-            mujoco.mj_setState(self.model, data, state, _STATE)  # mj_forward renews the warm start
+            mujoco.mj_setState(self.model, data, state, _STATE)  # mj_forward overwrites the warm start
         self.read(range(len(self.datas)))
 
-    def read(self, begun: Collection[int]) -> None:
-        """Reads the present state; where an episode has just begun, takes the simulation to be sound."""
+    def read(self, started: Collection[int]) -> None:
+        """Read the present state; reset the divergence monitors of started episodes."""
         for part in self._parts:
             part.read()
-        for index in begun:
+        for index in started:
             self._monitors[index].reset()

@@ -1,1 +1,1 @@
-"""Driving in CARLA: a light stand-in for its server, and what speaks to any of the two."""
+"""Driving in CARLA or its light stand-in: environments, rewards, routes and a scripted driver."""

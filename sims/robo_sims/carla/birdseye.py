@@ -1,4 +1,4 @@
-"""The scene from above, in the car's frame: what a camera's network would have to find out, drawn with numpy and OpenCV."""
+"""Bird's-eye view of a scene in the car's frame, drawn with numpy and OpenCV."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ CHANNELS = ("road", "line", "route", "vehicle", "walker", "light")
 SCALE = 2.0
 """[pixels/m]"""
 BEHIND = 0.25
-"""Share of the picture that lies behind the car's middle."""
+"""Share of the picture behind the car's middle."""
 SHADES = {RED: 255, YELLOW: 170, GREEN: 80}
-"""Of the stop line of a light."""
+"""Light state -> grey value of its stop line."""
 SHIFT = 4
 """Fractional bits of OpenCV's coordinates."""
 VEHICLE, WALKER_CHANNEL = 3, 4
 
 
 def meaning(size: int) -> str:
-    """Returns what the picture shows, in words."""
+    """Return the description of the picture for the spec."""
     return (
         f"{size / SCALE:g} m from above, {SCALE:g} pixels/m, the car's middle at the middle column and {1 - BEHIND:.0%} of the "
         "rows down, forward is up; channels, 0 or 255: driving lanes, their lines, the route, other vehicles, walkers, and the "
@@ -36,14 +36,14 @@ def meaning(size: int) -> str:
 
 
 class BirdsEye:
-    """Draws the scenes of one route."""
+    """Draws bird's-eye views of the scenes of one route."""
 
     def __init__(self, roads: Roads, route: Route, size: int, scale: float = SCALE) -> None:
         self.roads, self.route, self.size, self.scale = roads, route, size, scale
         self.middle = np.array([0.5 * size, (1.0 - BEHIND) * size])
 
     def draw(self, scene: Scene, s: float, index: int) -> Pictures:
-        """Returns a fresh picture (size, size, 6) uint8; s [m] and index: of the car along its route."""
+        """Return a new picture (size, size, 6) uint8; s [m], index: position of the car on its route."""
         picture = np.zeros((len(CHANNELS), self.size, self.size), np.uint8)
         ground = cv2.warpAffine(
             self.roads.ground,
@@ -62,7 +62,7 @@ class BirdsEye:
         return drawn
 
     def _to_ground(self, ego: Ego) -> Floats:
-        """Returns the matrix (2, 3) from pixels of the picture to pixels of the ground."""
+        """Return the matrix (2, 3) from pixels of the picture to pixels of the ground."""
         cosine, sine = math.cos(ego.yaw), math.sin(ego.yaw)
         ratio = self.roads.scale / self.scale
         turn = ratio * np.array([[-sine, -cosine], [cosine, -sine]])
@@ -70,14 +70,14 @@ class BirdsEye:
         return np.concatenate([turn, (centre - turn @ self.middle)[:, None]], axis=1)
 
     def _turn_to(self, ego: Ego) -> None:
-        """Prepares `_pixels` for a frame."""
+        """Set the transform of `_pixels` to a frame."""
         cosine, sine, fine = math.cos(ego.yaw), math.sin(ego.yaw), self.scale * (1 << SHIFT)
         self._turn = fine * np.array([[-sine, -cosine], [cosine, -sine]])
         self._shift = (self.middle - 0.5) * (1 << SHIFT) - np.array([ego.x, ego.y]) @ self._turn
 
-    def _pixels(self, places: Floats) -> npt.NDArray[np.int32]:
-        """Returns places (n, 2) of the world as pixels (column, row) with fractional bits."""
-        return np.rint(places @ self._turn + self._shift).astype(np.int32)
+    def _pixels(self, positions: Floats) -> npt.NDArray[np.int32]:
+        """Return world positions (n, 2) as pixels (column, row) with fractional bits."""
+        return np.rint(positions @ self._turn + self._shift).astype(np.int32)
 
     def _route(self, picture: Pictures, index: int) -> None:
         reach = int(1.2 * self.size / self.scale)
@@ -103,17 +103,17 @@ class BirdsEye:
 
 COLOURS = np.array([(70, 70, 78), (235, 235, 225), (70, 130, 240), (240, 190, 60), (240, 90, 200), (255, 255, 255)], np.uint8)
 BAR = 24
-"""[pixels] of a line of text below a picture for people."""
+"""[pixels] height of a text line below a rendered picture."""
 GRASS, OWN, NOSE = (120, 150, 110), (230, 60, 60), (255, 255, 255)
 FRONT = 0.25
 """Share of the car's length that is drawn as its front."""
 WIDER = 0.35
-"""[m] by which walkers are drawn larger to every side, a pixel at least: as they are they would be two pixels."""
+"""[m] added to every side of a walker, at least one pixel: at true size a walker has two pixels."""
 LAMPS = {255: (255, 40, 40), 170: (255, 210, 40), 80: (60, 220, 80)}
 
 
 def coloured(picture: Pictures, half_size: tuple[float, float], scale: float) -> Pictures:
-    """Returns a picture for people (H, W, 3) RGB, with the car itself, whose front is white."""
+    """Return an RGB picture (H, W, 3) with the car itself; its front is white."""
     size = len(picture)
     shown = np.full((size, size, 3), GRASS, np.uint8)
     for channel, colour in enumerate(COLOURS[:-1]):
@@ -133,7 +133,7 @@ def coloured(picture: Pictures, half_size: tuple[float, float], scale: float) ->
 
 
 def captioned(picture: Pictures, lines: Sequence[str], background: tuple[int, int, int]) -> Pictures:
-    """Returns a picture for people with lines of text below."""
+    """Return the picture with lines of text below."""
     bar = np.full((BAR * len(lines), picture.shape[1], 3), background, np.uint8)
     for number, text in enumerate(lines, 1):
         cv2.putText(bar, text, (6, BAR * number - 8), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (255, 255, 255), 1, cv2.LINE_AA)

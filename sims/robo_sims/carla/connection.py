@@ -1,7 +1,7 @@
-"""Connects to a CARLA server, real or stand-in, or says in one sentence why not.
+"""Connects to a CARLA server, real or stand-in, or raises one clear error.
 
-The client itself checks little: where nothing listens every later call times out, and data of another version's layout ends the
-process with a segmentation fault. So the port and the version are asked for before a client is made.
+The client itself checks little: without a server every call times out, and a server of another version causes a segmentation
+fault. Port and version are therefore checked before the client is created.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ START = "start one with `robo-rl carla-server`, or CARLA's own"
 
 
 def connect(host: str = "127.0.0.1", port: int = 2000, timeout: float = 10.0, *, worker_threads: int = 0) -> Any:
-    """Returns a `carla.Client` with this timeout [s].
+    """Return a `carla.Client` with this timeout [s].
 
-    worker_threads: of the client that handle what comes from the server; 0 takes one for each core.
+    worker_threads: threads of the client for incoming data; 0 for one per core.
 
-    Raises MissingExtra without the wheel; ServerUnavailable where nothing listens, nothing answers, or another version does.
+    Raises MissingExtra without the wheel; ServerUnavailable if nothing listens or answers, or if the version differs.
     """
     carla = client_package()
     found = server_version(host, port, timeout)
@@ -39,7 +39,7 @@ def connect(host: str = "127.0.0.1", port: int = 2000, timeout: float = 10.0, *,
 
 
 def server_version(host: str, port: int, timeout: float) -> str:
-    """Returns the version that a server states; raises ServerUnavailable if none does in time."""
+    """Return the version of a server; raises ServerUnavailable if there is no answer in time."""
     msgpack = importlib.import_module("msgpack")
     where = f"{host}:{port}"
     end = time.monotonic() + timeout
@@ -49,12 +49,12 @@ def server_version(host: str, port: int, timeout: float) -> str:
             return _answer(sock, msgpack.Unpacker(max_buffer_size=65536), end)
     except TimeoutError:
         raise ServerUnavailable(
-            f"What listens at {where} does not answer.", got=f"nothing in {timeout:g} s", fix=START
+            f"The program that listens at {where} does not answer.", got=f"nothing in {timeout:g} s", fix=START
         ) from None
     except OSError as error:
         raise ServerUnavailable(f"No CARLA server listens at {where}.", got=error, fix=START) from None
     except (ValueError, msgpack.UnpackException, TypeError, IndexError, KeyError) as error:
-        raise ServerUnavailable(f"What listens at {where} is no CARLA server.", got=error, fix=START) from None
+        raise ServerUnavailable(f"The program that listens at {where} is no CARLA server.", got=error, fix=START) from None
 
 
 def _answer(sock: socket.socket, unpacker: Any, end: float) -> str:
@@ -72,7 +72,7 @@ def _answer(sock: socket.socket, unpacker: Any, end: float) -> str:
 
 
 def client_package() -> Any:
-    """Returns the client's package; raises MissingExtra."""
+    """Return the client's package; raises MissingExtra."""
     try:
         importlib.import_module("msgpack")
         return importlib.import_module("carla")

@@ -1,4 +1,4 @@
-"""A scripted driver: follows the points of the route, keeps its distance and stops at red, from what a policy may observe."""
+"""Scripted driver: follows the route, keeps its distance and stops at red lights, from a policy's observations alone."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.spec.environment import EnvironmentSpec, Observation
-from robo_sims.carla.observing import DISTANCES
+from robo_sims.carla.observations import DISTANCES
 
 WHEELBASE, MOST_STEER = 2.9, math.radians(40.0)
-"""[m] of the car, and the angle of its front wheels at steer 1."""
+"""[m] wheelbase of the car, and [rad] angle of its front wheels at steer 1."""
 SIDEWAYS = 2.0
-"""[m/s2] of acceleration in bends."""
+"""[m/s2] lateral acceleration in bends."""
 BRAKING = 2.0
-"""[m/s2] with which it foresees to brake."""
+"""[m/s2] planned deceleration."""
 GAP, HEADWAY = 3.0, 1.2
-"""[m] to whoever is ahead, and [s] more."""
+"""[m] gap to the lead vehicle, plus a headway [s]."""
 CORRIDOR = 1.9
-"""[m] from the route within which others are in the way."""
+"""[m] distance from the route within which other actors are obstacles."""
 REACH = np.concatenate([[0.0], DISTANCES])
-"""[m] along the route, of the car's middle and of the points that are seen."""
+"""[m] along the route: the car's middle and the observed points."""
 EGO_HALF = 2.4
 STOP = 4.0
 """[m] before a stop line."""
 SOON = 0.0, 1.0, 2.0
-"""[s] ahead for which others' places are foreseen."""
+"""[s] prediction times for other actors."""
 TURN, NEXT = 0.04, 25.0
-"""[1/m] of curvature from which a way turns, somewhere in the next [m]."""
+"""[1/m] curvature of a turn, looked for in the next [m]."""
 ALONG, COMING = 0.5, 0.5
-"""Cosine of the heading from which others go the same way, and [m/s] from which they do not stand."""
+"""Cosine of the heading above which others drive the same way, and [m/s] above which they move."""
 ASIDE = 2.5
-"""[m] between the ways of two cars that do not get into each other's way."""
+"""[m] lateral distance between two paths without conflict."""
 PACE, MARGIN = 4.0, 1.0
-"""[m/s] at least of cars that cross each other's way, and [s] between them."""
+"""[m/s] minimum speed assumed of crossing cars, and [s] margin between them."""
 SHORT = 1.0
-"""[m] before such a place that it stops, and after which it goes on."""
+"""[m] stopping distance before a conflict point; the driver continues once it is past it."""
 WAITING = 100
-"""Actions that it stands before a left turn; then it goes."""
+"""Steps of waiting before a left turn; then the driver goes."""
 
 
 class ScriptedDriver:
-    """Acts on one observation at a time; remembers no more than how long it has given way."""
+    """Rule-based driver; its only state is the time it has given way."""
 
     def __init__(self, spec: EnvironmentSpec, *, seed: int, noise: float) -> None:
         self.environment_spec = spec
@@ -50,11 +50,11 @@ class ScriptedDriver:
         self._stood = 0
 
     def reset(self) -> None:
-        """Begins an episode."""
+        """Reset the waiting time."""
         self._stood = 0
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.float32]:
-        """Returns (steer, longitudinal) in [-1, 1]; noise is added to both, and none if `deterministic`."""
+        """Return (steer, longitudinal) in [-1, 1], with noise on both unless `deterministic`."""
         speed = float(observation["velocity"][0])
         action: npt.NDArray[np.float64] = np.array([self._steer(observation, speed), self._pedals(observation, speed)])
         if self._noise and not deterministic:
@@ -63,7 +63,7 @@ class ScriptedDriver:
         return clipped
 
     def _steer(self, observation: Observation, speed: float) -> float:
-        """Pure pursuit (Coulter 1992) of a point that is farther away at speed, seen from the rear axle."""
+        """Pure pursuit (Coulter 1992) from the rear axle; the look-ahead distance grows with speed."""
         reach = min(max(0.5 * speed, 4.0), 16.0)
         forward, aside = (float(np.interp(reach, DISTANCES, observation["route"][:, axis])) for axis in (0, 1))
         forward += WHEELBASE / 2
@@ -81,19 +81,19 @@ class ScriptedDriver:
         return acceleration / 5.0 + 0.08 if acceleration > 0 else acceleration / 8.0
 
     def _in_bends(self, observation: Observation) -> float:
-        """Returns the speed that the limit and the bends ahead allow, foreseeing to brake."""
+        """Return the speed allowed by the limit and by the bends ahead at planned deceleration."""
         there = np.sqrt(SIDEWAYS / np.maximum(np.abs(bends(observation)), 1e-4))
         now = np.sqrt(there**2 + 2 * BRAKING * DISTANCES[1:-1])
         return float(min(observation["speed_limit"][0], now.min()))
 
     def _behind(self, observation: Observation, speed: float) -> float:
-        """Returns the speed that whoever is in the way allows, or will be in it soon."""
+        """Return the speed allowed by obstacles on the route, present and predicted."""
         line = line_of(observation)
         allowed = math.inf
         for there, x, y, cosine, _, vx, vy, half in observation["others"].tolist():
             for look in SOON if there else ():
                 ahead, aside = x + look * (speed + vx), y + look * vy
-                along, away = beside(line, ahead, aside)
+                along, away = project(line, ahead, aside)
                 if ahead > 0 and away < CORRIDOR:
                     gap = along - half - EGO_HALF - GAP - 0.5 * HEADWAY * speed
                     theirs = max(speed + vx, 0.0) if cosine > 0.5 else 0.0
@@ -101,7 +101,7 @@ class ScriptedDriver:
         return allowed
 
     def _before_oncoming(self, observation: Observation, speed: float) -> float:
-        """Returns the speed that lets those pass first who come across a left turn, until it has stood there for long."""
+        """Return the speed that yields to oncoming traffic at a left turn, until the waiting time is over."""
         if bends(observation)[DISTANCES[1:-1] < NEXT].min() > -TURN:
             self._stood = 0
             return math.inf
@@ -113,7 +113,7 @@ class ScriptedDriver:
             velocity = np.array([vx + speed, vy])
             if there and cosine < ALONG and math.hypot(*velocity) > COMING:
                 met, times = meeting(way, np.array([x, y]), velocity)
-                if not met.any() or reach[met][0] < EGO_HALF - SHORT:  # in their way already, it had better go on
+                if not met.any() or reach[met][0] < EGO_HALF - SHORT:  # already in the conflict area: continue
                     continue
                 begin, end = (reach[met][[0, -1]] + (-EGO_HALF, EGO_HALF)) / max(speed, PACE)
                 if times.min() - half / PACE < end + MARGIN and times.max() + half / PACE > begin - MARGIN:
@@ -122,7 +122,7 @@ class ScriptedDriver:
         return math.inf if self._stood > WAITING else math.sqrt(2 * BRAKING * left)
 
     def _at_lights(self, observation: Observation, speed: float) -> float:
-        """Returns the speed that lets the car stop at a red light, and at a yellow one where there is still time."""
+        """Return the speed that stops at a red light, and at a yellow one if the distance suffices."""
         distance, red, yellow, _ = observation["next_light"].tolist()
         left = distance - STOP
         if not red and not (yellow and left > speed * speed / 6.0):
@@ -131,12 +131,12 @@ class ScriptedDriver:
 
 
 def line_of(observation: Observation) -> npt.NDArray[np.float64]:
-    """Returns the points (13, 2) of the route, the car's middle first."""
+    """Return the route points (13, 2), the car's middle first."""
     return np.concatenate([np.zeros((1, 2)), observation["route"].astype(np.float64)])
 
 
 def bends(observation: Observation) -> npt.NDArray[np.float64]:
-    """Returns the curvature [1/m] of the route at its points but the first and the last, to the right positive."""
+    """Return the curvature [1/m] at the inner route points, positive to the right."""
     steps = np.diff(observation["route"].astype(np.float64), axis=0)
     headings = np.unwrap(np.arctan2(steps[:, 1], steps[:, 0]))
     apart = 0.5 * (np.hypot(*steps[1:].T) + np.hypot(*steps[:-1].T))
@@ -147,15 +147,15 @@ def bends(observation: Observation) -> npt.NDArray[np.float64]:
 def meeting(
     way: npt.NDArray[np.float64], place: npt.NDArray[np.float64], velocity: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
-    """Returns which points (n, 2) of a way somebody comes near to who goes straight on, and when [s] to each of these."""
+    """Return the mask (n,) of path points near a straight-moving actor, and its arrival times [s] there."""
     pace = math.hypot(*velocity)
     ahead, aside = (way - place) @ velocity / pace, (way - place) @ np.array([-velocity[1], velocity[0]]) / pace
     met: npt.NDArray[np.bool_] = (np.abs(aside) < ASIDE) & (ahead > 0)
     return met, ahead[met] / max(pace, PACE)
 
 
-def beside(line: npt.NDArray[np.float64], x: float, y: float) -> tuple[float, float]:
-    """Returns how far along the points of the route, the car's middle first, a place lies, and how far from them."""
+def project(line: npt.NDArray[np.float64], x: float, y: float) -> tuple[float, float]:
+    """Return the distance along the route points and the distance from them [m] of a position."""
     start, step = line[:-1], np.diff(line, axis=0)
     share = ((x - start[:, 0]) * step[:, 0] + (y - start[:, 1]) * step[:, 1]) / np.maximum((step**2).sum(1), 1e-6)
     share = np.clip(share, 0.0, 1.0)

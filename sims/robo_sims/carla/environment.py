@@ -1,4 +1,4 @@
-"""Driving a route as a Gymnasium environment, on any CARLA 0.9.16 server: a light stand-in of its own, or one that is named."""
+"""Gymnasium environment of route driving on a CARLA 0.9.16 server or its light stand-in."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting, ServerUnavailable, UnknownName
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import MEASURES
-from robo_sims.carla import birdseye, crowd, film, observing, roads, routes, scoring, traffic
+from robo_sims.carla import birdseye, observations, pedestrians, roads, routes, scoring, status_text, traffic
 from robo_sims.carla.driver import ScriptedDriver
-from robo_sims.carla.judge import GOAL, MOVING, SUCCESS_RULE, Judge
-from robo_sims.carla.link import PATIENCE, Link, told
 from robo_sims.carla.rewards import PERIOD, REWARDS, Situation
 from robo_sims.carla.scenarios import SCENARIOS
-from robo_sims.carla.scene import Reader, Scene, lights_on
-from robo_sims.carla.sensors import FrontCamera, Hits
+from robo_sims.carla.scene import Scene, SceneReader, lights_on
+from robo_sims.carla.sensors import CollisionSensor, FrontCamera
+from robo_sims.carla.session import ANSWER_TIMEOUT, CarlaSession, as_server_unavailable
+from robo_sims.carla.termination import GOAL, MOVING, SUCCESS_RULE, Termination
 
-LINK_LOST, TIME_LIMIT = "link_lost", "time_limit"
+SESSION_LOST, TIME_LIMIT = "link_lost", "time_limit"
 CAR = "vehicle.tesla.model3"
 CAMERA = "birdseye"
-"""Name of the coloured picture from above."""
+"""Name of the coloured bird's-eye picture."""
 LIFT = 0.3
-"""[m] above the ground, where the car is spawned."""
+"""[m] above the ground at which the car is spawned."""
 PICTURE = 320
-"""[pixels] of the picture for people."""
+"""[pixels] of a rendered picture."""
 SIZES = range(16, 513)
-"""[pixels]"""
+"""[pixels] allowed picture sizes."""
 
 
 class DrivingEnv(gymnasium.Env[Any, Any]):
-    """Drives a route of a map from its beginning to its end, at 10 decisions a second.
+    """Route driving at 10 decisions per second.
 
-    With a stand-in an episode is exactly reproducible from its seed and its actions; a server that is named need not be.
+    With the own stand-in an episode is exactly reproducible from its seed and its actions; with another server it need not be.
     """
 
     metadata = {  # noqa: RUF012 (Gymnasium's own style)
         "render_modes": ["rgb_array"],
         "render_fps": round(1 / PERIOD),
-        "film_seconds": 90.0,  # a route, and what ends it
+        "film_seconds": 90.0,  # a route and its end
     }
     measures = scoring.MEASURES
 
-    def __init__(  # noqa: PLR0913 (what a recipe may say)
+    def __init__(  # noqa: PLR0913 (recipe keys)
         self,
         task: str,
         *,
@@ -64,26 +64,25 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         max_steps: int | None = None,
         host: str | None = None,
         port: int | Sequence[int] = 2000,
-        patience: float = PATIENCE,
+        patience: float = ANSWER_TIMEOUT,
         render_mode: str | None = None,
     ) -> None:
-        """Describes the environment; the server is started, or connected to, at the first reset.
+        """Create the environment; the first reset starts the server or connects to it.
 
-        map: of the server; "" takes the one that it has loaded.
-        reward: "carl", progress along the route, or "shaped", the usual sum.
+        map: map of the server; "" for the loaded one.
+        reward: "carl" (progress along the route), "shaped" (sum of shaping terms) or "speed".
         routes: "train" or "test"; no route is in both.
-        route_length: of the routes [m].
-        traffic: cars that drive themselves.
-        walkers: beside the route, who cross it by themselves.
-        scenario: what happens once on the way, "pedestrian-crossing" or "blocked-lane"; "" for nothing.
-        birdseye: rows and columns of the picture from above [pixels]; 0 leaves it out.
-        birdseye_rgb: rows and columns of a coloured picture from above, the car included, for rewards [pixels]; 0 leaves
-            it out.
-        camera: rows and columns of the camera at the front [pixels]; 0 leaves it out.
-        max_steps: decisions after which an episode is cut; by default 30 s and 0.2 s a metre.
-        host, port: of a CARLA server, or of several for as many environments at once; by default a stand-in is started and
-            ended with the environment.
-        patience: for an answer of the server [s].
+        route_length: [m].
+        traffic: number of autonomous cars.
+        walkers: number of pedestrians who cross the route.
+        scenario: one event per route, "pedestrian-crossing" or "blocked-lane"; "" for none.
+        birdseye: rows and columns of the bird's-eye view [pixels]; 0 for none.
+        birdseye_rgb: rows and columns of a coloured bird's-eye view with the car, for rewards [pixels]; 0 for none.
+        camera: rows and columns of the front camera [pixels]; 0 for none.
+        max_steps: time limit [decisions]; default 30 s plus 0.2 s per metre.
+        host, port: CARLA server, or several ports for environments that step at the same time; by default a stand-in is
+            started and stopped with the environment.
+        patience: timeout of a server's answer [s].
         render_mode: None or "rgb_array".
         """
         if render_mode not in (None, "rgb_array"):
@@ -93,7 +92,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         )
         self.render_mode = render_mode
         ports = (port,) if isinstance(port, int) else tuple(port)
-        self._link = Link(map=map, host=host, ports=ports, patience=patience)
+        self._session = CarlaSession(map=map, host=host, ports=ports, patience=patience)
         self._set, self._length, self._traffic = routes, float(route_length), traffic
         self._walkers, self._scenario_name = walkers, scenario
         self._birdseye, self._birdseye_rgb, self._camera_size = birdseye, birdseye_rgb, camera
@@ -102,7 +101,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         self.observation_space = self.environment_spec.observation.space
         self.action_space = self.environment_spec.action.space
         self._roads: roads.Roads | None = None
-        self._observation: observing.Arrays = {}  # of the step before; empty while no episode is under way
+        self._observation: observations.Arrays = {}  # of the previous step; empty between episodes
         self._steps = 0
 
     def _specification(self, task: str, max_steps: int | None) -> EnvironmentSpec:
@@ -116,7 +115,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         )
 
     def _arrays(self) -> tuple[ArraySpec, ...]:
-        arrays = (*observing.VECTORS, observing.LEFT, *observing.reward_memory(self._reward))
+        arrays = (*observations.VECTORS, observations.LEFT, *observations.reward_memory(self._reward))
         if size := self._birdseye:
             shape = (size, size, len(birdseye.CHANNELS))
             meaning = birdseye.meaning(size)
@@ -132,54 +131,54 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         return arrays
 
     @property
-    def link(self) -> Link:
-        """The server; for experiments and tests, never for a policy."""
-        return self._link
+    def session(self) -> CarlaSession:
+        """Server session, for experiments and tests; never for a policy."""
+        return self._session
 
     @property
     def roads(self) -> roads.Roads:
-        """The roads of the map, once an episode has begun."""
+        """Roads of the map, after the first reset."""
         assert self._roads is not None
         return self._roads
 
     @property
     def scene(self) -> Scene:
-        """The newest frame; for experiments and tests, never for a policy."""
+        """Current scene, for experiments and tests; never for a policy."""
         return self._situation.scene
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[observing.Arrays, dict[str, Any]]:
-        """Begins an episode; connects anew where the server is gone, and raises ServerUnavailable if that fails."""
+    ) -> tuple[observations.Arrays, dict[str, Any]]:
+        """Start an episode, reconnecting to a lost server; raises ServerUnavailable if that fails."""
         super().reset(seed=seed)
         self._observation = {}
         episode = int(self.np_random.integers(2**63))
-        if self._link.is_open:
-            with contextlib.suppress(ServerUnavailable), told("The server does not begin an episode."):
+        if self._session.is_open:
+            with contextlib.suppress(ServerUnavailable), as_server_unavailable("The server does not begin an episode."):
                 return self._begin(np.random.default_rng(episode))
-        self._let_go()
-        self._link.open()
-        self._roads = roads.read(self._link.map())
-        with told("The server does not begin an episode."):
+        self._close_session()
+        self._session.open()
+        self._roads = roads.read(self._session.map())
+        with as_server_unavailable("The server does not begin an episode."):
             return self._begin(np.random.default_rng(episode))
 
-    def _begin(self, random: np.random.Generator) -> tuple[observing.Arrays, dict[str, Any]]:
-        link = self._link
+    def _begin(self, random: np.random.Generator) -> tuple[observations.Arrays, dict[str, Any]]:
+        session = self._session
         assert self._roads is not None
-        link.begin()
-        route = routes.drawn(self._roads, random, self._set, self._length)
-        self._tracker, self._judge = routes.Tracker(route), Judge(self._roads, PERIOD)
+        session.begin()
+        route = routes.draw_route(self._roads, random, self._set, self._length)
+        self._tracker, self._termination = routes.Tracker(route), Termination(self._roads, PERIOD)
         self._vehicle = self._put(route)
-        self._hits = Hits(link, self._vehicle)
-        self._camera = FrontCamera(link, self._vehicle, self._camera_size) if self._camera_size else None
+        self._hits = CollisionSensor(session, self._vehicle)
+        self._camera = FrontCamera(session, self._vehicle, self._camera_size) if self._camera_size else None
         make = SCENARIOS.get(self._scenario_name)
-        self._scenario = None if make is None else make(link, self._roads, route, random)
+        self._scenario = None if make is None else make(session, self._roads, route, random)
         others = [] if self._scenario is None else list(self._scenario.actors)
-        others += traffic.place(link, route, self._traffic, random)
-        others += crowd.place(link, self._roads, route, self._walkers, random)
-        snapshot = link.tick()
-        lights = lights_on(route, list(link.world.get_actors().filter("traffic.traffic_light*")))
-        self._reader = Reader(self._vehicle, others, lights)
+        others += traffic.spawn_traffic(session, route, self._traffic, random)
+        others += pedestrians.spawn_pedestrians(session, self._roads, route, self._walkers, random)
+        snapshot = session.tick()
+        lights = lights_on(route, list(session.world.get_actors().filter("traffic.traffic_light*")))
+        self._reader = SceneReader(self._vehicle, others, lights)
         self._painter = birdseye.BirdsEye(self._roads, route, self._birdseye) if self._birdseye else None
         coloured = self._birdseye_rgb
         self._colourist = birdseye.BirdsEye(self._roads, route, coloured) if coloured else None
@@ -187,25 +186,25 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         self._size = extent.x, extent.y
         self._steps, self._controls, self._ended = 0, np.zeros(2), ""
         self._situation = self._look(snapshot, stood=False)
-        self._judge.ticks = 0
+        self._termination.ticks = 0
         self._reward.reset(self._situation)
         self._observation = self._observe()
         return self._observation, {"success": False}
 
-    def _let_go(self) -> None:
-        """Ends the link, and forgets what the client has made.
+    def _close_session(self) -> None:
+        """Close the session and drop all client objects.
 
-        Any of that keeps the client itself: it would hear the next server at this address, and, because its own is gone, end
-        this process with an error of its thread.
+        Each of them keeps the client alive: it would connect to the next server at this address and crash this process with
+        an error in its thread.
         """
-        self._link.close()
+        self._session.close()
         for name in ("_vehicle", "_hits", "_camera", "_scenario", "_reader"):
             self.__dict__.pop(name, None)
 
     def _put(self, route: routes.Route) -> Any:
-        blueprint = self._link.library.find(CAR)
+        blueprint = self._session.library.find(CAR)
         blueprint.set_attribute("role_name", "hero")
-        vehicle = self._link.spawn(blueprint, self._link.pose(route.points[0], LIFT))
+        vehicle = self._session.spawn(blueprint, self._session.pose(route.points[0], LIFT))
         if vehicle is None:
             raise ServerUnavailable(
                 "There is no room at the beginning of the route.",
@@ -218,29 +217,34 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         scene = self._reader.read(snapshot)
         place = self._tracker.at(scene.ego.x, scene.ego.y)
         completion = self._tracker.completion
-        reason = self._judge.reason(scene, place, completion, self._hits.newest(stood=stood))
-        return Situation(scene, place, completion, reason, self._size, self._judge.is_oncoming)
+        reason = self._termination.reason(scene, place, completion, self._hits.newest(stood=stood))
+        return Situation(scene, place, completion, reason, self._size, self._termination.is_oncoming)
 
-    def step(self, action: npt.NDArray[Any]) -> tuple[observing.Arrays, float, bool, bool, dict[str, Any]]:
-        """Drives for a tenth of a second; a server that is gone cuts the episode with the reason "link_lost"."""
+    def step(self, action: npt.NDArray[Any]) -> tuple[observations.Arrays, float, bool, bool, dict[str, Any]]:
+        """Drive for 0.1 s; a lost server truncates the episode with stop reason "link_lost"."""
         controls = self.environment_spec.action.to_physical(action)
         if not self._observation:
             raise gymnasium.error.ResetNeeded("The episode is over or has not begun: call reset() before step().")
         self._steps += 1
         try:
             self._situation = self._drive(controls)
-            terms = self._reward.terms(self._situation)  # first: it changes what the reward remembers, which is observed
+            terms = self._reward.terms(self._situation)  # first: it updates the reward memory, which is observed
             observation = self._observe()
         except ServerUnavailable as error:
-            last, self._observation, self._ended = self._observation, {}, LINK_LOST
-            self._let_go()
-            lost = {"success": False, "reward_terms": self._reward.nothing(), "stop_reason": LINK_LOST, "problem": str(error)}
+            last, self._observation, self._ended = self._observation, {}, SESSION_LOST
+            self._close_session()
+            lost = {
+                "success": False,
+                "reward_terms": self._reward.zero_terms(),
+                "stop_reason": SESSION_LOST,
+                "problem": str(error),
+            }
             return {name: value.copy() for name, value in last.items()}, 0.0, False, True, lost
         reason = self._situation.reason
         truncated = reason is None and self._steps == self.environment_spec.max_steps
         info: dict[str, Any] = {"success": reason == GOAL, "reward_terms": terms}
-        info[MEASURES] = scoring.measured(
-            self._situation.completion, self._tracker.farthest, reason, self._judge.oncoming_share
+        info[MEASURES] = scoring.measure(
+            self._situation.completion, self._tracker.farthest, reason, self._termination.oncoming_share
         )
         if reason is not None or truncated:
             info["stop_reason"] = self._ended = reason or TIME_LIMIT
@@ -250,49 +254,51 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
     def _drive(self, controls: npt.NDArray[np.float64]) -> Situation:
         steer, longitudinal = (float(value) for value in controls)
         self._controls = controls
-        self._link.require()
-        control = self._link.carla.VehicleControl(throttle=max(longitudinal, 0.0), steer=steer, brake=max(-longitudinal, 0.0))
-        with told("The server takes no controls any more."):
+        self._session.require()
+        control = self._session.carla.VehicleControl(
+            throttle=max(longitudinal, 0.0), steer=steer, brake=max(-longitudinal, 0.0)
+        )
+        with as_server_unavailable("The server takes no controls any more."):
             self._vehicle.apply_control(control)
         if self._scenario is not None:
             self._scenario.step(self._situation.place.s, self._situation.scene.ego.speed)
-        self._link.has_stepped = True
-        return self._look(self._link.tick(), stood=self._situation.scene.ego.speed < MOVING)
+        self._session.has_stepped = True
+        return self._look(self._session.tick(), stood=self._situation.scene.ego.speed < MOVING)
 
-    def _observe(self) -> observing.Arrays:
+    def _observe(self) -> observations.Arrays:
         situation, tracker = self._situation, self._tracker
-        arrays = observing.vectors(situation, tracker.route, self._controls)
+        arrays = observations.vectors(situation, tracker.route, self._controls)
         steps = self.environment_spec.max_steps or 1
-        shares = 1.0 - situation.completion, 1.0 - self._steps / steps, 1.0 - self._judge.still
+        shares = 1.0 - situation.completion, 1.0 - self._steps / steps, 1.0 - self._termination.still
         arrays["left"] = np.array(shares, np.float32)
         if self._reward.memory:
-            arrays["reward_memory"] = np.array(self._reward.remembered(), np.float32)
+            arrays["reward_memory"] = np.array(self._reward.memory_values(), np.float32)
         if self._painter is not None:
             arrays["birdseye"] = self._painter.draw(situation.scene, situation.place.s, tracker.index)
         if (colourist := self._colourist) is not None:
             picture = colourist.draw(situation.scene, situation.place.s, tracker.index)
             arrays[f"camera_{CAMERA}"] = birdseye.coloured(picture, self._size, colourist.scale)
         if self._camera is not None:
-            arrays["camera_front"] = self._camera.picture(situation.scene.frame, self._link.patience)
+            arrays["camera_front"] = self._camera.picture(situation.scene.frame, self._session.patience)
         return arrays
 
     def render(self) -> npt.NDArray[np.uint8] | None:
-        """Returns the scene from above with two lines of text (368, 320, 3), or None unless the render mode is "rgb_array"."""
+        """Return the bird's-eye view with two lines of text (368, 320, 3), or None unless the render mode is "rgb_array"."""
         if self.render_mode != "rgb_array" or self._roads is None:
             return None
         scale = 2.5 * birdseye.SCALE
         painter = birdseye.BirdsEye(self._roads, self._tracker.route, PICTURE, scale)
         picture = painter.draw(self._situation.scene, self._situation.place.s, self._tracker.index)
         shown = birdseye.coloured(picture, self._size, scale)
-        return birdseye.captioned(shown, *film.lines(self._situation, self._ended))
+        return birdseye.captioned(shown, *status_text.lines(self._situation, self._ended))
 
     def close(self) -> None:
-        """Destroys what was spawned, and ends the server where it is the environment's own; may be called again."""
+        """Destroy all actors and stop an own server; may be called again."""
         self._observation = {}
-        self._link.close()
+        self._session.close()
 
     def scripted_policy(self, seed: int, noise: float = 0.0) -> ScriptedDriver:
-        """Returns the expert; `noise` is the standard deviation added to each element of its actions."""
+        """Return the expert; `noise` is the standard deviation added to each element of its actions."""
         return ScriptedDriver(self.environment_spec, seed=seed, noise=noise)
 
 

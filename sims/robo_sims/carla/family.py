@@ -1,4 +1,4 @@
-"""The family "carla": routes on three kinds of maps. Listing it loads neither the client nor a simulator."""
+"""Family "carla": routes on three kinds of maps. Listing it loads neither the client nor a simulator."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from robo_rl.rewards.embedded.pictures import CaptionedPictures
 
 MAPS = {"Ring": "ring", "Town": "grid", "Highway": "highway"}
-"""Task -> the map that it is on by default."""
+"""Task -> default map."""
 SUFFIXES = {"": "train", "Test": "test"}
 TASKS = {f"{name}{suffix}-v0": (map, routes) for suffix, routes in SUFFIXES.items() for name, map in MAPS.items()}
-"""Full name of a task -> its map and set of routes: "Ring-v0", and "RingTest-v0" with routes that nobody has trained on."""
+"""Task name -> map and set of routes: "Ring-v0", and "RingTest-v0" with held-out routes."""
 ROUTES = {f"{name.lower()}-{routes}": f"{name}{suffix}-v0" for suffix, routes in SUFFIXES.items() for name in MAPS}
-"""Name of a set of routes -> the task that drives them: "town-test"."""
+"""Name of a set of routes, such as "town-test" -> its task."""
 
 
 class DrivingFamily(EnvironmentFamily):
-    """Makes the driving tasks by name, and pictures with sentences for models that learn from them."""
+    """Makes driving tasks by name, and captioned pictures for image-text models."""
 
     routes = ROUTES
 
@@ -48,8 +48,8 @@ class DrivingFamily(EnvironmentFamily):
         return DrivingEnv(name, **{"map": map, "routes": routes} | arguments)
 
     def captioned_pictures(self, name: str, *, camera: str, size: int, count: int, seed: int) -> CaptionedPictures:
-        """Returns pictures from above with all that is true of them."""
-        from robo_sims.carla.captioned import captioned_pictures
+        """Return captioned bird's-eye pictures."""
+        from robo_sims.carla.captioned_pictures import captioned_pictures
 
         with closing(self.make(name, birdseye=0)) as environment:
             return captioned_pictures(environment.unwrapped, camera=camera, size=size, count=count, seed=seed)

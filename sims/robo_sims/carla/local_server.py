@@ -1,4 +1,4 @@
-"""Starts a stand-in in a process of its own, and ends it with the process that started it."""
+"""Stand-in server as a child process, stopped with its parent."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from robo_rl.errors import InvalidSetting, ServerUnavailable
 from robo_rl.system.supervised_process import SupervisedProcess
 
 START, STOP = 60.0, 5.0
-"""[s] until it must be ready; until it is killed."""
+"""[s] timeout of the start, and grace period before it is killed."""
 MOST_SAID = 1 << 20
-"""Characters of its log that are kept."""
+"""Characters of its log to keep."""
 
 
 class StandIn:
-    """A running server. `host` and `port` are what `carla.Client` wants; settings are those of `Options`."""
+    """Stand-in server process; `host` and `port` are the arguments of `carla.Client`, settings are those of `Options`."""
 
     def __init__(self, **settings: Any) -> None:
         try:
@@ -41,10 +41,10 @@ class StandIn:
         return self.options.host
 
     def start(self) -> StandIn:
-        """Starts the server and waits until it listens; raises ServerUnavailable with what it said."""
+        """Start the server and wait until it listens; raises ServerUnavailable with its log."""
         self.process = SupervisedProcess(
             [sys.executable, "-m", "carla_standin.server", json.dumps(asdict(self.options))],
-            stdin=subprocess.PIPE,  # closed when this process ends, however it ends; the server stops then
+            stdin=subprocess.PIPE,  # closed when this process ends for any reason; the server stops then
             stdout=subprocess.PIPE,
             log=tempfile.TemporaryFile(),  # noqa: SIM115 - closed by stop()
             environment=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
@@ -58,13 +58,13 @@ class StandIn:
         return self
 
     def said(self) -> str:
-        """Returns what the server has logged."""
+        """Return the log of the server."""
         if self.process is not None:
             self._said = self.process.output(MOST_SAID)
         return self._said
 
     def processor_seconds(self) -> float:
-        """Returns the time [s] that the server has used of a core, where the system tells (Linux); 0 elsewhere."""
+        """Return the processor time [s] used by the server; 0 on systems without /proc."""
         stat = Path(f"/proc/{self.process.pid}/stat" if self.process else "")
         if not stat.is_file():
             return 0.0
@@ -72,7 +72,7 @@ class StandIn:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime of proc(5)
 
     def stop(self) -> None:
-        """Ends the server; twice is no error."""
+        """Stop the server; may be called again."""
         if self.process is not None:
             self.said()
             self.process.stop(STOP)

@@ -1,4 +1,4 @@
-"""Rewards of driving: progress along the route alone, or the usual sum of shaping terms. Terms are logged by name."""
+"""Driving rewards: progress along the route, or a sum of shaping terms; terms are logged by name."""
 
 from __future__ import annotations
 
@@ -12,78 +12,76 @@ import numpy as np
 from typing_extensions import override
 
 from robo_sims.carla.boxes import any_overlap
-from robo_sims.carla.judge import COLLISIONS, GOAL
 from robo_sims.carla.roads import Floats
-from robo_sims.carla.routes import Place
-from robo_sims.carla.scene import HALF_LENGTH, VX, VY, Ego, Scene, X, Y
+from robo_sims.carla.routes import RoutePosition
+from robo_sims.carla.scene import EGO_SIZE, HALF_LENGTH, VX, VY, Ego, Scene, X, Y
+from robo_sims.carla.termination import COLLISIONS, GOAL
 
 PERIOD = 0.1
-"""[s] between two actions: one tick of the rules below."""
-EGO_SIZE = 2.45, 1.06
-"""[m] half length and half width of the car that is driven, where nothing else is known."""
+"""[s] between two actions: one tick below."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """Inputs of a reward after a step."""
+    """Inputs of a reward at one step."""
 
     scene: Scene
-    place: Place
+    place: RoutePosition
     completion: float
-    """Share of the route that is done, never less than before."""
+    """Completed share of the route; never decreases."""
     reason: str | None
-    """Why the episode is over, or None."""
+    """Stop reason, or None."""
     size: tuple[float, float] = EGO_SIZE
-    """[m] half length and half width of the car that is driven."""
+    """[m] half length and half width of the ego vehicle."""
     is_oncoming: bool = False
-    """The car's middle is in a lane of oncoming traffic."""
+    """True if the car's middle is in a lane of oncoming traffic."""
 
 
 class Reward(Protocol):
-    """Turns situations into named terms; the reward is their sum."""
+    """Maps situations to named terms; the reward is their sum."""
 
     names: tuple[str, ...]
     """Of the terms."""
     memory: tuple[str, ...] = ()
-    """Names of what `remembered` returns."""
+    """Names of the entries of `memory_values`."""
 
     def reset(self, situation: Situation) -> None:
-        """A new episode begins here."""
+        """Start an episode in this situation."""
         return
 
     def terms(self, situation: Situation) -> dict[str, float]:
-        """Returns the terms of one step."""
+        """Return the terms of one step."""
 
-    def nothing(self) -> dict[str, float]:
-        """Returns the terms of a step that cannot be judged: all zero."""
+    def zero_terms(self) -> dict[str, float]:
+        """Return zero terms, for a step without a situation."""
         return dict.fromkeys(self.names, 0.0)
 
-    def remembered(self) -> list[float]:
-        """Returns what later rewards depend on and no sensor shows, each from 0 to 1; a critic needs it."""
+    def memory_values(self) -> list[float]:
+        """Return the hidden state that later rewards depend on, each entry from 0 to 1, for a privileged critic."""
         return []
 
 
 class CaRL(Reward):
-    """Progress along the route, times how it was driven (Jaeger et al. 2025, "CaRL", arXiv:2504.17838, and its repository).
+    """Route progress times soft penalty factors (Jaeger et al. 2025, "CaRL", arXiv:2504.17838, and its repository).
 
-    r = (change of the completion in percent) * product of soft factors; a hard infraction ends the episode. Progress that a
-    factor takes is lost: it cannot be had later.
+    r = (change of the completion in percent) * product of soft factors; a hard infraction ends the episode. Progress lost to a
+    factor cannot be regained.
 
-    Differs from CaRL: the end of the route is terminal, not a truncation, because nothing is to be earned behind it; ticks are
-    the steps of 0.1 s; stop signs have no rule; off the road is decided by the car's middle.
+    Differs from CaRL: the end of the route is terminal, not a truncation, because no reward follows it; ticks are steps of
+    0.1 s; stop signs have no rule; off-road is decided by the car's middle.
     """
 
     TICKS = 500
-    """A violation of time to collision or of comfort is remembered so long."""
+    """Duration of the penalty for a violation of time to collision or comfort."""
     HINT = -1.0
-    """At a collision and at a red light."""
+    """Reward at a collision and at a red light."""
     HINTED = (*COLLISIONS.values(), "red_light")
     OVERSPEED = 2.23
-    """[m/s] above the limit at which nothing is paid."""
+    """[m/s] above the limit at which the factor is 0."""
     OFF_CENTRE, LANE_TICKS = 0.5, 30
     """[m] and ticks: 3 s."""
     LOOKS = (0.1, 0.3, 0.5, 0.7, 0.9)
-    """[s] ahead for the time to collision."""
+    """[s] prediction times of the time to collision."""
     COMFORT: Mapping[str, tuple[float, float]] = {
         "forward_acceleration": (-4.05, 2.40),
         "sideways_acceleration": (-4.89, 4.89),
@@ -101,7 +99,7 @@ class CaRL(Reward):
         self.completion = situation.completion
         self.collision_ticks, self.lane_ticks = 0, 0
         self.comfort_ticks = dict.fromkeys(self.COMFORT, 0)
-        self.motion = Motion(situation.scene.ego)
+        self.motion = MotionFilter(situation.scene.ego)
 
     @override
     def terms(self, situation: Situation) -> dict[str, float]:
@@ -113,7 +111,7 @@ class CaRL(Reward):
         return {"progress": 0.0 if failed else gained * factor, "hint": hint}
 
     def factors(self, situation: Situation) -> dict[str, float]:
-        """Returns the soft factors of this tick, each from 0 to 1, after taking note of its violations."""
+        """Return the soft factors of this tick, each from 0 to 1, after updating the violation counters."""
         ego = situation.scene.ego
         return {
             "route": float(abs(situation.place.offset) <= 0.5 * situation.place.width),
@@ -131,7 +129,7 @@ class CaRL(Reward):
         return factor
 
     def _comfort_factor(self, ego: Ego) -> float:
-        values = self.motion.measured(ego)
+        values = self.motion.update(ego)
         for name, (low, high) in self.COMFORT.items():
             if not low <= values[name] <= high:
                 self.comfort_ticks[name] = self.TICKS
@@ -139,25 +137,25 @@ class CaRL(Reward):
         self.comfort_ticks = {name: max(ticks - 1, 0) for name, ticks in self.comfort_ticks.items()}
         return 1.0 - 0.5 * violated / len(self.COMFORT)
 
-    def _lane_factor(self, place: Place) -> float:
+    def _lane_factor(self, place: RoutePosition) -> float:
         if not place.in_junction:
             self.lane_ticks = max(self.lane_ticks + (1 if abs(place.offset) > self.OFF_CENTRE else -1), 0)
         return 0.5 if self.lane_ticks > self.LANE_TICKS else 1.0
 
     @override
-    def remembered(self) -> list[float]:
-        """Returns the ticks that are left of each violation, over the most that there are."""
+    def memory_values(self) -> list[float]:
+        """Return the remaining ticks of each violation, as shares of the maximum."""
         ticks = [self.collision_ticks, *self.comfort_ticks.values()]
         return [*(count / self.TICKS for count in ticks), min(self.lane_ticks / (2 * self.LANE_TICKS), 1.0)]
 
 
-class Motion:
-    """Accelerations and jerks of the last 15 ticks, smoothed (Savitzky and Golay 1964): a parabola is fitted to them."""
+class MotionFilter:
+    """Savitzky-Golay filter (1964) for acceleration and jerk: a parabola fitted to the last 15 ticks."""
 
     FRAMES, DEGREE = 15, 2
 
     def __init__(self, ego: Ego) -> None:
-        from scipy.signal import savgol_coeffs  # lists of environments import this module, and need no filters
+        from scipy.signal import savgol_coeffs  # slow import, not needed to list environments
 
         first = (ego.vx, ego.vy, ego.yaw)
         self.history: deque[tuple[float, float, float]] = deque([first] * self.FRAMES, self.FRAMES)
@@ -167,25 +165,25 @@ class Motion:
         ]
         self.derivatives: Floats = np.array(rows)
 
-    def measured(self, ego: Ego) -> dict[str, float]:
-        """Returns what comfort is judged by, after one more tick."""
+    def update(self, ego: Ego) -> dict[str, float]:
+        """Add a tick and return the quantities of the comfort limits."""
         before = self.history[-1][2]
         yaw = before + math.remainder(ego.yaw - before, 2 * math.pi)
         self.history.append((ego.vx, ego.vy, yaw))
         (ax, ay, turning), (jx, jy, turning_change) = (self.derivatives @ np.array(self.history)).tolist()
-        forward, sideways = ego.own(ax, ay)
+        forward, sideways = ego.to_ego(ax, ay)
         return {
             "forward_acceleration": forward,
             "sideways_acceleration": sideways,
             "jerk": math.hypot(jx, jy),
-            "forward_jerk": ego.own(jx, jy)[0],
+            "forward_jerk": ego.to_ego(jx, jy)[0],
             "yaw_rate": turning,
             "yaw_acceleration": turning_change,
         }
 
 
 def is_close_to_collision(situation: Situation, looks: tuple[float, ...]) -> bool:
-    """Return True if boxes at constant velocity touch within a second; a standing car is never the cause."""
+    """Return True if boxes at constant velocity overlap within a second; False for a standing car."""
     ego, others = situation.scene.ego, situation.scene.others
     if ego.speed < 0.1 or not len(others):
         return False
@@ -195,18 +193,18 @@ def is_close_to_collision(situation: Situation, looks: tuple[float, ...]) -> boo
     if not len(near):
         return False
     ahead = np.array(looks)[:, None]
-    later = np.tile(near, (len(looks), 1))  # all looks at once, in a frame that moves with the car
+    later = np.tile(near, (len(looks), 1))  # all prediction times at once, in a frame that moves with the car
     later[:, X] = (near[:, X] - ego.x + ahead * (near[:, VX] - ego.vx)).ravel()
     later[:, Y] = (near[:, Y] - ego.y + ahead * (near[:, VY] - ego.vy)).ravel()
     return any_overlap((0.0, 0.0, ego.yaw, half_length, half_width), later)
 
 
 class Shaped(Reward):
-    """The usual sum: speed along the route, less the distance from its middle, the angle to it, and too much speed.
+    """Sum of shaping terms: speed along the route, minus lateral offset, angle and overspeed.
 
-    The terms of Toromanoff et al. 2020 and Zhang et al. 2021 ("Roach"), with the speed along the route instead of the distance
-    from a target speed, so that a car that stands earns nothing. One second of perfect driving pays 1; in a lane of oncoming
-    traffic speed pays nothing.
+    Terms of Toromanoff et al. 2020 and Zhang et al. 2021 ("Roach"), with the speed along the route instead of the distance from
+    a target speed, so that a standing car earns nothing. One second of perfect driving pays 1; speed in a lane of oncoming
+    traffic pays nothing.
     """
 
     names = ("speed", "offset", "angle", "failure")
@@ -228,7 +226,7 @@ class Shaped(Reward):
 
 
 class Speed(Reward):
-    """Speed and keeping to the lane, and nothing of others: what `driving-clg` pays where all looks safe.
+    """Speed and lane keeping without other actors: the base reward of `driving-clg`.
 
     r = (1 - |v - v_top| / v_top) * max(1 - |offset| / 3 m, 0) * max(1 - |angle| / 90 degrees, 0).
     """
@@ -241,7 +239,7 @@ class Speed(Reward):
     def terms(self, situation: Situation) -> dict[str, float]:
         ego, place = situation.scene.ego, situation.place
         angle = math.remainder(ego.yaw - place.heading, 2 * math.pi)
-        speed = 1.0 - abs(ego.own(ego.vx, ego.vy)[0] - self.TOP) / self.TOP
+        speed = 1.0 - abs(ego.to_ego(ego.vx, ego.vy)[0] - self.TOP) / self.TOP
         return {"speed": speed * max(1.0 - abs(place.offset) / 3.0, 0.0) * max(1.0 - abs(angle) / (math.pi / 2), 0.0)}
 
 

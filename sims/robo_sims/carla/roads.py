@@ -1,6 +1,6 @@
-"""A map as arrays: lanes that lead to lanes, and pictures of the ground. Read from the client once; then nothing asks it again.
+"""Road map as arrays: lane graph and ground pictures, read from the client once per map.
 
-Places are in CARLA's frame, which is called "world" here: x and y [m], y to the right of x; headings [rad] are clockwise.
+Positions are in CARLA's frame, called "world" here: x and y [m], y to the right of x; headings [rad] are clockwise.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ Floats = npt.NDArray[np.float64]
 Pictures = npt.NDArray[np.uint8]
 
 SPACING = 1.0
-"""[m] between the points of a lane."""
+"""[m] between lane points."""
 SCALE = 4.0
-"""[pixels/m] of the ground."""
+"""[pixels/m] of the ground pictures."""
 LARGEST = 4000
-"""[pixels] along a side of the ground: large maps are drawn coarser."""
+"""[pixels] maximum side of the ground pictures; larger maps are drawn coarser."""
 MARGIN = 40.0
 """[m] around the roads."""
 DASH = 3
-"""Points of a broken line that are drawn, and then left out."""
+"""Points of a dash and of a gap of broken lines."""
 LINE_WIDTH = 0.5
-"""[m] as it is drawn: wide enough that a picture half as fine holds it."""
+"""[m] drawn width: wide enough to survive half the resolution."""
 ROAD, LINE = 0, 1
 """Channels of the ground."""
 X, Y, Z, HEADING, WIDTH, JUNCTION = range(6)
 MOST_KNOWN = 8
 KNOWN: dict[str, Roads] = {}
-"""Text of a map -> what was read from it: many environments drive on the same one."""
+"""OpenDRIVE text -> roads: many environments drive on the same map."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class LaneOfMap:
     """A driving lane of one section of a road, in the direction of travel."""
 
     points: Floats
-    """(n, 6): x, y, z [m], heading [rad], width [m], 1 where it is in a junction; `SPACING` apart."""
+    """(n, 6): x, y, z [m], heading [rad], width [m], 1 in a junction; `SPACING` apart."""
     successors: tuple[int, ...]
     solid: tuple[bool, bool]
-    """Whether the marks to the left and to the right are solid."""
+    """True for solid lane marks to the left and to the right."""
     marked: tuple[bool, bool]
 
 
@@ -55,13 +55,13 @@ class Roads:
         self.lanes = lanes
         rows = np.concatenate([lane.points for lane in lanes])
         self.outside = rows[rows[:, JUNCTION] == 0]
-        """(n, 6): the points of lanes outside junctions."""
+        """(n, 6): lane points outside junctions."""
         points = rows[:, :2]
         self.low = points.min(0) - MARGIN
         size = points.max(0) + MARGIN - self.low
         self.scale = min(SCALE, LARGEST / float(size.max()))
         self.ground = np.zeros((int(size[1] * self.scale) + 1, int(size[0] * self.scale) + 1, 2), np.uint8)
-        """(rows, columns, 2): driving lanes and the lines between them, 255 if there is one; column from x, row from y."""
+        """(rows, columns, 2): 255 on driving lanes and on lane marks; column from x, row from y."""
         self._draw()
 
     def is_road(self, x: float, y: float) -> bool:
@@ -71,7 +71,7 @@ class Roads:
         return 0 <= row < rows and 0 <= column < columns and bool(self.ground[row, column, ROAD])
 
     def is_oncoming(self, x: float, y: float, heading: float) -> bool:
-        """Tell whether a place outside junctions is on a lane that is driven against a heading [rad], and on none along it."""
+        """Return True if a position outside junctions is only on lanes against a heading [rad]."""
         dx, dy = x - self.outside[:, X], y - self.outside[:, Y]
         cosine, sine = np.cos(self.outside[:, HEADING]), np.sin(self.outside[:, HEADING])
         along, across = dx * cosine + dy * sine, dy * cosine - dx * sine
@@ -80,7 +80,7 @@ class Roads:
         return bool(len(turned)) and bool((turned < 0).all())
 
     def pixels(self, points: Floats) -> npt.NDArray[np.int32]:
-        """Returns places (..., 2) as pixels with four fractional bits."""
+        """Return positions (..., 2) as pixels with four fractional bits."""
         found: npt.NDArray[np.int32] = np.round(((points - self.low) * self.scale - 0.5) * 16).astype(np.int32)
         return found
 
@@ -100,13 +100,13 @@ class Roads:
 
 
 def edges(points: Floats, share: float) -> tuple[Floats, Floats]:
-    """Returns the lines (n, 2) at a share of the width to the left and to the right of a lane's middle."""
+    """Return the lines (n, 2) left and right of the centre line, at a share of the width."""
     across = np.stack([-np.sin(points[:, HEADING]), np.cos(points[:, HEADING])], axis=1) * share * points[:, WIDTH, None]
     return points[:, :2] - across, points[:, :2] + across
 
 
 def read(carla_map: Any) -> Roads:
-    """Returns the roads of the client's map; those of the last few maps are kept, by their text."""
+    """Return the roads of the client's map, cached for the last few maps."""
     text = carla_map.to_opendrive()
     if text not in KNOWN:
         if len(KNOWN) == MOST_KNOWN:

@@ -1,4 +1,4 @@
-"""Routes along the lanes of a map, by chance, and how far a car has come on one."""
+"""Random routes along the lanes of a map, and a car's progress on them."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from robo_sims.carla.roads import HEADING, JUNCTION, SPACING, Floats, Roads
 
 SETS = ("train", "test")
 BLOCK, EVERY = 20, 5
-"""[m] of a lane in which routes that begin are all in one set; every so many blocks are the test set's."""
+"""[m] lane block: routes that start in one block belong to one set; every fifth block is test."""
 CLEAR = 12.0
-"""[m] at the beginning of a route without a junction: whoever began at a stop line could not stop before it."""
+"""[m] at the start of a route without a junction: a car starting at a stop line could not stop before it."""
 TRIES = 200
 AHEAD, BEHIND = 12, 12
-"""[points] of the route around the last place, among which the next one is looked for: a route may cross itself."""
+"""[points] search window around the last position: a route may cross itself."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """A way along lanes."""
+    """Path along lanes."""
 
     points: Floats
-    """(n, 6) as those of lanes, `SPACING` apart."""
+    """(n, 6) as lane points, `SPACING` apart."""
 
     @property
     def length(self) -> float:
-        """Returns it in m."""
+        """[m]."""
         return (len(self.points) - 1) * SPACING
 
     def ahead(self, s: float, distances: Floats) -> Floats:
-        """Returns x and y (k, 2) at distances ahead of a place; behind the end, the last direction goes on."""
+        """Return x and y (k, 2) at distances (k,) [m] ahead of s [m]; extrapolated beyond the end."""
         wanted = s / SPACING + distances / SPACING
         inside = np.clip(wanted, 0, len(self.points) - 1)
         first = np.minimum(inside.astype(np.intp), len(self.points) - 2)
@@ -41,8 +41,8 @@ class Route:
         return start + (wanted - first)[:, None] * (end - start)
 
 
-def drawn(roads: Roads, random: np.random.Generator, which: str, length: float) -> Route:
-    """Returns a route of a set; raises InvalidSetting if the map has none so long."""
+def draw_route(roads: Roads, random: np.random.Generator, which: str, length: float) -> Route:
+    """Return a random route of a set; raises InvalidSetting if the map has none of this length."""
     for _ in range(TRIES):
         lane = int(random.integers(len(roads.lanes)))
         start = int(random.integers(len(roads.lanes[lane].points)))
@@ -55,25 +55,25 @@ def drawn(roads: Roads, random: np.random.Generator, which: str, length: float) 
 
 
 def set_of(lane: int, start: int) -> str:
-    """Returns the set that a route is in, by where it begins."""
+    """Return the set of a route from its start point."""
     return SETS[(start // BLOCK + 3 * lane) % EVERY == 0]
 
 
 def _followed(roads: Roads, random: np.random.Generator, lane: int, start: int, length: float) -> Floats | None:
-    """Returns points from a place on along successors drawn by chance; None if the lanes end before."""
+    """Return points along randomly drawn successor lanes; None if the lanes end too early."""
     parts = [roads.lanes[lane].points[start:]]
-    while reaches(np.concatenate(parts))[-1] < length:
+    while arc_lengths(np.concatenate(parts))[-1] < length:
         successors = roads.lanes[lane].successors
         if not successors:
             return None
         lane = successors[int(random.integers(len(successors)))]
         parts.append(roads.lanes[lane].points[1:])  # its first point is the last of the one before
-    return resampled(np.concatenate(parts), length)
+    return resample(np.concatenate(parts), length)
 
 
-def resampled(points: Floats, length: float) -> Floats:
-    """Returns points at even distances along a line: where a lane ends, its points are closer."""
-    along = reaches(points)
+def resample(points: Floats, length: float) -> Floats:
+    """Return points at even distances along a line; the last points of a lane are closer together."""
+    along = arc_lengths(points)
     wanted = np.arange(round(length / SPACING) + 1) * SPACING
     columns = points.copy()
     columns[:, HEADING] = np.unwrap(points[:, HEADING])
@@ -82,19 +82,19 @@ def resampled(points: Floats, length: float) -> Floats:
     return even
 
 
-def reaches(points: Floats) -> Floats:
-    """Returns how far along a line its points (n, 6) are [m]; inside of bends they are closer than `SPACING`."""
+def arc_lengths(points: Floats) -> Floats:
+    """Return the arc length (n,) [m] at points (n, 6); in bends they are closer than `SPACING`."""
     return np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(points[:, :2], axis=0).T))])
 
 
 @dataclass
-class Place:
+class RoutePosition:
     """Position of a car relative to its route."""
 
     s: float
     """[m] along the route."""
     offset: float
-    """[m] to the right of its middle."""
+    """[m] to the right of the centre line."""
     heading: float
     """[rad] of the route."""
     width: float
@@ -103,21 +103,21 @@ class Place:
 
 
 class Tracker:
-    """Follows a car along its route."""
+    """Tracks a car along its route."""
 
     def __init__(self, route: Route) -> None:
         self.route = route
         self.index = 0
         self.farthest = 0.0
-        """[m] along the route that was reached, and is never lost."""
+        """[m] largest distance reached along the route."""
 
     @property
     def completion(self) -> float:
-        """Returns the share of the route that is done, 0 to 1."""
+        """Completed share of the route, 0 to 1."""
         return min(self.farthest / self.route.length, 1.0)
 
-    def at(self, x: float, y: float) -> Place:
-        """Returns the place of a car that was here in the step before."""
+    def at(self, x: float, y: float) -> RoutePosition:
+        """Return the route position of a car, searched around that of the previous step."""
         points = self.route.points
         low = max(self.index - BEHIND, 0)
         window = points[low : self.index + AHEAD + 1]
@@ -129,4 +129,4 @@ class Tracker:
         if self.index == len(points) - 1:
             s = self.index * SPACING + along
         self.farthest = max(self.farthest, s)
-        return Place(s, offset, heading, width, bool(junction))
+        return RoutePosition(s, offset, heading, width, bool(junction))

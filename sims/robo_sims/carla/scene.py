@@ -1,4 +1,4 @@
-"""Contents of a frame as numbers: the ego vehicle, all other actors, and the traffic lights on the way."""
+"""Scene of a frame as arrays: ego vehicle, other actors, and traffic lights on the route."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from robo_sims.carla.routes import Route
 
 X, Y, YAW, VX, VY, HALF_LENGTH, HALF_WIDTH, WALKER = range(8)
 """Columns of `Scene.others`."""
+EGO_SIZE = 2.45, 1.06
+"""[m] default half length and half width of the ego vehicle."""
 RED, YELLOW, GREEN = 0, 1, 2
 STATES = {"Red": RED, "Yellow": YELLOW, "Green": GREEN}
 UNLIT = -1
@@ -21,7 +23,7 @@ UNLIT = -1
 
 @dataclass(frozen=True)
 class Ego:
-    """The car that is driven; world frame, angles clockwise."""
+    """Ego vehicle; world frame, angles clockwise."""
 
     x: float
     y: float
@@ -40,16 +42,16 @@ class Ego:
 
     @property
     def speed(self) -> float:
-        """Returns it in m/s."""
+        """[m/s]."""
         return math.hypot(self.vx, self.vy)
 
-    def own(self, x: float, y: float) -> tuple[float, float]:
-        """Returns a vector of the world in the car's frame: forward and to the right."""
+    def to_ego(self, x: float, y: float) -> tuple[float, float]:
+        """Return a world vector in the ego frame: forward, right."""
         cosine, sine = math.cos(self.yaw), math.sin(self.yaw)
         return x * cosine + y * sine, y * cosine - x * sine
 
-    def seen(self, places: Floats) -> Floats:
-        """Returns places (n, 2) in the car's frame: forward and to the right of its middle."""
+    def positions_in_ego(self, places: Floats) -> Floats:
+        """Return positions (n, 2) in the ego frame: forward and right of the car's middle."""
         cosine, sine = math.cos(self.yaw), math.sin(self.yaw)
         own: Floats = (places - (self.x, self.y)) @ np.array([[cosine, -sine], [sine, cosine]])
         return own
@@ -57,32 +59,32 @@ class Ego:
 
 @dataclass(frozen=True)
 class Light:
-    """A traffic light on the way."""
+    """Traffic light on the route."""
 
     stop: float
-    """[m] along the route, of its stop line."""
+    """[m] along the route of its stop line."""
     actor: Any
 
     @property
     def state(self) -> int:
-        """Returns RED, YELLOW, GREEN or UNLIT."""
+        """RED, YELLOW, GREEN or UNLIT."""
         return STATES.get(str(self.actor.state), UNLIT)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """One frame."""
+    """State of one frame."""
 
     frame: int
     ego: Ego
     others: Floats
     """(n, 8): x, y [m], yaw [rad], velocity [m/s], half length, half width [m], 1 for a walker."""
     lights: list[tuple[float, int]] = field(default_factory=list)
-    """Stop line [m] along the route, and state, of each light on the way."""
+    """(stop line [m] along the route, state) of each light."""
 
 
-class Reader:
-    """Reads the frames of an episode; sizes are asked for once, because that is a call."""
+class SceneReader:
+    """Reads scenes from snapshots; actor sizes are queried once, because each query is a call."""
 
     def __init__(self, ego: Any, others: list[Any], lights: list[Light]) -> None:
         self.ego, self.lights = ego, lights
@@ -97,7 +99,7 @@ class Reader:
             row[WALKER] = actor.type_id.startswith("walker.")
 
     def read(self, snapshot: Any) -> Scene:
-        """Returns what a snapshot holds; who is not in it any more is left out."""
+        """Return the scene of a snapshot, without actors that no longer exist."""
         others, rows = self.still.copy(), []
         for number, identity in enumerate(self.numbers):
             actor = snapshot.find(identity)
@@ -128,7 +130,7 @@ class Reader:
 
 
 def lights_on(route: Route, actors: list[Any]) -> list[Light]:
-    """Returns the lights whose area before the stop line the route crosses, in its order."""
+    """Return the lights whose trigger volume the route crosses, in route order."""
     found = []
     for actor in actors:
         box, pose = actor.trigger_volume, actor.get_transform()
@@ -137,6 +139,6 @@ def lights_on(route: Route, actors: list[Any]) -> list[Light]:
         along = dx * math.cos(yaw) + dy * math.sin(yaw) - box.location.x
         across = dy * math.cos(yaw) - dx * math.sin(yaw) - box.location.y
         inside = (np.abs(along) <= box.extent.x) & (np.abs(across) <= box.extent.y) & (route.points[:, JUNCTION] == 0)
-        for end in np.flatnonzero(np.diff(np.append(inside, False).astype(int)) == -1):  # a route may pass it again
+        for end in np.flatnonzero(np.diff(np.append(inside, False).astype(int)) == -1):  # a route may pass a light twice
             found.append(Light(float(end) * SPACING, actor))
     return sorted(found, key=lambda light: light.stop)

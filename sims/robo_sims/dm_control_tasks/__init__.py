@@ -1,4 +1,4 @@
-"""The dm_control suite, one at a time or batched, and dm_control.manipulation."""
+"""The dm_control suite, single or batched, and dm_control.manipulation."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from robo_sims.task_family import TaskFamily
 
 
 def _batch(task: str, num_envs: int, threads: int, **arguments: Any) -> DMControlBatch | None:
-    """Returns None for manipulation, which compiles a model for every episode, in a step loop of its own."""
+    """Return None for manipulation, which compiles a model for every episode."""
     return None if task.startswith(MANIPULATION) else DMControlBatch(task, num_envs, threads, **arguments)
 
 

@@ -1,7 +1,7 @@
 """The dm_control suite: physics in threads, observations and rewards of all environments at once.
 
-A task draws its first states, and some tasks parts of their model, by its own code; each environment has a simulation of its
-own for that. Where no part of the model is drawn, all are stepped with the model of the first, which stays in the cache.
+A task draws its initial states, and some tasks parts of their model, with its own code; each environment has its own simulation
+for that. If no part of the model is random, all are stepped with the model of the first, which stays in the cache.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from dm_control.rl.control import PhysicsError
 from typing_extensions import override
 
 from robo_rl.types import StateDict
-from robo_sims.batched.environment import Batch, BatchStep
+from robo_sims.batched.environment import BatchStep, SimulationBatch
 from robo_sims.batched.simulations import Gathered
-from robo_sims.batched.workers import Call, Workers
+from robo_sims.batched.thread_pool import Call, ThreadPool
 from robo_sims.divergence import DivergenceMonitor
-from robo_sims.dm_control_tasks.judges import ONE_AFTER_THE_OTHER, Judge, OneByOneJudge, TogetherJudge
+from robo_sims.dm_control_tasks.evaluators import NOT_VECTORIZABLE, PerEnvironmentEvaluator, TaskEvaluator, VectorizedEvaluator
 from robo_sims.dm_control_tasks.simulation import DMControlSimulation
 
 Array = npt.NDArray[Any]
 _DRAWS_ON_RESET = frozenset({"quadruped-escape"})
-"""Uploads its terrain to a graphics context, which only one thread at a time may open."""
+"""Tasks that upload terrain to a graphics context, which only one thread at a time may open."""
 
 
-class DMControlBatch(Batch):
-    """Batch of a task of the suite."""
+class DMControlBatch(SimulationBatch):
+    """Batch of a suite task."""
 
     def __init__(self, task: str, num_envs: int, threads: int, detail: str = "plain") -> None:
         simulations = [DMControlSimulation(task, detail) for _ in range(num_envs)]
@@ -38,16 +38,18 @@ class DMControlBatch(Batch):
         self.datas = [simulation.mujoco[1] for simulation in simulations]
         shared = None if _draws_model(simulations[:2]) else simulations[0].mujoco[0]
         self._members = [_Member(simulation, shared or simulation.mujoco[0]) for simulation in simulations]
-        self._judge: Judge = (OneByOneJudge if task in ONE_AFTER_THE_OTHER else TogetherJudge)(simulations)
+        self._evaluator: TaskEvaluator = (PerEnvironmentEvaluator if task in NOT_VECTORIZABLE else VectorizedEvaluator)(
+            simulations
+        )
         self._warnings = Gathered(self.datas, lambda data: data.warning.number)
         self._warned = np.zeros_like(self._warnings.values)  # before the step
-        self._workers = Workers(threads)
-        self._beginners = Workers(1) if task in _DRAWS_ON_RESET else self._workers
+        self._threads = ThreadPool(threads)
+        self._beginners = ThreadPool(1) if task in _DRAWS_ON_RESET else self._threads
 
     @override
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
         self._begin(seeds)
-        return self._judge.observe()[list(seeds)]
+        return self._evaluator.observe()[list(seeds)]
 
     @np.errstate(all="ignore")
     @override
@@ -57,10 +59,10 @@ class DMControlBatch(Batch):
         stepping = [(member, row) for i, (member, row) in enumerate(zip(self._members, control, strict=True)) if i not in seeds]
         for member, row in stepping:
             member.command(row)
-        self._workers.run([member.advance for member, _ in stepping])
+        self._threads.run([member.advance for member, _ in stepping])
         diverged = self._diverged()
-        vectors = self._judge.observe()
-        return BatchStep(vectors, self._judge.reward(), np.zeros(self.num_envs, np.bool_), diverged)
+        vectors = self._evaluator.observe()
+        return BatchStep(vectors, self._evaluator.reward(), np.zeros(self.num_envs, np.bool_), diverged)
 
     @override
     def render(self) -> Sequence[Array]:
@@ -68,21 +70,21 @@ class DMControlBatch(Batch):
 
     @override
     def state_dict(self) -> StateDict:
-        """Returns how each running episode began, and its actions so far: an episode is determined by them."""
+        """Return the initial random state and the actions of each running episode, which determine it."""
         return {"members": [member.state_dict() for member in self._members]}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Simulates the running episodes again, several at a time; none while another begins, which may change the model."""
+        """Simulate the running episodes again, in parallel after all of them have started: a start may change the model."""
         pairs = list(zip(self._members, state["members"], strict=True))
-        self._beginners.run([functools.partial(member.begin_again, saved) for member, saved in pairs])
-        self._workers.run([functools.partial(member.replay, saved) for member, saved in pairs])
+        self._beginners.run([functools.partial(member.restart, saved) for member, saved in pairs])
+        self._threads.run([functools.partial(member.replay, saved) for member, saved in pairs])
         self._warnings.read()
         self._warned[:] = self._warnings.values
 
     @override
     def close(self) -> None:
-        self._workers.close()
+        self._threads.close()
         for member in self._members:
             member.simulation.close()
 
@@ -92,7 +94,7 @@ class DMControlBatch(Batch):
             self._warned[index] = self.datas[index].warning.number
 
     def _diverged(self) -> Array | None:
-        """Returns which simulations left the realm of finite numbers; raises PhysicsError at others' warnings."""
+        """Return the mask of diverged simulations, or None; raises PhysicsError for unexplained warnings of MuJoCo."""
         self._warnings.read()
         news = self._warnings.values > self._warned
         if not np.count_nonzero(news):
@@ -107,7 +109,7 @@ class DMControlBatch(Batch):
 
 
 class _Member:
-    """One environment: begins its episodes, and simulates them with a model that may be another's."""
+    """One environment: starts its episodes and simulates them, possibly with the model of another."""
 
     def __init__(self, simulation: DMControlSimulation, model: mujoco.MjModel) -> None:
         self.simulation = simulation
@@ -120,7 +122,7 @@ class _Member:
         self._controls: list[Array] = []
 
     def begin(self, seed: int | None) -> None:
-        """Begins an episode."""
+        """Start an episode."""
         if seed is not None:
             self._random.seed(seed)
         self._began, self._controls = self._random.get_state(legacy=False), []
@@ -128,30 +130,30 @@ class _Member:
         self.monitor.reset()
 
     def command(self, control: Array) -> None:
-        """Sets the control values."""
+        """Set the control values."""
         self._controls.append(control)
         self._control[:] = control
 
     def state_dict(self) -> StateDict:
-        """Returns the random state in which the episode began, and the controls since."""
+        """Return the initial random state of the episode, and its controls."""
         shape = (len(self._controls), self.simulation.spec.action.size)
         return {"began": self._began, "controls": np.array(self._controls, np.float64).reshape(shape)}
 
-    def begin_again(self, state: StateDict) -> None:
-        """Begins the episode anew."""
+    def restart(self, state: StateDict) -> None:
+        """Start the saved episode again."""
         if state["began"]:
             self._random.set_state(state["began"])
             self.begin(None)
 
     def replay(self, state: StateDict) -> None:
-        """Simulates the episode again."""
+        """Simulate the saved episode again."""
         for control in state["controls"]:
             self.command(control)
             self.advance()
 
 
 def _advance(model: mujoco.MjModel, data: mujoco.MjData, substeps: int) -> Call:
-    """Returns what Physics.step of the source does: it also takes the first half of the next substep, for what is observed."""
+    """Return the calls of the source's Physics.step, which ends with the first half of the next substep for observations."""
     if model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
 
         def advance() -> None:
@@ -170,7 +172,7 @@ def _advance(model: mujoco.MjModel, data: mujoco.MjData, substeps: int) -> Call:
 
 
 def _draws_model(simulations: Sequence[DMControlSimulation]) -> bool:
-    """Returns whether two episodes that begin differently leave different models behind."""
+    """Return True if resets with different seeds lead to different models."""
     models = []
     for seed, simulation in enumerate(simulations):
         simulation.reset(seed)

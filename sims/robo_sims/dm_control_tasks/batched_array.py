@@ -1,9 +1,8 @@
-"""Arrays over all environments at once, for code that was written for one.
+"""Arrays over all environments, for code written for one.
 
-A `BatchedArray` has the environments as its last axis and behaves as if that axis were not there: code that takes `qpos[1:]`,
-`matrix.reshape(3, 3)` or `np.linalg.norm(vector)` of one environment does the same to N of them, as under `jax.vmap`. Every
-number is the one that the code computes for one environment, to the bit: sums run over contiguous rows, products take the
-same BLAS calls.
+A `BatchedArray` has the environments as its last axis and hides that axis: code with `qpos[1:]`, `matrix.reshape(3, 3)` or
+`np.linalg.norm(vector)` for one environment works for N of them, as under `jax.vmap`. Results are bit-identical to those of
+one environment: sums run over contiguous rows, products use the same BLAS calls.
 """
 
 from __future__ import annotations
@@ -18,73 +17,73 @@ Array = npt.NDArray[Any]
 
 
 class BatchedArray(np.ndarray[Any, np.dtype[Any]]):
-    """(*shape, N), where one environment has (*shape); `shape` and `ndim` still count the last axis.
+    """Array (*shape, N) for (*shape) of one environment; `shape` and `ndim` include the last axis.
 
-    Elementwise operations and indexing are numpy's own. A function of numpy that is not defined here raises TypeError
-    instead of mixing environments.
+    Elementwise operations and indexing are numpy's own. Other numpy functions that are not defined here raise TypeError instead
+    of mixing environments.
     """
 
-    # Signatures are narrower than numpy's, hence the ignores: they allow what tasks of the suite call.
+    # Signatures are narrower than numpy's, hence the ignores: they cover the calls of suite tasks.
 
     def reshape(self, *shape: Any, **_: Any) -> BatchedArray:
-        """Returns another shape of each environment's array."""
+        """Reshape each environment's array."""
         sizes = shape[0] if isinstance(shape[0], tuple) else shape
         return super().reshape(*sizes, self.shape[-1]).view(BatchedArray)
 
     def ravel(self, *_: Any) -> BatchedArray:
-        """Returns each environment's array as a vector."""
+        """Return each environment's array as a vector."""
         return self.reshape(-1)
 
     flatten = ravel  # type: ignore[assignment]
 
     @property
     def T(self) -> BatchedArray:
-        """Each environment's array with its axes in reverse order."""
+        """Transpose of each environment's array."""
         return self.transpose(*reversed(range(self.ndim - 1)), self.ndim - 1)
 
     def dot(self, matrix: BatchedArray) -> BatchedArray:  # type: ignore[override]
-        """Returns each environment's vector or matrix times its matrix."""
+        """Return each environment's vector or matrix times its matrix."""
         one, other = rows(self), rows(matrix)
         return _batched((one[:, None] @ other)[:, 0] if self.ndim == 2 else one @ other)
 
     def sum(self) -> BatchedArray:  # type: ignore[override]
-        """Returns the sum of each environment's elements."""
+        """Return the sum of each environment's elements."""
         return _batched(_vectors(self).sum(axis=1))
 
     def mean(self) -> BatchedArray:  # type: ignore[override]
-        """Returns the mean of each environment's elements."""
+        """Return the mean of each environment's elements."""
         return _batched(_vectors(self).mean(axis=1))
 
     def min(self) -> BatchedArray:  # type: ignore[override]
-        """Returns the least of each environment's elements."""
+        """Return the minimum of each environment's elements."""
         return _batched(_vectors(self).min(axis=1))
 
     def prod(self) -> BatchedArray:  # type: ignore[override]
-        """Returns the product of each environment's elements."""
+        """Return the product of each environment's elements."""
         return _batched(_vectors(self).prod(axis=1))
 
     def __pow__(self, exponent: float) -> BatchedArray:  # type: ignore[override]
-        """Returns powers. numpy takes those of a lone number from the C library, whose last bit may differ from an array's."""
+        """Return powers; numpy computes that of a scalar with the C library, whose last bit may differ from an array's."""
         if self.ndim > 1:
             return super().__pow__(exponent).view(BatchedArray)
         return np.float_power(self, exponent).view(BatchedArray)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
-        """Does what numpy's function would do to each environment's arrays."""
+        """Apply a numpy function to each environment's arrays."""
         if function in _FUNCTIONS:
             return _FUNCTIONS[function](*arguments)
-        if function in _ALIKE:  # numpy's own result is right; np.where forgets what it is made of
+        if function in _ALIKE:  # numpy's own result is correct; np.where loses the subclass
             return super().__array_function__(function, types, arguments, keywords).view(BatchedArray)
         return NotImplemented
 
 
 def batched(values: Array) -> BatchedArray:
-    """Returns a view (*shape, N) of one row (N, *shape) for each environment."""
+    """Return a view (*shape, N) of rows (N, *shape)."""
     return _batched(values)
 
 
 def rows(array: Array) -> Array:
-    """Returns (N, *shape), contiguous: one row for each environment."""
+    """Return rows (N, *shape), contiguous."""
     last = array.ndim - 1
     return np.ascontiguousarray(array.view(np.ndarray).transpose(last, *range(last)))
 
@@ -94,7 +93,7 @@ def _batched(values: Array) -> BatchedArray:
 
 
 def _vectors(array: Array) -> Array:
-    """Returns (N, elements), contiguous."""
+    """Return (N, elements), contiguous."""
     each = rows(array)
     return each.reshape(len(each), -1)
 

@@ -1,4 +1,4 @@
-"""The physics of a suite task as the task sees it, with all environments in every array."""
+"""Physics interface of a suite task with all environments in every array."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from robo_sims.dm_control_tasks.batched_array import batched
 
 
 class BatchedData:
-    """Stands for dm_control's MjData: each field is a `BatchedArray`, gathered since it was first asked for."""
+    """Replacement of dm_control's MjData: each field is a `BatchedArray`, gathered from its first use on."""
 
     def __init__(self, datas: Sequence[mujoco.MjData]) -> None:
         self._datas = datas
@@ -33,13 +33,13 @@ class BatchedData:
         return array
 
     def read(self) -> None:
-        """Fills the fields from the present states."""
+        """Fill the fields from the present states."""
         for gathered in self._gathered:
             gathered.read()
 
 
 class _NamedData:
-    """Stands for `physics.named.data`."""
+    """Replacement of `physics.named.data`."""
 
     def __init__(self, data: BatchedData, named: Any) -> None:
         self._data, self._named = data, named
@@ -52,12 +52,12 @@ class _NamedData:
 
 
 def physics_of_all(source: Any, data: BatchedData) -> Any:
-    """Returns an instance of the task's own class of physics that computes from `data`.
+    """Return an instance of the task's own physics class that computes from `data`.
 
-    Fields of the model are those of `source`, one of the environments: what tasks read of it after a reset is the same in all.
+    Model fields are those of `source`, one of the environments: tasks read only fields that are equal in all.
     """
     named = NamedIndexStructs(model=source.named.model, data=_NamedData(data, source.named.data))
     kind = type("PhysicsOfAll", (type(source),), {"data": data, "named": named, "model": source.model})
-    physics: Any = object.__new__(kind)  # never initialised: it simulates nothing
-    vars(physics).update(vars(source))  # some classes keep names of sensors and joints
+    physics: Any = object.__new__(kind)  # not initialised: it does not simulate
+    vars(physics).update(vars(source))  # some classes store names of sensors and joints
     return physics

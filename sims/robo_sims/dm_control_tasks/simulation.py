@@ -1,7 +1,7 @@
 """The dm_control suite and dm_control.manipulation.
 
-Units follow the observation methods of each domain (https://arxiv.org/abs/2006.12983 and the source); an entry that packs
-several units has the unit "mixed". Task names are "cheetah-run" for the suite and "manipulation-reach_site_features".
+Units follow the observation methods of each domain (https://arxiv.org/abs/2006.12983 and the source); entries with several
+units have the unit "mixed". Task names are "cheetah-run" for the suite and "manipulation-reach_site_features".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from robo_sims.simulation import Arrays, Simulation, SimulationStep, actuator_na
 
 MANIPULATION = "manipulation-"
 _UNITS: dict[str, tuple[str, str | None]] = {
-    # name, or domain.name where a domain differs: (unit, frame)
+    # name, or domain.name for a domain that differs: (unit, frame)
     "orientation": ("1", "world"),
     "orientations": ("1", "world"),
     "upright": ("1", "world"),
@@ -84,7 +84,7 @@ _OBJECTS = ("ball_", "object_", "box_", "duplo")
 
 
 class DMControlSimulation(Simulation):
-    """A task of dm_control; its random state is seeded at every reset."""
+    """Task of dm_control; its random state is seeded at every reset."""
 
     def __init__(self, task: str, detail: str = "plain") -> None:
         self._overview = overview(detail)
@@ -100,18 +100,18 @@ class DMControlSimulation(Simulation):
             instruction=task.removeprefix(MANIPULATION).removesuffix("_features").replace("-", " ").replace("_", " "),
             max_steps=_max_steps(self._environment),
         )
-        self._random.seed(None)  # the model was built from a fixed seed; episodes without a seed differ
+        self._random.seed(None)  # the model has a fixed seed; episodes without a seed must differ
 
     @property
     @override
     def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
-        """The pair that is simulated; manipulation compiles a new one for every episode."""
+        """Model and data; manipulation compiles new ones for every episode."""
         physics = self._environment.physics
         return physics.model.ptr, physics.data.ptr
 
     @property
     def source(self) -> Any:
-        """dm_control's own environment."""
+        """Environment of dm_control."""
         return self._environment
 
     @override
@@ -119,13 +119,13 @@ class DMControlSimulation(Simulation):
         if seed is not None:
             self._random.seed(seed)
         order = getattr(self._environment.task, "_initial_order", None)
-        if order is not None:  # the reassemble tasks shuffle the order of the episode before
+        if order is not None:  # the reassemble tasks shuffle the previous episode's order
             order[:] = np.arange(len(order))
         return self.flat(self._environment.reset().observation)
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Applies control values; a discount of 0 ends the task, a last step with another discount is a time limit."""
+        """Apply control values; a last step with discount 0 terminates, with another discount it is a time limit."""
         step = self._environment.step(action)
         terminated = bool(step.last() and step.discount == 0.0)
         return SimulationStep(self.flat(step.observation), float(step.reward), terminated, bool(step.last()))
@@ -136,7 +136,7 @@ class DMControlSimulation(Simulation):
 
     @override
     def close(self) -> None:
-        """Frees physics and renderers; the source's own, which some tasks open, would complain at exit."""
+        """Free physics and renderers; those opened by the source would raise errors at exit."""
         self._overview.close()
         if self._domain == "manipulation":
             self._environment.close()
@@ -144,7 +144,7 @@ class DMControlSimulation(Simulation):
             self._environment.physics.free()
 
     def flat(self, observation: Mapping[str, Any]) -> Arrays:
-        """Returns fresh float32 arrays; numbers become arrays of one, and manipulation's leading axis of one goes."""
+        """Return new float32 arrays; scalars become (1,), and manipulation's leading axis of one is dropped."""
         composed = self._domain == "manipulation"
         values = {name: np.array(observation[key], np.float32) for key, name in self._names.items()}
         return {name: np.atleast_1d(value[0] if composed else value) for name, value in values.items()}
@@ -160,7 +160,7 @@ class DMControlSimulation(Simulation):
 
 
 def _load(domain: str, name: str) -> Any:
-    """Returns the environment, built with a fixed seed: some tasks draw parts of their model while loading."""
+    """Return the environment, built with a fixed seed: some tasks draw parts of their model while loading."""
     if domain != "manipulation":
         return suite.load(domain, name, task_kwargs={"random": 0})
     return manipulation.load(name, seed=0)
@@ -173,9 +173,9 @@ def _random_state(environment: Any) -> np.random.RandomState:
 
 
 def _max_steps(environment: Any) -> int:
-    """Returns the first step at or past the time limit, and takes the limit of manipulation tasks over.
+    """Return the time limit [steps], and remove the source's own limit of manipulation tasks.
 
-    Those compare a sum of time steps with their limit, so that rounding decides between 250 and 251 steps.
+    That limit is compared with a sum of time steps, so that rounding decides between 250 and 251 steps.
     """
     if hasattr(environment, "_step_limit"):
         return math.ceil(float(environment._step_limit))
@@ -199,7 +199,7 @@ def _observation_spec(domain: str, observation: Arrays) -> ObservationSpec:
 
 
 def _unit_and_frame(domain: str, name: str) -> tuple[str, str | None]:
-    """Returns the entry of the longest ending of the name that the table knows, with the domain first."""
+    """Return the table entry of the longest known suffix of the name, preferring that of the domain."""
     parts = name.split("_")
     for start in range(len(parts)):
         ending = "_".join(parts[start:])
@@ -216,10 +216,10 @@ def _role(name: str) -> Role:
 
 
 def _flat_name(name: str) -> str:
-    return name.replace("/", "_").replace("unnamed_model", "box").lower()  # the large box has no name in the source
+    return name.replace("/", "_").replace("unnamed_model", "box").lower()  # the large box is unnamed in the source
 
 
 def task_names() -> list[str]:
-    """Returns the suite without lqr, whose controls have no limits, and manipulation from state, not from pictures."""
+    """Return the suite's tasks without lqr, whose controls are unlimited, and manipulation's tasks with state observations."""
     names = [f"{domain}-{task}" for domain, task in suite.ALL_TASKS if domain != "lqr"]
     return names + [MANIPULATION + name for name in manipulation.ALL if name.endswith("_features")]

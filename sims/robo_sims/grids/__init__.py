@@ -1,1 +1,1 @@
-"""Grid worlds as arrays of numbers: cells, what is seen of them, many environments at once."""
+"""Grid worlds as arrays: cells, views, batches, subgoals."""

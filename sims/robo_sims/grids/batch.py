@@ -1,7 +1,7 @@
-"""Many MiniGrid environments of one task as arrays: the rules of MiniGrid's `step`, to the bit, a hundred times as fast.
+"""Batched MiniGrid over N environments: bit-identical to MiniGrid's `step`, and a hundred times as fast.
 
-MiniGrid's own code draws the worlds that episodes begin in. Tasks whose `step` adds rules of its own are not here, but for
-those that end when a certain thing is picked up. N environments.
+MiniGrid's own code draws the initial worlds. Tasks with additional rules in `step` are not supported, except those that end
+when a certain object is picked up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from minigrid.minigrid_env import MiniGridEnv
 from typing_extensions import override
 
 from robo_rl.types import StateDict
-from robo_sims.batched.environment import Batch, BatchStep
+from robo_sims.batched.environment import BatchStep, SimulationBatch
 from robo_sims.batched.generators import Generators
 from robo_sims.grids import cells as of
 from robo_sims.grids.cells import CHANNELS, CODES, CONTENT_SHIFT, EMPTY, LOOKS, TARGET, Array, Encoding
@@ -32,36 +32,36 @@ TURN_LEFT, TURN_RIGHT, FORWARD, PICK_UP, DROP, TOGGLE = (
     Actions.left, Actions.right, Actions.forward, Actions.pickup, Actions.drop, Actions.toggle,
 )  # fmt: skip
 PICKED_UP = np.isin(np.arange(16), (of.KEY, of.BALL, of.BOX))
-"""(kind) whether an agent can carry it"""
+"""(kind) True if an agent can carry it"""
 ENTERED = np.isin(of.kind_of(np.arange(LOOKS)), (EMPTY, of.FLOOR, of.GOAL, of.LAVA)) | (
     of.kind_of(np.arange(LOOKS)) == of.DOOR
 ) & (of.state_of(np.arange(LOOKS)) == of.OPEN)
-"""(look) whether an agent can step onto it"""
+"""(look) True if an agent can step onto it"""
 
 
-class MiniGridBatch(Batch):
-    """Batch of a grid world."""
+class MiniGridBatch(SimulationBatch):
+    """Batch of a MiniGrid task."""
 
     def __init__(self, task: str, num_envs: int, encoding: Encoding) -> None:
         self._single = MiniGridSimulation(task, encoding)
         self.spec, self.num_envs = self._single.spec, num_envs
         self.source: Any = self._single.source
-        """The environment that draws the worlds; what it observes is not computed."""
+        """Environment that draws the worlds; its observations are not computed."""
         self.source.gen_obs = lambda: {}
         self.instructions: Array = np.full(num_envs, None, object)
         size = self.source.agent_view_size
         self.views = Views(self.source.width, self.source.height, size, sees_through_walls=self.source.see_through_walls)
         self.cells = self.views.framed(np.full((num_envs, self.source.width, self.source.height), EMPTY, np.int32))
-        """(N, L) the grids as flat rows"""
+        """(N, L) grids as flat rows"""
         self.places = np.full(num_envs, self.views.index(1, 1), np.int64)
-        """(N,) where in its row each agent stands"""
+        """(N,) index of each agent's cell in its row"""
         self.directions = np.zeros(num_envs, np.int64)
         self.carried = np.zeros(num_envs, np.int32)
-        """(N,) what each agent carries, 0 for nothing"""
+        """(N,) carried object, 0 for none"""
         self.taken = np.zeros(num_envs, np.int64)
-        """(N,) steps of the episode so far"""
+        """(N,) steps of the current episode"""
         self.changed, self.before, self.after = np.zeros((3, num_envs), np.int64)
-        """(N,) where the last step changed a cell, 0 for nowhere, and how what was in front of the agent looked and looks"""
+        """(N,) index of the cell changed by the last step, 0 for none, and the look of the faced cell before and after"""
         self._ends_with_target = isinstance(self.source, PICKING_UP_ENDS_IT)
         self._channels, self._rows = CHANNELS[encoding], np.arange(num_envs)
         self._generators = Generators(num_envs)
@@ -81,7 +81,7 @@ class MiniGridBatch(Batch):
         return BatchStep(self.observe(), rewards, terminated, success=terminated & (rewards > 0.0))
 
     def observe(self) -> Array:
-        """Returns (N, D) float32: views, then directions."""
+        """Return (N, D) float32: views, then directions."""
         looks = self.views.looks(self.cells, self.places, self.directions, self.carried)
         vectors = np.zeros((self.num_envs, looks[0].size * self._channels.shape[1] + 4), np.float32)
         vectors[:, :-4] = self._channels[looks].reshape(self.num_envs, -1)
@@ -90,11 +90,11 @@ class MiniGridBatch(Batch):
 
     @property
     def changed_places(self) -> Array:
-        """(N, 2) the cells (x, y) that the last step changed, outside the grid where it changed none."""
+        """(N, 2) cells (x, y) changed by the last step, outside the grid for none."""
         return np.stack(self.views.place(self.changed), axis=1)
 
     def _act(self, actions: Array) -> tuple[Array, Array]:
-        """Changes the worlds; returns rewards and ends (N,)."""
+        """Apply the actions; return rewards and terminations (N,)."""
         front = self.places + self.views.ahead[self.directions]
         ahead = self.cells[self._rows, front]
         self.directions = (self.directions + (actions == TURN_RIGHT) - (actions == TURN_LEFT)) % 4
@@ -116,7 +116,7 @@ class MiniGridBatch(Batch):
         return np.where(wins, 1 - 0.9 * (self.taken / self.source.max_steps), 0.0), terminated
 
     def _toggled(self, ahead: Array, toggles: Array) -> Array:
-        """Returns what becomes of the cells in front, (N,)."""
+        """Return the faced cells (N,) after toggling."""
         kinds, states = of.kind_of(ahead), of.state_of(ahead)
         is_key = (of.kind_of(self.carried) == of.KEY) & (of.colour_of(self.carried) == of.colour_of(ahead))
         opened = np.where(states == of.OPEN, of.CLOSED, np.where((states == of.CLOSED) | is_key, of.OPEN, of.LOCKED))
@@ -126,7 +126,7 @@ class MiniGridBatch(Batch):
         return np.where(toggles & (kinds == of.DOOR), door, np.where(toggles & (kinds == of.BOX), unpacked, ahead))
 
     def _draw(self, index: int, seed: int | None) -> None:
-        """Lets the source draw a world."""
+        """Draw a world with the source's code."""
         source = self.source
         source.np_random = self._generators.seeded(index, seed)
         source.reset()
@@ -168,7 +168,7 @@ STATE = ("cells", "places", "directions", "carried", "taken")
 
 
 def is_batchable(environment: Any) -> bool:
-    """Returns whether the rules of a MiniGrid environment are those of this module."""
+    """Return True if a MiniGrid environment has only the rules of this module."""
     step = type(environment).step
     known = step is MiniGridEnv.step or any(step is kind.step for kind in PICKING_UP_ENDS_IT)
     return known and environment.agent_view_size <= LARGEST_VIEW

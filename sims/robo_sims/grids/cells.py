@@ -1,7 +1,7 @@
-"""A cell of a grid world as one number, so that many grids are one array.
+"""Cells of a grid world as integers, so that many grids are one array.
 
-bits 0-3 kind, 4-6 colour, 7-8 state: how it looks, with MiniGrid's own numbers
-bits 9-17 how what lies in it looks (boxes), 18 whether to pick it up ends the episode
+bits 0-3 kind, 4-6 colour, 7-8 state: the look of the cell, with MiniGrid's numbers
+bits 9-17 look of the content (boxes), 18 set if picking it up ends the episode
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Cell = TypeVar("Cell", int, Array)
 Encoding = Literal["codes", "one-hot"]
 
 LOOKS = 512
-"""Numbers below it say how something looks; masks with LOOKS - 1."""
+"""Number of looks; `cell & LOOKS - 1` is the look of a cell."""
 CONTENT_SHIFT = 9
 TARGET = 1 << 18
 
@@ -31,42 +31,42 @@ EMPTY = OBJECT_TO_IDX["empty"]
 WALL = OBJECT_TO_IDX["wall"] | COLOR_TO_IDX["grey"] << 4
 
 SEEN_KINDS = ("unseen", "wall", "floor", "door", "key", "ball", "box", "goal", "lava")
-"""Kinds that have a channel in a one-hot view; an empty cell is all zeros."""
+"""Kinds with a channel in a one-hot view; an empty cell is all zeros."""
 COLOURS = tuple(sorted(COLOR_TO_IDX, key=lambda name: COLOR_TO_IDX[name]))
 COLOURED = ("floor", "door", "key", "ball", "box")
-"""Kinds whose colour tells them apart; walls, goals and lava have one colour each."""
+"""Kinds with different colours; walls, goals and lava have one colour each."""
 STATES = ("open", "closed", "locked")
 
 
 def look_of(kind: Any, colour: Any, state: Any) -> Any:
-    """Returns how cells with these numbers of MiniGrid look."""
+    """Return the looks of cells with these MiniGrid numbers."""
     return kind | colour << 4 | state << 7
 
 
 def kind_of(cells: Cell) -> Cell:
-    """Returns the kinds (OBJECT_TO_IDX) of cells."""
+    """Return the kinds (OBJECT_TO_IDX) of cells."""
     return cells & 15
 
 
 def colour_of(cells: Cell) -> Cell:
-    """Returns the colours (COLOR_TO_IDX) of cells."""
+    """Return the colours (COLOR_TO_IDX) of cells."""
     return cells >> 4 & 7
 
 
 def state_of(cells: Cell) -> Cell:
-    """Returns the states (STATE_TO_IDX) of cells."""
+    """Return the states (STATE_TO_IDX) of cells."""
     return cells >> 7 & 3
 
 
 def cells_of(environment: Any) -> Cells:
-    """Returns (W, H), the grid of a MiniGrid environment, x before y."""
+    """Return the grid (W, H) of a MiniGrid environment, x before y."""
     grid, target = environment.grid, getattr(environment, "obj", None)
     rows = [EMPTY if thing is None else _cell(thing, target) for thing in grid.grid]
     return np.array(rows, np.int32).reshape(grid.height, grid.width).T
 
 
 def cell_of(thing: Any, target: Any = None) -> int:
-    """Returns a thing of MiniGrid as a number, 0 for None; `target` is the one whose picking up ends the episode."""
+    """Return a MiniGrid object as a number, 0 for None; picking up `target` ends the episode."""
     return 0 if thing is None else _cell(thing, target)
 
 
@@ -90,4 +90,4 @@ def _tables() -> tuple[Array, Array, Array]:
 
 CODES, ONE_HOT, TRANSPARENT = _tables()
 CHANNELS: dict[Encoding, Array] = {"codes": CODES, "one-hot": ONE_HOT}
-"""encoding -> (LOOKS, C) float32: what each look is to an observer"""
+"""encoding -> (LOOKS, C) float32: observation of each look"""

@@ -1,4 +1,4 @@
-"""A grid world of MiniGrid or BabyAI, seen from the agent, with the mission in words as the instruction."""
+"""MiniGrid and BabyAI as simulations: the agent's view, with the mission as the instruction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from robo_sims.simulation import Arrays, Simulation, SimulationStep
 
 
 class MiniGridSimulation(Simulation):
-    """A grid world; the position on the map is not observed, only what the agent sees and where it looks."""
+    """Grid world; the agent observes its view and its direction, not its position."""
 
     def __init__(self, task: str, encoding: Encoding = "codes") -> None:
         gymnasium.register_envs(minigrid)
@@ -32,7 +32,7 @@ class MiniGridSimulation(Simulation):
         self._environment = made.unwrapped
         self._channels = None if _require(encoding) == "codes" else CHANNELS[encoding]
         size = self._environment.agent_view_size
-        is_level = isinstance(self._environment, RoomGridLevel)  # BabyAI levels draw a new time limit for every mission
+        is_level = isinstance(self._environment, RoomGridLevel)  # BabyAI levels draw a time limit per mission
         self.spec = EnvironmentSpec(
             f"minigrid/{task}",
             ObservationSpec(
@@ -56,14 +56,14 @@ class MiniGridSimulation(Simulation):
 
     @override
     def reset(self, seed: int | None) -> Arrays:
-        with contextlib.redirect_stdout(io.StringIO()):  # BabyAI prints every draw that it throws away
+        with contextlib.redirect_stdout(io.StringIO()):  # BabyAI prints every rejected draw
             observation, _ = self._environment.reset(seed=seed)
         self.instruction = observation["mission"]
         return self._flat(observation)
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Acts; a terminal step with a positive reward is a success, lava and collisions are failures."""
+        """Apply an action; a terminal step with positive reward is a success, lava and collisions are failures."""
         observation, reward, terminated, truncated, _ = self._environment.step(int(action))
         success = bool(terminated) and float(reward) > 0.0
         return SimulationStep(self._flat(observation), float(reward), bool(terminated), bool(truncated), success)
@@ -74,7 +74,7 @@ class MiniGridSimulation(Simulation):
 
     @property
     def source(self) -> Any:
-        """MiniGrid's own environment; for experiments and privileged views, never for a policy."""
+        """Environment of MiniGrid, for experiments and privileged views; never for a policy."""
         return self._environment
 
     @override

@@ -1,7 +1,7 @@
-"""Views of agents in grid worlds: a square in front of them, cut off by walls and closed doors.
+"""Agents' views in grid worlds: a square ahead of the agent, occluded by walls and closed doors.
 
-N environments, S the size of the view, D a number of a direction: right (+x), down (+y), left, up. Computes what MiniGrid's
-`gen_obs` does for one environment, cell by cell, for all of them at once.
+Same results as MiniGrid's `gen_obs`, for N environments at once; S is the size of the view, directions are 0 right (+x), 1 down
+(+y), 2 left, 3 up.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from robo_sims.grids.cells import EMPTY, LOOKS, TRANSPARENT, WALL, Array, Cell, 
 
 Bits = npt.NDArray[np.uint8]
 LARGEST_VIEW = 8
-"""A row of a view is one byte."""
+"""[cells] a row of a view is one byte."""
 
 
 class Views:
-    """Square views of size S into grids (W, H) that lie, with a frame of walls around them, in flat rows."""
+    """Square views of size S into grids (W, H), stored as flat rows with a frame of walls."""
 
     def __init__(self, width: int, height: int, size: int, *, sees_through_walls: bool) -> None:
         self._size, self._frame, self._sees_through_walls = size, size - 1, sees_through_walls
         self._shape = (width + 2 * self._frame, height + 2 * self._frame)
         self._offsets = np.stack([self._offsets_towards(number) for number in range(4)])
         self.ahead = np.array([self._offset(*vector) for vector in DIR_TO_VEC])
-        """(4,) what is added to the index of a cell for the one in front, by direction"""
+        """(4,) index offset of the cell ahead, by direction"""
 
     def framed(self, cells: Cells) -> Cells:
-        """Returns grids (N, W, H) as flat rows (N, L) with walls around them, fresh."""
+        """Return grids (N, W, H) as new flat rows (N, L) with walls around them."""
         whole = np.full((len(cells), *self._shape), WALL, np.int32)
         whole[:, self._frame : -self._frame, self._frame : -self._frame] = cells
         return whole.reshape(len(cells), -1)
 
     def inner(self, flat: Cells) -> Cells:
-        """Returns flat rows (N, L) as grids (N, W, H), a view."""
+        """Return flat rows (N, L) as grids (N, W, H), a view."""
         return flat.reshape(-1, *self._shape)[:, self._frame : -self._frame, self._frame : -self._frame]
 
     def index(self, x: Cell, y: Cell) -> Cell:
-        """Returns where cells (x, y) lie in a flat row."""
+        """Return the indices of cells (x, y) in a flat row."""
         return self._offset(x + self._frame, y + self._frame)
 
     def place(self, index: Array) -> tuple[Array, Array]:
-        """Returns x and y of cells, the inverse of `index`."""
+        """Return x and y of cells, the inverse of `index`."""
         return index // self._shape[1] - self._frame, index % self._shape[1] - self._frame
 
     def looks(self, flat: Cells, index: Array, directions: Array, carried: Array) -> Array:
-        """Returns (N, S, S), x before y: the agent looks up from the middle of the last row, holding what it carries."""
+        """Return views (N, S, S), x before y; the agent, as its carried object, is in the middle of the last row."""
         size = self._size
         places = index[:, None] + self._offsets[directions]
         seen = np.take_along_axis(flat, places, axis=1).reshape(-1, size, size) & LOOKS - 1  # (N, y, x)
@@ -59,7 +59,7 @@ class Views:
         return seen.transpose(0, 2, 1)
 
     def _visible(self, transparent: npt.NDArray[np.bool_]) -> Bits:
-        """Returns (N, S, S) of 0 and 1, row by row from the agent's own outwards."""
+        """Return visibility (N, S, S) of 0 and 1, computed row by row from the agent outwards."""
         size, spread = self._size, _spread(self._size)
         lets_through = np.packbits(transparent, axis=2)[..., 0]  # (N, S)
         rows = np.empty_like(lets_through)
@@ -81,9 +81,9 @@ class Views:
 
 @cache
 def _spread(size: int) -> Bits:
-    """Returns (2, 256, 256): what is seen of a row in the end, and what that shows of the row behind it.
+    """Return (2, 256, 256): visible cells of a row, and the visible cells of the next row.
 
-    By which of its cells are seen to begin with and which let light through, as bits; the first cell is the highest.
+    Indexed by the initially visible and by the transparent cells, as bits; the first cell is the highest bit.
     """
     seen, through = (part.astype(np.uint8) for part in np.meshgrid(np.arange(256), np.arange(256), indexing="ij"))
     behind = np.zeros_like(seen)

@@ -1,4 +1,4 @@
-"""Gymnasium's MuJoCo tasks, version 5, one at a time or batched."""
+"""Gymnasium's MuJoCo tasks, version 5, single or batched."""
 
 from robo_sims.gymnasium_mujoco.batch import GymnasiumBatch
 from robo_sims.gymnasium_mujoco.simulation import LAYOUTS, GymnasiumSimulation

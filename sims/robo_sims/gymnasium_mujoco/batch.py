@@ -1,6 +1,6 @@
-"""Gymnasium's MuJoCo tasks, version 5, observed and judged for all environments at once.
+"""Batches of Gymnasium's MuJoCo tasks, version 5.
 
-Weights and limits are read off the source's own environment, and its own code draws the states that episodes begin in.
+Weights and limits are read from the source's environment, and its own code draws the initial states.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.types import StateDict
-from robo_sims.batched.environment import Batch, BatchStep
+from robo_sims.batched.environment import BatchStep, SimulationBatch
 from robo_sims.batched.generators import Generators
 from robo_sims.batched.simulations import Simulations
-from robo_sims.batched.workers import Call, Workers
+from robo_sims.batched.thread_pool import Call, ThreadPool
 from robo_sims.gymnasium_mujoco.simulation import GymnasiumSimulation
 from robo_sims.gymnasium_mujoco.tasks import TASKS
 
@@ -26,20 +26,20 @@ Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 
 
-class GymnasiumBatch(Batch):
-    """Batch of one of Gymnasium's tasks."""
+class GymnasiumBatch(SimulationBatch):
+    """Batch of a Gymnasium task."""
 
     def __init__(self, task: str, num_envs: int, threads: int, detail: str = "plain") -> None:
         self._single = GymnasiumSimulation(task, detail)
         self.spec, self.num_envs = self._single.spec, num_envs
         self.source = self._single.source
         _without_settling(self.source)
-        self._workers = Workers(threads)
+        self._threads = ThreadPool(threads)
         kind, model, skip = TASKS[task], self.source.model, self.source.frame_skip
         self.datas = [mujoco.MjData(model) for _ in range(num_envs)]
         advance = _advance_with_forces if kind.observes_forces else _advance
         calls = [advance(skip, model, data) for data in self.datas]
-        self._simulations = Simulations(model, self.datas, self._workers, calls)
+        self._simulations = Simulations(model, self.datas, self._threads, calls)
         self._task = kind(self.source, self._simulations)
         self._generators = Generators(num_envs)
         self._before = self._task.place()
@@ -54,7 +54,7 @@ class GymnasiumBatch(Batch):
 
     @override
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
-        """Applies control values; in float32 as the source's own action space, so that its rewards come out the same."""
+        """Apply control values in float32, as the source's action space, for identical rewards."""
         action = control.astype(np.float32)
         self._simulations.command(action)
         if seeds:
@@ -62,9 +62,9 @@ class GymnasiumBatch(Batch):
         self._simulations.step(seeds)
         diverged = self._simulations.diverged()
         if diverged is None:
-            return self._judge(action, None)
+            return self._evaluate(action, None)
         with np.errstate(all="ignore"):
-            return self._judge(action, diverged)
+            return self._evaluate(action, diverged)
 
     @override
     def render(self) -> Sequence[Array]:
@@ -83,12 +83,12 @@ class GymnasiumBatch(Batch):
 
     @override
     def close(self) -> None:
-        self._workers.close()
+        self._threads.close()
         self._single.close()
 
-    def _judge(self, action: Array, diverged: Mask | None) -> BatchStep:
+    def _evaluate(self, action: Array, diverged: Mask | None) -> BatchStep:
         after = self._task.place()
-        rewards, terminated, terms = self._task.judge(self._before, after, action)
+        rewards, terminated, terms = self._task.evaluate(self._before, after, action)
         self._before = after
         return BatchStep(self._task.observe(), rewards, terminated, diverged, reward_terms=terms)
 
@@ -97,7 +97,7 @@ class GymnasiumBatch(Batch):
         return self._single.render()
 
     def _draw(self, seeds: Mapping[int, int | None]) -> None:
-        """Lets the source draw the states that episodes begin in."""
+        """Draw initial states with the source's code."""
         source, model = self.source, self._simulations.model
         for index, seed in seeds.items():
             source.data, source.np_random = self.datas[index], self._generators.seeded(index, seed)
@@ -118,7 +118,7 @@ def _advance_with_forces(frame_skip: int, model: mujoco.MjModel, data: mujoco.Mj
 
 
 def _without_settling(source: Any) -> None:
-    """Makes the source write states only: the threads settle them, several at a time."""
+    """Patch the source to write states only: the threads update derived quantities in parallel."""
 
     def set_state(qpos: Array, qvel: Array) -> None:
         source.data.qpos[:], source.data.qvel[:] = qpos, qvel

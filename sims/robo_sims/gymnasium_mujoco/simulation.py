@@ -1,8 +1,7 @@
 """Gymnasium's MuJoCo tasks, version 5, with the flat observation split into named parts in the same order.
 
-Units and order follow the tables in the documentation of each task
-(https://gymnasium.farama.org/environments/mujoco/). Observations and rewards equal the source's bit for bit,
-apart from the cast of observations to float32.
+Units and order follow the documentation of each task (https://gymnasium.farama.org/environments/mujoco/). Observations and
+rewards are bit-identical to the source's, apart from the cast of observations to float32.
 """
 
 from __future__ import annotations
@@ -15,45 +14,41 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec
-from robo_sims.simulation import Arrays, MujocoSimulation, SimulationStep, VectorLayout, actuator_names
-
-
-def _part(name: str, size: int, unit: str, **details: Any) -> ArraySpec:
-    return ArraySpec(name, (size,), unit=unit, **details)
+from robo_sims.simulation import Arrays, MujocoSimulation, SimulationStep, VectorLayout, actuator_names, part
 
 
 def _planar_runner(joints: str, height: str, **velocity_limits: float) -> list[ArraySpec]:
-    """A body that runs in the plane of x and z; `joints` are named in the order of the model, `height` says of what."""
+    """Return the specs of a planar runner; joints: in the order of the model; height: its meaning."""
     number = len(joints.split(", "))
     return [
-        _part("root_height", 1, "m", frame="world", meaning=height),
-        _part("root_angle", 1, "rad", frame="world", meaning="turn of the torso about the y axis: its pitch"),
-        _part("joint_position", number, "rad", meaning=f"angles of {joints}"),
-        _part("root_velocity", 2, "m/s", frame="world", meaning="of the torso: forward (x), up (z)", **velocity_limits),
-        _part("root_angular_velocity", 1, "rad/s", meaning="rate of root_angle", **velocity_limits),
-        _part("joint_velocity", number, "rad/s", meaning=f"rates of {joints}", **velocity_limits),
+        part("root_height", 1, "m", frame="world", meaning=height),
+        part("root_angle", 1, "rad", frame="world", meaning="turn of the torso about the y axis: its pitch"),
+        part("joint_position", number, "rad", meaning=f"angles of {joints}"),
+        part("root_velocity", 2, "m/s", frame="world", meaning="of the torso: forward (x), up (z)", **velocity_limits),
+        part("root_angular_velocity", 1, "rad/s", meaning="rate of root_angle", **velocity_limits),
+        part("joint_velocity", number, "rad/s", meaning=f"rates of {joints}", **velocity_limits),
     ]
 
 
 def _free_body(joints: int) -> list[ArraySpec]:
-    """Height, quaternion (w, x, y, z), joints and their velocities; MuJoCo states angular velocity in the torso's frame."""
+    """Return the specs of a floating base with joints; angular velocity is in the torso's frame."""
     return [
-        _part("root_height", 1, "m", frame="world", meaning="height (z) of the torso's origin"),
-        _part("root_orientation", 4, "1", frame="world", meaning="quaternion (w, x, y, z) of the torso"),
-        _part("joint_position", joints, "rad"),
-        _part("root_velocity", 3, "m/s", frame="world", meaning="x, y, z of the torso; x is forward"),
-        _part("root_angular_velocity", 3, "rad/s", frame="torso", meaning="about the torso's x, y, z axes"),
-        _part("joint_velocity", joints, "rad/s"),
+        part("root_height", 1, "m", frame="world", meaning="height (z) of the torso's origin"),
+        part("root_orientation", 4, "1", frame="world", meaning="quaternion (w, x, y, z) of the torso"),
+        part("joint_position", joints, "rad"),
+        part("root_velocity", 3, "m/s", frame="world", meaning="x, y, z of the torso; x is forward"),
+        part("root_angular_velocity", 3, "rad/s", frame="torso", meaning="about the torso's x, y, z axes"),
+        part("joint_velocity", joints, "rad/s"),
     ]
 
 
 def _humanoid() -> list[ArraySpec]:
     return [
         *_free_body(17),
-        _part("body_inertia", 130, "mixed", meaning="MuJoCo's cinert: mass and inertia of 13 bodies about the centre of mass"),
-        _part("body_velocity", 78, "mixed", meaning="MuJoCo's cvel: [rad/s] and [m/s] of 13 bodies about the centre of mass"),
-        _part("joint_actuator_torque", 17, "N m"),
-        _part("external_contact_force", 78, "mixed", meaning="MuJoCo's cfrc_ext: [N m] and [N] on 13 bodies"),
+        part("body_inertia", 130, "mixed", meaning="MuJoCo's cinert: mass and inertia of 13 bodies about the centre of mass"),
+        part("body_velocity", 78, "mixed", meaning="MuJoCo's cvel: [rad/s] and [m/s] of 13 bodies about the centre of mass"),
+        part("joint_actuator_torque", 17, "N m"),
+        part("external_contact_force", 78, "mixed", meaning="MuJoCo's cfrc_ext: [N m] and [N] on 13 bodies"),
     ]
 
 
@@ -66,45 +61,45 @@ LAYOUTS: dict[str, list[ArraySpec]] = {
     "Walker2d-v5": _planar_runner(
         "right thigh, right leg, right foot, left thigh, left leg, left foot", "height (z) of the torso", **_CLIPPED
     ),
-    "Ant-v5": [*_free_body(8), _part("external_contact_force", 78, "mixed", low=-1.0, high=1.0)],
+    "Ant-v5": [*_free_body(8), part("external_contact_force", 78, "mixed", low=-1.0, high=1.0)],
     "Humanoid-v5": _humanoid(),
     "HumanoidStandup-v5": _humanoid(),
     "Swimmer-v5": [
-        _part("root_angle", 1, "rad", frame="world", meaning="heading of the front link"),
-        _part("joint_position", 2, "rad", meaning="angles between the three links, from the front"),
-        _part("root_velocity", 2, "m/s", frame="world", meaning="x (forward), y of the front link"),
-        _part("root_angular_velocity", 1, "rad/s", meaning="rate of root_angle"),
-        _part("joint_velocity", 2, "rad/s", meaning="rates of joint_position"),
+        part("root_angle", 1, "rad", frame="world", meaning="heading of the front link"),
+        part("joint_position", 2, "rad", meaning="angles between the three links, from the front"),
+        part("root_velocity", 2, "m/s", frame="world", meaning="x (forward), y of the front link"),
+        part("root_angular_velocity", 1, "rad/s", meaning="rate of root_angle"),
+        part("joint_velocity", 2, "rad/s", meaning="rates of joint_position"),
     ],
     "InvertedPendulum-v5": [
-        _part("cart_position", 1, "m", frame="world"),
-        _part("pole_angle", 1, "rad", meaning="0 where the pole is upright"),
-        _part("cart_velocity", 1, "m/s", frame="world"),
-        _part("pole_angular_velocity", 1, "rad/s"),
+        part("cart_position", 1, "m", frame="world"),
+        part("pole_angle", 1, "rad", meaning="0 where the pole is upright"),
+        part("cart_velocity", 1, "m/s", frame="world"),
+        part("pole_angular_velocity", 1, "rad/s"),
     ],
     "InvertedDoublePendulum-v5": [
-        _part("cart_position", 1, "m", frame="world"),
-        _part("pole_sine", 2, "1"),
-        _part("pole_cosine", 2, "1"),
-        _part("cart_velocity", 1, "m/s", frame="world", **_CLIPPED),
-        _part("pole_angular_velocity", 2, "rad/s", **_CLIPPED),
-        _part("constraint_force", 1, "N", **_CLIPPED),
+        part("cart_position", 1, "m", frame="world"),
+        part("pole_sine", 2, "1"),
+        part("pole_cosine", 2, "1"),
+        part("cart_velocity", 1, "m/s", frame="world", **_CLIPPED),
+        part("pole_angular_velocity", 2, "rad/s", **_CLIPPED),
+        part("constraint_force", 1, "N", **_CLIPPED),
     ],
     "Reacher-v5": [
-        _part("joint_cosine", 2, "1", meaning="cosines of the two joint angles"),
-        _part("joint_sine", 2, "1", meaning="sines of the two joint angles"),
-        _part("target_position", 2, "m", frame="world", role="goal", meaning="x, y"),
-        _part("joint_velocity", 2, "rad/s"),
-        _part(
+        part("joint_cosine", 2, "1", meaning="cosines of the two joint angles"),
+        part("joint_sine", 2, "1", meaning="sines of the two joint angles"),
+        part("target_position", 2, "m", frame="world", role="goal", meaning="x, y"),
+        part("joint_velocity", 2, "rad/s"),
+        part(
             "target_to_fingertip", 2, "m", frame="world", role="goal", meaning="x, y of the fingertip minus those of the target"
         ),
     ],
     "Pusher-v5": [
-        _part("joint_position", 7, "rad", meaning="angles of the arm's joints, from the shoulder to the wrist"),
-        _part("joint_velocity", 7, "rad/s", meaning="rates of joint_position"),
-        _part("fingertip_position", 3, "m", frame="world", meaning="x, y, z"),
-        _part("object_position", 3, "m", frame="world", role="object", meaning="x, y, z of the object to push"),
-        _part("target_position", 3, "m", frame="world", role="goal", meaning="x, y, z of where the object should go"),
+        part("joint_position", 7, "rad", meaning="angles of the arm's joints, from the shoulder to the wrist"),
+        part("joint_velocity", 7, "rad/s", meaning="rates of joint_position"),
+        part("fingertip_position", 3, "m", frame="world", meaning="x, y, z"),
+        part("object_position", 3, "m", frame="world", role="object", meaning="x, y, z of the object to push"),
+        part("target_position", 3, "m", frame="world", role="goal", meaning="x, y, z of where the object should go"),
     ],
 }
 _INSTRUCTIONS = {
@@ -131,7 +126,7 @@ class GymnasiumSimulation(MujocoSimulation):
         self._layout = VectorLayout(LAYOUTS[task])
         low, high = self._environment.model.actuator_ctrlrange.T
         names = actuator_names(self._environment.model)
-        # Control values, as the source states them; a joint's torque is the control times the motor's gear.
+        # Control values, as in the source; a joint's torque is the control times the motor's gear.
         action = ActionSpec(names, low, high, ("1",) * len(names), "joint_torque", float(self._environment.dt))
         self.spec = EnvironmentSpec(
             f"gymnasium/{task}",
@@ -144,7 +139,7 @@ class GymnasiumSimulation(MujocoSimulation):
 
     @property
     def source(self) -> Any:
-        """Gymnasium's own environment."""
+        """Environment of Gymnasium."""
         return self._environment
 
     @override
@@ -154,7 +149,7 @@ class GymnasiumSimulation(MujocoSimulation):
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Applies control values; in float32 as the source's own action space, so that its rewards come out the same."""
+        """Apply control values in float32, as the source's action space, for identical rewards."""
         observation, reward, terminated, _, info = self._environment.step(action.astype(np.float32))
         terms = {key.removeprefix("reward_"): float(value) for key, value in info.items() if key.startswith("reward_")}
         return SimulationStep(self._layout.split(observation), float(reward), bool(terminated), reward_terms=terms)

@@ -1,7 +1,7 @@
-"""Gymnasium's MuJoCo tasks over all environments at once: rewards and observations equal to their sources', to the bit.
+"""Gymnasium's MuJoCo tasks over N environments: rewards and observations bit-identical to their sources'.
 
-N environments. Sums run over contiguous rows, in the order in which numpy adds the elements of one array; a control cost stays
-float32 where the source computes it from a float32 action. `np.float_power` rounds as the power of a Python number does.
+Sums run over contiguous rows, in numpy's order for one array; a control cost stays float32 if the source computes it from a
+float32 action. `np.float_power` rounds like the power of a Python number.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from robo_sims.batched.simulations import Simulations
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
-Judgement = tuple[Array, Mask, dict[str, Array]]
+StepResult = tuple[Array, Mask, dict[str, Array]]
 """rewards (N,), terminated (N,), reward terms name -> (N,)"""
 
 
-class Task:
-    """Observes and judges; constants come from `source`, the task's own environment."""
+class GymnasiumTask:
+    """Observations and rewards of a task; constants come from `source`, the task's own environment."""
 
     observes_forces: ClassVar[bool] = False
-    """Whether contact forces are read, which MuJoCo computes only when asked (mj_rnePostConstraint)."""
+    """True if contact forces are observed, which need a call of mj_rnePostConstraint."""
     hidden: ClassVar[int] = 1
-    """Leading positions that are not observed."""
+    """Number of leading positions that are not observed."""
     velocity_limit: ClassVar[float | None] = None
-    """Observed velocities are clipped to it, either way."""
+    """Clipping limit of observed velocities, either way."""
 
     def __init__(self, source: Any, simulations: Simulations) -> None:
         self._source, self._simulations = source, simulations
@@ -37,26 +37,26 @@ class Task:
         self._period = float(source.dt)
 
     def place(self) -> Array:
-        """Returns (N,) [m], a fresh array: what the reward for speed is the difference of."""
+        """Return (N,) [m], new: the position whose change is rewarded."""
         return self._qpos[:, 0].copy()
 
     def observe(self) -> Array:
-        """Returns (N, D) float32, a fresh array."""
+        """Return (N, D) float32, new."""
         return self._side_by_side(self._qpos[:, self.hidden :], self._observed_velocity())
 
-    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
-        """Returns what a step that led from one place to another with an action (N, A) float32 is worth."""
+    def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
+        """Return the results of a step between positions (N,) with actions (N, A) float32."""
         raise NotImplementedError
 
     def _gather_forces(self) -> Array:
         return self._gather("cfrc_ext") if self.observes_forces else np.empty(0)
 
     def _gather(self, name: str, start: int = 0) -> Array:
-        """Returns (N, size) that always holds the present value of a field of the simulations."""
+        """Return (N, size) that follows the present value of a field of the simulations."""
         return self._simulations.gather(lambda data: getattr(data, name)[start:]).values
 
     def _body(self, name: str | int) -> Array:
-        """Returns (N, 3) [m], the present position of a body."""
+        """Return (N, 3) [m] that follows the position of a body."""
         index = self._simulations.model.body(name).id
         return self._simulations.gather(lambda data: data.xpos[index]).values
 
@@ -72,34 +72,34 @@ class Task:
         return (after - before) / self._period
 
     def _control_cost(self, action: Array) -> Array:
-        """Returns (N,) in the precision of the action."""
+        """Return (N,) in the precision of the action."""
         return np.asarray(self._source._ctrl_cost_weight * np.add.reduce(np.square(action), axis=1))
 
     def _never(self) -> Mask:
         return np.zeros(len(self._qpos), np.bool_)
 
 
-class Runner(Task):
-    """Paid for speed, pays for control; HalfCheetah and Swimmer."""
+class Runner(GymnasiumTask):
+    """Rewards speed, penalizes control; HalfCheetah and Swimmer."""
 
     @override
-    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
+    def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
         forward = self._source._forward_reward_weight * self._velocity(before, after)
         cost = self._control_cost(action)
         return forward - cost, self._never(), {"forward": forward, "ctrl": -cost.astype(np.float64)}
 
 
 class Swimmer(Runner):
-    """Neither of the two positions in the plane is observed."""
+    """Neither position in the plane is observed."""
 
     hidden = 2
 
 
-class Healthy(Task):
-    """Paid for speed and while healthy, pays what `costs` returns, and over when no longer healthy."""
+class Healthy(GymnasiumTask):
+    """Rewards speed and health minus `costs`; terminates when unhealthy."""
 
     @override
-    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
+    def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
         healthy, costs = self.is_healthy(), self.costs(action)
         forward = self._source._forward_reward_weight * self._velocity(before, after)
         survive = healthy * self._source._healthy_reward
@@ -107,11 +107,11 @@ class Healthy(Task):
         return forward + survive - sum(costs.values()), ~healthy, {"forward": forward, "survive": survive, **terms}
 
     def costs(self, action: Array) -> dict[str, Array]:
-        """Returns name -> (N,) of what a step costs."""
+        """Return name -> penalties (N,) of a step."""
         return {"ctrl": self._control_cost(action)}
 
     def is_healthy(self) -> Mask:
-        """Returns (N,)."""
+        """Return (N,)."""
         return _between(self._qpos[:, 2], self._source._healthy_z_range)
 
 
@@ -127,7 +127,7 @@ class Walker(Healthy):
 
 
 class Hopper(Walker):
-    """Healthy only while no part of the state grows large."""
+    """Healthy while all state values are within limits."""
 
     @override
     def is_healthy(self) -> Mask:
@@ -137,7 +137,7 @@ class Hopper(Walker):
 
 
 class Ant(Healthy):
-    """Pays for contact forces too, which it observes."""
+    """Observes and penalizes contact forces."""
 
     observes_forces = True
     hidden = 2
@@ -148,12 +148,12 @@ class Ant(Healthy):
 
     @override
     def place(self) -> Array:
-        """Returns (N,) [m] of the torso, as the last substep found it."""
+        """Return the torso's position (N,) [m] in the last substep."""
         return self._torso[:, 0].copy()
 
     @override
     def observe(self) -> Array:
-        """Returns positions, velocities, and clipped forces on all bodies but the world."""
+        """Return positions, velocities, and clipped forces on all bodies but the world."""
         return self._side_by_side(self._qpos[:, 2:], self._qvel, self._clipped()[:, 6:])
 
     @override
@@ -163,7 +163,7 @@ class Ant(Healthy):
 
     @override
     def is_healthy(self) -> Mask:
-        """Returns (N,); the limits themselves are healthy, too."""
+        """Return (N,); the limits are included."""
         lowest, highest = self._source._healthy_z_range
         return np.asarray((self._qpos[:, 2] >= lowest) & (self._qpos[:, 2] <= highest))
 
@@ -187,12 +187,12 @@ class Humanoid(Healthy):
 
     @override
     def place(self) -> Array:
-        """Returns (N,) [m] of the centre of mass, as the last substep found it."""
+        """Return the centre of mass (N,) [m] in the last substep."""
         return np.asarray(np.einsum("b,nb->n", self._masses, self._middles[:, :, 0]) / self._masses.sum())
 
     @override
     def observe(self) -> Array:
-        """Returns positions, velocities, and what MuJoCo holds of all bodies but the world."""
+        """Return positions, velocities, and inertia, velocity, torque and forces of all bodies but the world."""
         parts = (self._inertia, self._velocity_of_bodies, self._torque, self._forces[:, 6:])
         return self._side_by_side(self._qpos[:, 2:], self._qvel, *parts)
 
@@ -206,10 +206,10 @@ class Humanoid(Healthy):
 
 
 class HumanoidStandup(Humanoid):
-    """Paid for height."""
+    """Rewards height."""
 
     @override
-    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
+    def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
         source = self._source
         up = self._qpos[:, 2] / source.model.opt.timestep
         control = self._control_cost(action.astype(np.float64))
@@ -217,20 +217,20 @@ class HumanoidStandup(Humanoid):
         return up - control - impact + 1, self._never(), {"linup": up, "quadctrl": -control, "impact": -impact}
 
 
-class InvertedPendulum(Task):
-    """One for every step that the pole is up."""
+class InvertedPendulum(GymnasiumTask):
+    """Rewards every step with the pole upright."""
 
     hidden = 0
 
     @override
-    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
+    def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
         fallen = ~(np.abs(self._qpos[:, 1]) <= 0.2)
         survive = (~fallen).astype(np.float64)
         return survive, fallen, {"survive": survive.copy()}
 
 
-class InvertedDoublePendulum(Task):
-    """Paid while the tip is up, less for leaning and swinging."""
+class InvertedDoublePendulum(GymnasiumTask):
+    """Rewards a raised tip, penalizes leaning and swinging."""
 
     def __init__(self, source: Any, simulations: Simulations) -> None:
         super().__init__(source, simulations)
@@ -244,8 +244,8 @@ class InvertedDoublePendulum(Task):
         return self._side_by_side(self._qpos[:, :1], np.sin(angles), np.cos(angles), *clipped)
 
     @override
-    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
-        """Returns survive minus two penalties, which the source names otherwise than reward terms."""
+    def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
+        """Return survival minus two penalties, which are not reward terms in the source."""
         fallen = self._tip[:, 2] <= 1
         survive = self._source._healthy_reward * (~fallen).astype(np.float64)
         distance = 0.01 * np.float_power(self._tip[:, 0], 2) + np.float_power(self._tip[:, 2] - 2, 2)
@@ -253,8 +253,8 @@ class InvertedDoublePendulum(Task):
         return survive - distance - speed, fallen, {"survive": survive}
 
 
-class Reacher(Task):
-    """Paid for nearness of the fingertip."""
+class Reacher(GymnasiumTask):
+    """Rewards closeness of the fingertip to the target."""
 
     def __init__(self, source: Any, simulations: Simulations) -> None:
         super().__init__(source, simulations)
@@ -266,15 +266,15 @@ class Reacher(Task):
         return self._side_by_side(np.cos(angles), np.sin(angles), self._qpos[:, 2:], self._qvel[:, :2], way[:, :2])
 
     @override
-    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
+    def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
         source = self._source
         distance = -_length(self._fingertip - self._target) * source._reward_dist_weight
         control = -np.add.reduce(np.square(action), axis=1) * source._reward_control_weight
         return distance + control, self._never(), {"dist": distance, "ctrl": control.astype(np.float64)}
 
 
-class Pusher(Task):
-    """Paid for nearness of the object to the goal, and of the fingertip to the object."""
+class Pusher(GymnasiumTask):
+    """Rewards closeness of the object to the goal, and of the fingertip to the object."""
 
     def __init__(self, source: Any, simulations: Simulations) -> None:
         super().__init__(source, simulations)
@@ -285,7 +285,7 @@ class Pusher(Task):
         return self._side_by_side(self._qpos[:, :7], self._qvel[:, :7], self._tip, self._object, self._goal)
 
     @override
-    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
+    def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
         source = self._source
         near = -_length(self._object - self._tip) * source._reward_near_weight
         distance = -_length(self._object - self._goal) * source._reward_dist_weight
@@ -299,10 +299,10 @@ def _between(values: Array, limits: tuple[float, float]) -> Mask:
 
 
 def _length(vectors: Array) -> Array:
-    return np.asarray(np.sqrt(np.vecdot(vectors, vectors)))  # the dot product that np.linalg.norm takes of one vector
+    return np.asarray(np.sqrt(np.vecdot(vectors, vectors)))  # same bits as np.linalg.norm of one vector
 
 
-TASKS: dict[str, type[Task]] = {
+TASKS: dict[str, type[GymnasiumTask]] = {
     "HalfCheetah-v5": Runner,
     "Hopper-v5": Hopper,
     "Walker2d-v5": Walker,

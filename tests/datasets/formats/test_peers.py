@@ -41,7 +41,7 @@ def test_minari_loads_what_was_exported(make, tmp_path, monkeypatch):
 
 
 def test_minari_recovers_the_environment(tmp_path):
-    dispatch(["record", "robo/ArmReach-v0", "--episodes", "2", "--out", "data", "--arguments", "action_repeat=3"])
+    dispatch(["record", "robo/ArmReach-v0", "--episodes", "2", "--out", "data", "--environment.arguments.action_repeat", "3"])
     export(MINARI, Dataset(Path("data")), tmp_path / "reach-v0")
     found = minari.MinariDataset(tmp_path / "reach-v0" / "data")
     environment = found.recover_environment()

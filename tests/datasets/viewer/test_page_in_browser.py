@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from robo_datasets.comparison_page.person import PersonRater
-from robo_rl.rewards.raters import Segment
+from robo_rl.rewards.preferences.raters import Segment
 
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 PATIENCE = 30.0  # [s] for the page to come to a state

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from robo_sims.carla.driver import WAITING, ScriptedDriver
-from robo_sims.carla.observing import DISTANCES
+from robo_sims.carla.observations import DISTANCES
 
 RADIUS, BEGIN = 14.0, 1.0
 """[m] of the turn, and from the car to its begin."""

@@ -9,7 +9,7 @@ def test_the_scripted_driver_arrives_on_every_map_and_a_seed_is_an_episode(drive
         environment.reset(seed=0)
         for pedal in [1.0] * 8 + [0.1] * 25:  # uncomfortable, and then not any more
             observation, *_ = environment.step(np.array([0.0, pedal], np.float32))
-        remembered = np.array(environment._reward.remembered(), np.float32)
+        remembered = np.array(environment._reward.memory_values(), np.float32)
         assert remembered.any() and (observation["reward_memory"] == remembered).all(), "a critic sees what counts next"
         environment.close()
         for task in ("Ring-v0", "Town-v0", "Highway-v0"):
@@ -131,8 +131,8 @@ def test_driving_in_the_oncoming_lane_is_no_success(driven):
 
 def test_who_runs_into_a_car_that_stands_is_not_hit_by_it(driven):
     result = driven("""
-        from robo_sims.carla.sensors import Hits
-        hits = Hits.__new__(Hits)
+        from robo_sims.carla.sensors import CollisionSensor
+        hits = CollisionSensor.__new__(CollisionSensor)
         import queue
         hits._events, hits._excused = queue.SimpleQueue(), {}
         def told(*events, stood):
@@ -152,7 +152,7 @@ def test_who_runs_into_a_car_that_stands_is_not_hit_by_it(driven):
 def test_a_scenario_or_walkers_that_cannot_be_are_one_error(driven):
     result = driven("""
         from robo_rl.errors import RoboRLError
-        from robo_sims.carla import link
+        from robo_sims.carla import session
         def said(**arguments):
             try:
                 environment = FAMILY.make("Ring-v0", **arguments)
@@ -160,7 +160,7 @@ def test_a_scenario_or_walkers_that_cannot_be_are_one_error(driven):
             except RoboRLError as error:
                 return str(error)
         result["name"] = said(scenario="pedestrian")
-        link.OWN = "vehicle.tesla.model3", "an attribute that no server has"
+        session.OWN = "vehicle.tesla.model3", "an attribute that no server has"
         result["server"] = said(walkers=3)
     """)
     assert "did you mean 'pedestrian-crossing'" in result["name"]
@@ -179,7 +179,7 @@ def test_fifty_episodes_leave_nothing_behind_on_a_server_that_is_named(driven):
             for seed in range(50):
                 observation, _ = environment.reset(seed=seed)
                 environment.step(np.array([0.0, 1.0], np.float32))
-                kinds = [actor.type_id for actor in environment.link.world.get_actors()]
+                kinds = [actor.type_id for actor in environment.session.world.get_actors()]
                 if seed in (5, 49):
                     result[str(seed)] = [sum(name.startswith(kind) for name in kinds) for kind in ("vehicle.", "sensor.")]
                     result[str(seed)] += open_files()
@@ -208,7 +208,7 @@ def test_a_server_that_dies_or_hangs_cuts_the_episode_and_the_next_one_begins(dr
             environment.reset(seed=1)
             assert threads() > before
             environment.step(np.zeros(2, np.float32))
-            process = environment.link._held.server.process
+            process = environment.session._resources.server.process
             os.kill(process.pid, send)
             if send == signal.SIGKILL:
                 process.wait()
@@ -238,7 +238,7 @@ def test_link_notices_at_once_that_its_own_server_dies_in_a_tick(driven):
         import signal, threading
         environment = FAMILY.make("Ring-v0", birdseye=0, patience=20.0)
         def step(later):
-            process = environment.link._held.server.process
+            process = environment.session._resources.server.process
             os.kill(process.pid, signal.SIGSTOP)
             timer = threading.Timer(1.0, os.kill, [process.pid, later])
             timer.start()
@@ -247,11 +247,11 @@ def test_link_notices_at_once_that_its_own_server_dies_in_a_tick(driven):
             timer.join()
             return [info.get("stop_reason"), time.monotonic() - started]
         environment.reset(seed=1)
-        frames = [environment.link.world.get_snapshot().frame]
+        frames = [environment.session.world.get_snapshot().frame]
         result["slow"] = step(signal.SIGCONT)
-        frames.append(environment.link.world.get_snapshot().frame)
+        frames.append(environment.session.world.get_snapshot().frame)
         environment.step(np.zeros(2, np.float32))
-        frames.append(environment.link.world.get_snapshot().frame)
+        frames.append(environment.session.world.get_snapshot().frame)
         result["frames"] = [frame - frames[0] for frame in frames]
         result["dead"] = step(signal.SIGKILL)
         environment.close()
@@ -262,17 +262,17 @@ def test_link_notices_at_once_that_its_own_server_dies_in_a_tick(driven):
 
 def test_a_server_that_dies_while_an_episode_begins_is_followed_by_another_one(driven):
     result = driven("""
-        from robo_sims.carla.link import Link
-        spawn, killed = Link.spawn, []
+        from robo_sims.carla.session import CarlaSession
+        spawn, killed = CarlaSession.spawn, []
         def last(self, blueprint, *where):  # of the car, before it has its sensors
             actor = spawn(self, blueprint, *where)
             if not killed:
-                killed.append(self._held.server.process)
+                killed.append(self._resources.server.process)
                 killed[0].stop()
             return actor
         environment = FAMILY.make("Ring-v0", birdseye=0, patience=1.5)
         environment.reset(seed=0)
-        Link.spawn = last
+        CarlaSession.spawn = last
         environment.reset(seed=1)
         result["ended"], result["end"] = killed[0].status, drive(environment, 1)[2]["stop_reason"]
         environment.close()
@@ -285,7 +285,7 @@ def test_a_process_that_forgets_to_close_ends_without_a_fault_and_its_server_wit
         environment = FAMILY.make("Ring-v0", birdseye=32, camera=32, traffic=3)
         environment.reset(seed=0)
         environment.step(np.zeros(2, np.float32))
-        result["server"] = environment.link._held.server.process.pid
+        result["server"] = environment.session._resources.server.process.pid
     """)
     import os
 
@@ -297,8 +297,8 @@ def test_each_thing_that_is_missing_is_one_clear_error(driven):
     result = driven("""
         import socket, subprocess, threading
         from robo_rl.errors import RoboRLError
-        from robo_sims.carla import link
-        link.PAUSE = 0.0
+        from robo_sims.carla import session
+        session.PAUSE = 0.0
         def said(**arguments):
             environment = FAMILY.make("Ring-v0", **arguments)
             try:
@@ -322,7 +322,8 @@ def test_each_thing_that_is_missing_is_one_clear_error(driven):
     """)
     assert result["nobody"].startswith("ServerUnavailable: No CARLA server listens at 127.0.0.1:")
     assert (
-        result["silent"].startswith("ServerUnavailable: What listens at 127.0.0.1:") and "does not answer" in result["silent"]
+        result["silent"].startswith("ServerUnavailable: The program that listens at 127.0.0.1:")
+        and "does not answer" in result["silent"]
     )
     assert "another version" in result["version"] and "0.9.15" in result["version"] and "0.9.16" in result["version"]
     assert "moon" in result["map"] and result["map"].startswith("ServerUnavailable")
@@ -396,8 +397,8 @@ def test_every_rule_is_kept_everywhere(driven, task, foreign):
 
 
 REAL = """
-    from robo_sims.carla import link
-    link.OWN = "vehicle.tesla.model3", "an attribute that no server has"  # as a real server, which begins no world anew
+    from robo_sims.carla import session
+    session.OWN = "vehicle.tesla.model3", "an attribute that no server has"  # as a real server, which begins no world anew
     environment = FAMILY.make("Town-v0", traffic={traffic}, birdseye=0, camera=16)
     policy = environment.scripted_policy(0)
     result["kinds"], result["completion"], result["fastest"] = [], [], 0.0
@@ -408,7 +409,7 @@ REAL = """
             result["fastest"] = max([result["fastest"], *np.hypot(*environment.scene.others[:, 3:5].T).tolist()])
             if terminated or truncated:
                 break
-        kinds = [actor.type_id for actor in environment.link.world.get_actors()]
+        kinds = [actor.type_id for actor in environment.session.world.get_actors()]
         result["kinds"].append([sum(name.startswith(kind) for name in kinds) for kind in ("vehicle.", "sensor.")])
         result["completion"].append(info["measures"]["route_completion"] / 100)
     environment.close()

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from robo_sims.carla import birdseye, film
-from robo_sims.carla.judge import GOAL
+from robo_sims.carla import birdseye, status_text
 from robo_sims.carla.rewards import Situation
 from robo_sims.carla.roads import LaneOfMap, Roads
-from robo_sims.carla.routes import Place
+from robo_sims.carla.routes import RoutePosition
 from robo_sims.carla.scene import RED, Ego, Scene
+from robo_sims.carla.termination import GOAL
 
 
 def lane(y, heading):
@@ -35,7 +35,7 @@ def ego(y=1.75, yaw=0.0, speed=8.3):
 
 
 def situation(car, lights=(), is_oncoming=False):
-    scene, place = Scene(0, car, np.zeros((0, 8)), list(lights)), Place(20.0, 0.0, 0.0, 3.5, False)
+    scene, place = Scene(0, car, np.zeros((0, 8)), list(lights)), RoutePosition(20.0, 0.0, 0.0, 3.5, False)
     return Situation(scene, place, 0.37, None, is_oncoming=is_oncoming)
 
 
@@ -55,12 +55,12 @@ def test_roads_know_the_wrong_lane(y, yaw, against):
 
 
 def test_film_tells_limit_light_and_wrong_lane():
-    told, background = film.lines(situation(ego(), [(5.0, RED), (43.0, RED)]), "")
-    assert told == ["37 % of the route, 8.3 of 13.9 m/s", "red light in 23 m"] and background == film.DRIVING
-    told, background = film.lines(situation(ego(y=-1.75), is_oncoming=True), "")
-    assert told[1] == f"no light ahead, {film.WRONG_LANE}" and background == film.AGAINST
-    assert film.lines(situation(ego()), GOAL) == ([told[0], "no light ahead, goal"], film.DONE)
-    assert film.lines(situation(ego()), "red_light")[1] == film.FAILED
+    told, background = status_text.lines(situation(ego(), [(5.0, RED), (43.0, RED)]), "")
+    assert told == ["37 % of the route, 8.3 of 13.9 m/s", "red light in 23 m"] and background == status_text.DRIVING
+    told, background = status_text.lines(situation(ego(y=-1.75), is_oncoming=True), "")
+    assert told[1] == f"no light ahead, {status_text.WRONG_LANE}" and background == status_text.AGAINST
+    assert status_text.lines(situation(ego()), GOAL) == ([told[0], "no light ahead, goal"], status_text.DONE)
+    assert status_text.lines(situation(ego()), "red_light")[1] == status_text.FAILED
 
 
 def test_birdseye_shows_the_front_of_the_car_and_walkers():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.clg import DrivingGoals
-from robo_sims.carla.captioned import _places
-from robo_sims.carla.gaps import FINE, LOOK, gap, way_to
+from robo_rl.rewards.images.clg import DrivingGoals
+from robo_sims.carla.boxes import FINE, LOOK, gap, way_to
+from robo_sims.carla.captioned_pictures import _places
 from robo_sims.carla.scene import Ego
 
 HIT, FREE = "the car is about to hit somebody in its way", "the way of the car is free"

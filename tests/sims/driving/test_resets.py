@@ -7,7 +7,7 @@ from robo_sims.carla.local_server import StandIn
 with StandIn(map="ring") as server:
     environment = FAMILY.make("Ring-v0", host=server.host, port=server.port, traffic=5, birdseye=0)
     def left():
-        actors = [actor.type_id for actor in environment.link.world.get_actors()]
+        actors = [actor.type_id for actor in environment.session.world.get_actors()]
         files = len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{server.process.pid}/fd"))
         return sorted(name.split(".")[0] for name in actors), files
     counts = []

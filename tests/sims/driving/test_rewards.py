@@ -9,7 +9,7 @@ import pytest
 
 from robo_sims.carla.rewards import CaRL, Shaped, Situation
 from robo_sims.carla.roads import JUNCTION, WIDTH
-from robo_sims.carla.routes import Place, Route, Tracker
+from robo_sims.carla.routes import Route, RoutePosition, Tracker
 from robo_sims.carla.scene import Ego, Scene
 
 NOBODY = np.zeros((0, 8))
@@ -22,7 +22,7 @@ def car_at(x, y=0.0, heading=0.0, half_length=2.0):
 
 def situation(completion, *, speed=10.0, limit=10.0, offset=0.0, reason=None, others=NOBODY, in_junction=False, yaw=0.0):
     ego = Ego(0.0, offset, yaw, speed * math.cos(yaw), speed * math.sin(yaw), 0.0, 0.0, 0.0, limit)
-    place = Place(100 * completion, offset, 0.0, 3.5, in_junction)
+    place = RoutePosition(100 * completion, offset, 0.0, 3.5, in_junction)
     return Situation(Scene(0, ego, others), place, completion, reason)
 
 
@@ -116,9 +116,9 @@ def test_smoothed_derivatives_are_those_of_a_parabola():
     reward = CaRL()
     ticks = [0.1 * n for n in range(20)]
     egos = [Ego(0, 0, 0.2 * t * t, 3 * t - t * t, 0.5 * t, 0, 0, 0, 10) for t in ticks]
-    reward.reset(Situation(Scene(0, egos[0], NOBODY), Place(0, 0, 0, 3.5, False), 0.0, None))
+    reward.reset(Situation(Scene(0, egos[0], NOBODY), RoutePosition(0, 0, 0, 3.5, False), 0.0, None))
     for ego in egos[1:]:
-        found = reward.motion.measured(ego)
+        found = reward.motion.update(ego)
     t, yaw = ticks[-1], 0.2 * ticks[-1] ** 2
     assert found["yaw_rate"] == pytest.approx(0.4 * t) and found["yaw_acceleration"] == pytest.approx(0.4)
     forward = (3 - 2 * t) * math.cos(yaw) + 0.5 * math.sin(yaw)
@@ -129,9 +129,9 @@ def test_smoothed_derivatives_are_those_of_a_parabola():
 def test_the_critic_sees_what_the_reward_remembers():
     reward = CaRL()
     reward.reset(situation(0.0))
-    assert reward.remembered() == [0.0] * len(CaRL.memory)
+    assert reward.memory_values() == [0.0] * len(CaRL.memory)
     reward.terms(situation(0.0, others=car_at(8.0), offset=0.6))
-    assert reward.remembered()[0] == pytest.approx(499 / 500) and reward.remembered()[-1] == pytest.approx(1 / 60)
+    assert reward.memory_values()[0] == pytest.approx(499 / 500) and reward.memory_values()[-1] == pytest.approx(1 / 60)
 
 
 # ways to earn without getting anywhere: on a straight lane of 100 m
@@ -180,7 +180,7 @@ def test_shaped_terms_are_those_that_a_hand_computes():
     assert terms == pytest.approx({"speed": 0.1 * 0.25, "offset": -0.1 * 0.25, "angle": -0.1 * 0.25, "failure": -10.0})
     fast = reward.terms(situation(0.2, speed=11.115))
     assert fast["speed"] == pytest.approx(0.1 * (1.0 - 0.5))
-    assert sum(reward.nothing().values()) == 0.0 and reward.remembered() == []
+    assert sum(reward.zero_terms().values()) == 0.0 and reward.memory_values() == []
 
 
 def test_shaped_pays_no_speed_in_the_oncoming_lane():

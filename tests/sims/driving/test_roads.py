@@ -8,13 +8,13 @@ import pytest
 from robo_rl.errors import InvalidSetting
 from robo_sims.carla.birdseye import CHANNELS, SHADES, BirdsEye, coloured
 from robo_sims.carla.boxes import any_overlap
-from robo_sims.carla.judge import BLOCKED, Judge
-from robo_sims.carla.observing import FAR, vectors
+from robo_sims.carla.observations import FAR, vectors
 from robo_sims.carla.rewards import Situation
 from robo_sims.carla.roads import LaneOfMap, Roads
-from robo_sims.carla.routes import CLEAR, Place, Route, Tracker, drawn, resampled, set_of
+from robo_sims.carla.routes import CLEAR, Route, RoutePosition, Tracker, draw_route, resample, set_of
 from robo_sims.carla.scene import GREEN, RED, YELLOW, Ego, Scene
-from robo_sims.carla.scoring import measured
+from robo_sims.carla.scoring import measure
+from robo_sims.carla.termination import BLOCKED, Termination
 
 NOBODY = np.zeros((0, 8))
 
@@ -48,7 +48,7 @@ def test_no_route_is_in_both_sets_and_each_follows_its_lanes(roads):
     for which in ("train", "test"):
         random = np.random.default_rng(0)
         for _ in range(60):
-            route = drawn(roads, random, which, 100.0)
+            route = draw_route(roads, random, which, 100.0)
             assert route.length == 100.0 and not route.points[: int(CLEAR), 5].any()
             assert np.hypot(*np.diff(route.points[:, :2], axis=0).T) == pytest.approx(1.0)
             assert (route.points[:, 1] == 0.0).all()  # the lane beside ends before
@@ -62,13 +62,13 @@ def test_a_route_is_as_long_as_asked_for_where_the_points_of_bends_are_closer():
     pieces = [np.stack([16.0 * number + 0.8 * np.arange(21.0), np.zeros(21)], axis=1) for number in range(30)]
     roads = Roads([lane(piece, (number + 1,) if number < 29 else ()) for number, piece in enumerate(pieces)])
     for seed in range(20):
-        route = drawn(roads, np.random.default_rng(seed), "train", 100.0)
+        route = draw_route(roads, np.random.default_rng(seed), "train", 100.0)
         assert np.hypot(*np.diff(route.points[:, :2], axis=0).T) == pytest.approx(1.0), "its end can be reached"
 
 
 def test_a_map_without_so_long_a_route_says_so(roads):
     with pytest.raises(InvalidSetting, match="no route of this length"):
-        drawn(roads, np.random.default_rng(0), "train", 400.0)
+        draw_route(roads, np.random.default_rng(0), "train", 400.0)
 
 
 def test_resampling_keeps_the_distance_where_lanes_end_and_headings_that_go_round():
@@ -76,7 +76,7 @@ def test_resampling_keeps_the_distance_where_lanes_end_and_headings_that_go_roun
     points = np.stack([30 * np.cos(angles), 30 * np.sin(angles)], axis=1)
     rows = lane(np.concatenate([points[:20], points[20:21] * 0.999 + 0.001 * points[19], points[21:]])).points
     rows[:, 3] = np.arctan2(np.sin(angles + math.pi / 2), np.cos(angles + math.pi / 2))  # jumps from pi to -pi
-    even = resampled(rows, 15.0)
+    even = resample(rows, 15.0)
     assert np.hypot(*np.diff(even[:, :2], axis=0).T) == pytest.approx(1.0, abs=2e-3)
     assert np.diff(even[:, 3]) == pytest.approx(1 / 30, abs=2e-3)
 
@@ -127,7 +127,7 @@ def test_vectors_are_in_the_cars_frame(roads):
     me = ego(x=10.0, y=1.0, yaw=math.pi / 2)
     others = np.array([[10.0, 21.0, math.pi, -2.0, 0.0, 2.0, 1.0, 0.0], [11.0, 1.0, 0.0, 0, 0, 0.3, 0.3, 1.0]])
     scene = Scene(0, me, others, [(4.0, GREEN), (60.0, YELLOW)])
-    situation = Situation(scene, Place(10.0, 1.0, 0.0, 3.5, False), 0.1, None)
+    situation = Situation(scene, RoutePosition(10.0, 1.0, 0.0, 3.5, False), 0.1, None)
     seen = vectors(situation, route, np.array([0.5, -0.25]))
     assert seen["velocity"] == pytest.approx([5.0, 0.0], abs=1e-6) and seen["acceleration"] == pytest.approx(
         [0.0, -1.0], abs=1e-6
@@ -143,8 +143,8 @@ def test_vectors_are_in_the_cars_frame(roads):
 
 def test_an_episode_ends_for_the_first_of_its_reasons(roads):
     def reason(s, *, lights=(), x=10.0, y=0.0, offset=0.0, done=0.0, hit=None, before=0.0):
-        judge = Judge(roads, 0.1, before=before)
-        return judge.reason(Scene(0, ego(x, y), NOBODY, list(lights)), Place(s, offset, 0.0, 3.5, False), done, hit)
+        judge = Termination(roads, 0.1, before=before)
+        return judge.reason(Scene(0, ego(x, y), NOBODY, list(lights)), RoutePosition(s, offset, 0.0, 3.5, False), done, hit)
 
     assert reason(10.0) is None and reason(10.0, done=1.0) == "goal"
     assert reason(10.4, before=10.0, lights=[(10.2, RED)]) == "red_light"
@@ -154,8 +154,8 @@ def test_an_episode_ends_for_the_first_of_its_reasons(roads):
     assert reason(10.0, y=-4.0, hit="vehicle.audi.a2", done=1.0) == "collision_vehicle"
     assert reason(10.0, hit="walker.pedestrian.0001") == "collision_walker"
     assert reason(10.0, hit="static.building") == "collision_static"
-    judge, standing = Judge(roads, 0.1), Scene(0, ego(10.0, speed=0.0), NOBODY)
-    found = [judge.reason(standing, Place(10.0, 0.0, 0.0, 3.5, False), 0.0, None) for _ in range(round(BLOCKED / 0.1))]
+    judge, standing = Termination(roads, 0.1), Scene(0, ego(10.0, speed=0.0), NOBODY)
+    found = [judge.reason(standing, RoutePosition(10.0, 0.0, 0.0, 3.5, False), 0.0, None) for _ in range(round(BLOCKED / 0.1))]
     assert found[:-1] == [None] * (len(found) - 1) and found[-1] == "blocked"
 
 
@@ -182,10 +182,10 @@ def test_roads_tell_lanes_of_oncoming_traffic(x, y, heading, oncoming):
 
 def judged(offsets, length, roads=None):
     """Return the judge and the reasons of a drive at 5 m/s, with an offset [m] from the route a tenth of a second."""
-    judge, found = Judge(roads or two_way(), 0.1), []
+    judge, found = Termination(roads or two_way(), 0.1), []
     for number, offset in enumerate(offsets):
         s = 0.5 * number
-        place = Place(s, offset, 0.0, 3.5, False)
+        place = RoutePosition(s, offset, 0.0, 3.5, False)
         found.append(judge.reason(Scene(0, ego(s, offset), NOBODY), place, min(s / length, 1.0), None))
     return judge, found
 
@@ -206,10 +206,10 @@ def test_judge_lets_a_car_pass_another_in_the_oncoming_lane():
 
 
 def test_score_falls_by_the_share_in_the_oncoming_lane():
-    clean, aside = measured(1.0, 200.0, "goal", 0.0), measured(1.0, 200.0, "goal", 0.15)
+    clean, aside = measure(1.0, 200.0, "goal", 0.0), measure(1.0, 200.0, "goal", 0.15)
     assert clean["driving_score"] == 100.0 and aside["driving_score"] == pytest.approx(85.0)
     assert aside["oncoming_share"] == pytest.approx(15.0) and aside["route_completion"] == 100.0
-    hit = measured(0.5, 100.0, "collision_vehicle", 0.5)
+    hit = measure(0.5, 100.0, "collision_vehicle", 0.5)
     assert hit["driving_score"] == pytest.approx(100 * 0.5 * 0.6 * 0.5)
 
 

@@ -1,1 +1,1 @@
-"""Kernels for small networks on a CPU, with derivatives by hand; the modules that they stand behind are the reference."""
+"""Kernels for small networks on a CPU, with derivatives by hand; their modules are the reference."""

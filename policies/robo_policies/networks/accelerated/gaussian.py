@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def squashed_gaussian(outputs: Tensor, noise: Tensor, limits: tuple[float, float]) -> tuple[Tensor, Tensor]:
-    """Return what `squashed_gaussian` of networks/actor_critic.py returns."""
+    """Return the same as `squashed_gaussian` of networks/actor_critic.py."""
     if torch.is_grad_enabled() and outputs.requires_grad:
         actions, log_densities = _SquashedGaussian.apply(outputs, noise, limits)  # type: ignore[no-untyped-call]
         return actions, log_densities
@@ -49,7 +49,7 @@ def _sample(
     """Return actions (B, A), log densities (B,), and std noise (B, A) with a mark of standard deviations within the limits."""
     size = outputs.shape[1] // 2
     mean, raw = outputs[:, :size], outputs[:, size:]
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused with a better message
+    with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite are rejected with a better message
         log_std = np.minimum(np.maximum(raw, limits[0]), limits[1])  # numpy's clip takes three times as long on small arrays
         deviation = np.exp(log_std) * noise
         unbounded = mean + deviation

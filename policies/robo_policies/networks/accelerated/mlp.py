@@ -1,9 +1,9 @@
 """Ensembles of MLPs as one node of autograd, its derivatives written out.
 
-At 256 rows and 256 units a matrix product takes 0.14 ms on one core, and what seems free beside it is not: recording and
+At 256 rows and 256 units a matrix product takes 0.14 ms on one core, and seemingly free work costs as much: recording and
 replaying a graph, an optimiser call for each array. Therefore the parameters of all members are one vector, and so are their
 gradients: Adam, targets and checks are one call each. Members are computed one after the other: their activations fit into a
-core's cache, where the next layer finds them.
+core's cache for the next layer.
 
 N members, B rows; parameters are laid out [N, in, out].
 """
@@ -60,11 +60,11 @@ class AcceleratedMLP(nn.Module):
             return outputs[members] if members != slice(None) else outputs
         picked = self._layers[members] if isinstance(members, slice) else [self._layers[index] for index in members]
         joined = _joined(inputs)
-        return torch.stack([Evaluation(layers, joined).outputs for layers in picked])
+        return torch.stack([ForwardPass(layers, joined).outputs for layers in picked])
 
-    def evaluations(self, inputs: Tensor) -> list[Evaluation]:
+    def forward_passes(self, inputs: Tensor) -> list[ForwardPass]:
         """Return the evaluation of each member for inputs (B, in)."""
-        return [Evaluation(layers, inputs) for layers in self._layers]
+        return [ForwardPass(layers, inputs) for layers in self._layers]
 
     def gradient(self, of_members: Sequence[dict[str, Tensor]]) -> Tensor:
         """Return derivatives by the arrays of each member as those by the vector."""
@@ -100,11 +100,11 @@ class AcceleratedMLP(nn.Module):
 class _Node(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, vector: Tensor, network: AcceleratedMLP, *inputs: Tensor) -> Tensor:
-        ctx.network, ctx.evaluations = network, network.evaluations(_joined(inputs))
+        ctx.network, ctx.forward_passes = network, network.forward_passes(_joined(inputs))
         ctx.save_for_backward(vector)  # so that a step that changes the parameters in the meantime is an error
         stops = accumulate(part.shape[1] for part in inputs)
         ctx.columns = [slice(stop - part.shape[1], stop) for stop, part in zip(stops, inputs, strict=True)]
-        return torch.stack([evaluation.outputs for evaluation in ctx.evaluations])
+        return torch.stack([evaluation.outputs for evaluation in ctx.forward_passes])
 
     @staticmethod
     def backward(ctx: Any, by_outputs: Tensor) -> tuple[Tensor | None, ...]:
@@ -112,17 +112,17 @@ class _Node(torch.autograd.Function):
         needed = ctx.needs_input_grad[2:]
         wanted = [columns for columns, is_needed in zip(ctx.columns, needed, strict=True) if is_needed]
         is_trained = _is_needed(ctx.next_functions[0][0])
-        pairs = zip(reversed(ctx.evaluations), reversed(by_outputs.unbind()), strict=True)  # the last is in the caches
+        pairs = zip(reversed(ctx.forward_passes), reversed(by_outputs.unbind()), strict=True)  # the last is in the caches
         found = [each.backward(part, is_trained, wanted) for each, part in pairs][::-1]
         gradient = ctx.network.gradient([arrays for arrays, _ in found]) if is_trained else None
         if not torch._C._autograd._get_current_graph_task_keep_graph():
-            ctx.evaluations = None  # although outputs may be referenced
+            ctx.forward_passes = None  # although outputs may be referenced
         by_inputs = (sum(parts) for parts in zip(*(parts for _, parts in found), strict=True))
         return gradient, None, *(next(by_inputs) if is_needed else None for is_needed in needed)
 
 
 def _is_needed(node: Any) -> bool:
-    """Return True if the gradient of an input of a node is asked for, as a node in C++ knows; saves half of the products."""
+    """Return True if the gradient of an input of a node is needed, as a node in C++ knows; saves half of the products."""
     return node is not None and bool(torch._C._will_engine_execute_node(node))
 
 
@@ -155,7 +155,7 @@ class Layer:
         return linear(before, self.weight_transposed, self.bias)
 
     def hidden(self, before: Tensor) -> Activation:
-        """Return ReLU(before weight + bias), normalised before the ReLU if asked for."""
+        """Return ReLU(before weight + bias), normalised before the ReLU if set."""
         if not self.norm:
             return Activation(before, linear(before, self.weight_transposed, self.bias, relu=True))
         sums = linear(before, self.weight_transposed, self.bias)
@@ -163,7 +163,7 @@ class Layer:
         return Activation(before, normalized.relu_(), (sums, *statistics))
 
     def by_before(self, by_sums: Tensor) -> Tensor:
-        """Return the derivative (B, in) by what the layer reads, from that (B, out) by the sums."""
+        """Return the derivative (B, in) by the layer's input, from that (B, out) by the sums."""
         return by_sums * self.vector if self.is_vector else linear(by_sums, self.weight)
 
     def by_parameters(self, before: Tensor, by_sums: Tensor) -> tuple[Tensor, Tensor]:
@@ -195,7 +195,7 @@ class Activation(NamedTuple):
     """Sums (B, out), their means and inverse deviations (B, 1), if there is LayerNorm."""
 
 
-class Evaluation:
+class ForwardPass:
     """The evaluation of one member, and its derivative."""
 
     def __init__(self, layers: Sequence[Layer], inputs: Tensor) -> None:

@@ -69,7 +69,7 @@ class PolicyLoss:
         return torch.from_numpy(outputs), torch.from_numpy(values)
 
     def act(self, features: Tensor) -> Tensor:
-        """Return the actor's outputs (B, O) of what it sees, without a gradient."""
+        """Return the actor's outputs (B, O), without a gradient."""
         x = features.detach().numpy()
         for weight, bias in zip(self._weights, self._biases, strict=True):
             x = np.tanh(x @ weight[ACTOR] + bias[ACTOR])

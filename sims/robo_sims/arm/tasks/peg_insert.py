@@ -10,27 +10,27 @@ from typing_extensions import override
 
 from robo_rl.spec.environment import ArraySpec, Observation
 from robo_sims.arm.control import Motion
-from robo_sims.arm.expert import Expert, ExpertFactory, heading, wrap
+from robo_sims.arm.expert import Expert, ExpertFactory, turn_to_faces
 from robo_sims.arm.physics import Arm, ArmPhysics, Array, Body, FreeBody, Mask
 from robo_sims.arm.rewards import Progress, closeness, share
-from robo_sims.arm.tasks.task import Task, fourfold
+from robo_sims.arm.tasks.task import ArmTask, fourfold, unit_spec, vector_spec, velocity_spec
 
 PEG = np.array([0.010, 0.010, 0.05])
 """[m] half edges of the peg: 2 cm by 2 cm by 10 cm."""
 CLEARANCE = 0.0025
 """[m] between peg and hole on each side."""
 WALL = 0.02
-"""[m] thickness of the wood around the hole."""
+"""[m] wall thickness around the hole."""
 HEIGHT = 0.05
-"""[m] of the block with the hole."""
+"""[m] height of the block with the hole."""
 DEPTH = 0.03
-"""[m] that the peg's tip must be inside."""
+"""[m] depth of the tip at success."""
 REGION = np.array([[0.42, -0.15], [0.62, 0.15]])
-"""[m] where the hole may be, frame base."""
+"""[m] range of the hole's position, frame base."""
 TURN = 0.5
-"""[rad] either way, heading of the hole."""
+"""[rad] either way, yaw of the hole."""
 GRASP = np.array([[-0.003, 0.0, 0.012], [0.003, 0.0, 0.028]])
-"""[m] where the peg's middle may sit in the hand, along the hand's axes."""
+"""[m] range of the peg's middle in the hand, along the hand's axes."""
 
 _UP = np.array([0.0, 0.0, HEIGHT])
 
@@ -44,7 +44,7 @@ def _walls() -> str:
 
 
 class PegInsertExpert(Expert):
-    """Bring the peg over the hole, turn it square, lower it; go up a little and try again where it jams."""
+    """Moves the peg over the hole, aligns and lowers it; goes up and tries again if it jams."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self._gain = random.uniform(0.5, 0.8)  # share of the way to go in one step
@@ -55,18 +55,17 @@ class PegInsertExpert(Expert):
     @override
     def motion(self, observation: Observation) -> Motion:
         to_hole = observation["hole_from_peg"].astype(np.float64)  # from the peg's tip to the middle of the hole's rim
-        turn = float(np.arctan2(observation["hole_turn"][1], observation["hole_turn"][0])) / 4
-        turn = wrap(heading(observation) + turn, np.pi / 2) - heading(observation)
+        turn = turn_to_faces(observation, "hole_turn")
         sideways = float(np.hypot(to_hole[0], to_hole[1]))
         inside = to_hole[2] > 0.002 and sideways < 0.008
-        allowed = 0.0035 if self._lowering else 0.0018  # [m] start only when exact, go on until it clearly misses
+        allowed = 0.0035 if self._lowering else 0.0018  # [m] start only when exact, continue until it clearly misses
         self._lowering = inside or (sideways < allowed and abs(turn) < 0.06)
         down = (-0.02 if inside else -self._speed) if self._lowering else self._gain * (to_hole[2] + self._hover)
         return Motion(np.array([*(self._gain * to_hole[:2]), down]), self._gain * turn, opening=0.0)
 
 
-class PegInsert(Task):
-    """The hand holds a peg, not quite in its middle; a block with a hole stands somewhere on the table."""
+class PegInsert(ArmTask):
+    """Insert a peg, held off its middle, into the hole of a block anywhere on the table."""
 
     bodies: ClassVar[str] = f"""
     <body name="hole" mocap="true" pos="0.5 0 0">{_walls()}</body>
@@ -83,45 +82,23 @@ class PegInsert(Task):
     held_steps: ClassVar[int] = 2
     grasps: ClassVar[bool] = False
     observation: ClassVar[tuple[ArraySpec, ...]] = (
-        ArraySpec("peg_position", (3,), unit="m", frame="base", role="object", meaning="x, y, z of the tip of the held peg"),
-        ArraySpec(
-            "peg_axis",
-            (3,),
-            low=-1.0,
-            high=1.0,
-            unit="1",
-            frame="base",
-            role="object",
-            meaning="unit vector along the peg, away from its tip: (0, 0, 1) where the peg is upright",
-        ),
-        ArraySpec(
-            "hole_position", (3,), unit="m", frame="base", role="goal", meaning="x, y, z of the middle of the hole's rim"
-        ),
-        ArraySpec(
+        vector_spec("peg_position", 3, "object", "x, y, z of the tip of the held peg"),
+        unit_spec("peg_axis", 3, "object", "unit vector along the peg, away from its tip: (0, 0, 1) where the peg is upright"),
+        vector_spec("hole_position", 3, "goal", "x, y, z of the middle of the hole's rim"),
+        vector_spec(
             "hole_from_peg",
-            (3,),
-            unit="m",
-            frame="base",
-            role="goal",
-            meaning="from the tip to the rim: hole_position - peg_position; z is the depth where the tip is inside",
+            3,
+            "goal",
+            "from the tip to the rim: hole_position - peg_position; z is the depth where the tip is inside",
         ),
-        ArraySpec(
+        unit_spec(
             "hole_turn",
-            (2,),
-            low=-1.0,
-            high=1.0,
-            unit="1",
+            2,
+            "goal",
+            "(cos 4a, sin 4a) of the heading a from peg to hole: all four faces of a square peg look alike",
             frame="peg",
-            role="goal",
-            meaning="(cos 4a, sin 4a) of the heading a from peg to hole: all four faces of a square peg look alike",
         ),
-        ArraySpec(
-            "peg_velocity",
-            (6,),
-            unit="mixed",
-            role="privileged",
-            meaning="of the peg: linear x, y, z [m/s] in the frame base, then angular [rad/s] in the peg's own frame",
-        ),
+        velocity_spec("peg_velocity", "peg"),
     )
     expert: ClassVar[ExpertFactory] = PegInsertExpert
 
@@ -132,7 +109,7 @@ class PegInsert(Task):
 
     @override
     def place(self, physics: ArmPhysics, random: np.random.Generator) -> None:
-        """Draws the hole, and puts the peg between the fingers, a little off the middle."""
+        """Draw the hole, and place the peg between the fingers, slightly off the middle."""
         physics.place("hole", (*random.uniform(*REGION), 0.0), random.uniform(-TURN, TURN))
         middle = physics.gripper_position + physics.gripper_matrix @ random.uniform(*GRASP)
         physics.place("peg", middle, float(physics.gripper_yaw))
@@ -157,12 +134,12 @@ class PegInsert(Task):
 
     @override
     def progress(self) -> Progress:
-        """Returns how near the tip is to the rim along the table, and how deep it is inside."""
+        """Return the lateral closeness of the tip to the hole, and its depth."""
         sideways, depth = self._within()
         return {"align": closeness(sideways, 0.02), "insert": share(depth / DEPTH) * (sideways < 2 * CLEARANCE)}
 
     def _within(self) -> tuple[Array, Array]:
-        """Returns (...) [m] from the tip to the axis of the hole, and below its rim."""
+        """Return the distance (...) [m] of the tip from the axis of the hole, and its depth below the rim."""
         below = self._rim() - self._tip()
         return np.hypot(below[..., 0], below[..., 1]), below[..., 2]
 

@@ -1,4 +1,4 @@
-"""Pick up a cube: grasp it wherever it lies and lift it clear of the table."""
+"""Pick up a cube: grasp it and lift it clear of the table."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing_extensions import override
 
 from robo_rl.spec.environment import ArraySpec, Observation
 from robo_sims.arm.control import Motion
-from robo_sims.arm.expert import Expert, ExpertFactory, heading, wrap
+from robo_sims.arm.expert import Expert, ExpertFactory, turn_to_faces
 from robo_sims.arm.physics import Arm, ArmPhysics, Array, FreeBody, Mask, length
 from robo_sims.arm.rewards import Progress, closeness, share
-from robo_sims.arm.tasks.task import Task, fourfold
+from robo_sims.arm.tasks.task import ArmTask, fourfold, unit_spec, vector_spec, velocity_spec
 
 HALF_SIZE = 0.025
 """[m] half the edge of the cube."""
 REGION = np.array([[0.35, -0.20], [0.65, 0.20]])
-"""[m] where the middle of the cube starts, frame base: 30 cm by 40 cm."""
+"""[m] range of the cube's start position, frame base: 30 cm by 40 cm."""
 LIFT = 0.10
-"""[m] that the cube must rise."""
+"""[m] required lift of the cube."""
 GRASP_RADIUS = 0.03
-"""[m] between the cube's middle and the point between the finger pads, to count as held"""
+"""[m] maximum distance of a held cube's middle from the point between the finger pads"""
 
 CUBE = f"""
 <body name="object" pos="0.5 0 {HALF_SIZE}">
@@ -32,43 +32,30 @@ CUBE = f"""
 </body>"""
 
 OBJECT_ARRAYS = (
-    ArraySpec(
+    vector_spec(
         "object_position",
-        (3,),
-        unit="m",
-        frame="base",
-        role="object",
-        meaning=f"x (forward), y (left), z (up) of the cube's middle; z is {HALF_SIZE} where it rests on the table",
+        3,
+        "object",
+        f"x (forward), y (left), z (up) of the cube's middle; z is {HALF_SIZE} where it rests on the table",
     ),
-    ArraySpec(
+    vector_spec(
         "object_from_gripper",
-        (3,),
-        unit="m",
-        frame="base",
-        role="object",
-        meaning="from the point between the finger pads to the cube's middle: object_position - end_effector_position",
+        3,
+        "object",
+        "from the point between the finger pads to the cube's middle: object_position - end_effector_position",
     ),
-    ArraySpec(
+    unit_spec(
         "object_turn",
-        (2,),
-        low=-1.0,
-        high=1.0,
-        unit="1",
+        2,
+        "object",
+        "(cos 4a, sin 4a) of the heading a from hand to cube: all four faces of a cube look alike",
         frame="hand",
-        role="object",
-        meaning="(cos 4a, sin 4a) of the heading a from hand to cube: all four faces of a cube look alike",
     ),
-    ArraySpec(
-        "object_velocity",
-        (6,),
-        unit="mixed",
-        role="privileged",
-        meaning="of the cube: linear x, y, z [m/s] in the frame base, then angular [rad/s] in the cube's own frame",
-    ),
+    velocity_spec("object_velocity", "cube"),
 )
 
 
-class CubeTask(Task):
+class CubeTask(ArmTask):
     """A task with a cube, observed as OBJECT_ARRAYS."""
 
     def __init__(self, arm: Arm) -> None:
@@ -91,7 +78,7 @@ class CubeTask(Task):
 
 
 class PickExpert(Expert):
-    """Hover over the cube with the fingers along its faces, descend, close, lift; begin again whenever the cube is lost."""
+    """Hovers over the cube, aligns the fingers, descends, closes and lifts; starts over if the cube is lost."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self._hover = random.uniform(0.06, 0.12)  # [m] above the cube's middle
@@ -103,15 +90,14 @@ class PickExpert(Expert):
     @override
     def motion(self, observation: Observation) -> Motion:
         to_grasp = observation["object_from_gripper"] + self._grasp
-        turn = float(np.arctan2(observation["object_turn"][1], observation["object_turn"][0])) / 4
-        turn = wrap(heading(observation) + turn, np.pi / 2) - heading(observation)  # of the four, the one nearest to straight
+        turn = turn_to_faces(observation, "object_turn")
         sideways = float(np.hypot(to_grasp[0], to_grasp[1]))
-        reach = 0.025 if self._closing else 0.012  # [m] a cube that slips a little in the hand is not let go
+        reach = 0.025 if self._closing else 0.012  # [m] a cube that slips a little is not released
         if sideways < reach and abs(to_grasp[2]) < reach:
             return self._close_or_lift()
         self._closing = 0
         aligned = sideways < 0.008 and abs(turn) < 0.12
-        inside = sideways < 0.012 and to_grasp[2] > -0.05  # the fingers are around the cube already
+        inside = sideways < 0.012 and to_grasp[2] > -0.05  # the fingers already surround the cube
         height = 0.0 if aligned or inside else self._hover
         target = to_grasp + np.array([0.0, 0.0, height])
         return Motion(self._gain * target, self._gain * turn, opening=0.08)
@@ -123,7 +109,7 @@ class PickExpert(Expert):
 
 
 class Pick(CubeTask):
-    """A cube lies anywhere in 30 cm by 40 cm, turned at random; lift it by 10 cm and hold it."""
+    """Lift a cube, anywhere in 30 cm by 40 cm at any yaw, by 10 cm and hold it."""
 
     bodies: ClassVar[str] = CUBE
     instruction: ClassVar[str] = "pick up the red cube"
@@ -139,18 +125,20 @@ class Pick(CubeTask):
 
     @override
     def place(self, physics: ArmPhysics, random: np.random.Generator) -> None:
-        """Places the cube at random in its region with a random heading."""
+        """Draw position and yaw of the cube."""
         physics.place("object", (*random.uniform(*REGION), HALF_SIZE), random.uniform(-np.pi, np.pi))
 
     @override
     def holds(self) -> Mask:
-        """Contacts are looked at only where the cube is high."""
-        lifted = (self.cube.position[..., 2] >= HALF_SIZE + LIFT) & (self.distance() < GRASP_RADIUS)
-        return self.arm.is_grasping(self.cube.geom, lifted)
+        """Check contacts only where the cube is high."""
+        lifted = self.cube.position[..., 2] >= HALF_SIZE + LIFT
+        if not np.count_nonzero(lifted):
+            return lifted
+        return self.arm.is_grasping(self.cube.geom, lifted & (self.distance() < GRASP_RADIUS))
 
     @override
     def progress(self) -> Progress:
-        """Returns how near the gripper is, whether it grasps, and how high the cube is."""
+        """Return the closeness of the gripper, its grasp, and the height of the cube."""
         grasped = self.arm.is_grasping(self.cube.geom)
         height = (self.cube.position[..., 2] - HALF_SIZE) / LIFT
         return {

@@ -14,19 +14,20 @@ from robo_sims.arm.expert import Expert, ExpertFactory, heading, wrap
 from robo_sims.arm.physics import Arm, ArmPhysics, Array, Body, Mask, length
 from robo_sims.arm.rewards import Progress, closeness
 from robo_sims.arm.tasks.pick import CUBE, HALF_SIZE, OBJECT_ARRAYS, CubeTask
+from robo_sims.arm.tasks.task import vector_spec
 
 REGION = np.array([[0.40, -0.16], [0.60, 0.16]])
-"""[m] where cube and mark may be, frame base."""
+"""[m] range of cube and mark, frame base."""
 DISTANCE = np.array([0.10, 0.20])
-"""[m] nearest and farthest that the cube starts from the mark."""
+"""[m] minimum and maximum start distance of cube and mark."""
 MARK_HEIGHT = 0.001
-"""[m] of the mark above the table, so that it is seen."""
+"""[m] of the mark above the table, to be visible."""
 TOLERANCE = 0.03
 """[m] from the mark to the cube's middle, along the table."""
 
 
 class PushExpert(Expert):
-    """Go behind the cube as seen from the mark, lower the fingers across the way, push; go round again when it slips off."""
+    """Goes behind the cube as seen from the mark, lowers the fingers and pushes; goes round again if it slips."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self._gain = random.uniform(0.6, 0.9)  # share of the way to go in one step
@@ -66,13 +67,13 @@ def _direction(vector: Array) -> tuple[Array, float]:
 
 
 def _turn_across(way: Array, yaw: float) -> float:
-    """Returns the turn [rad] that brings the fingers, which are alike, across the way, within what the wrist can do."""
+    """Return the turn [rad] that brings the interchangeable fingers across the path, within the wrist's range."""
     turn = wrap(float(np.arctan2(way[1], way[0])) - yaw, np.pi)
     return turn if abs(yaw + turn) < 1.7 else turn - float(np.copysign(np.pi, turn))
 
 
 class Push(CubeTask):
-    """A cube and a mark 10 to 20 cm apart on the table; push the cube onto the mark."""
+    """Push a cube onto a mark 10 to 20 cm away on the table."""
 
     bodies: ClassVar[str] = (
         CUBE
@@ -89,21 +90,12 @@ class Push(CubeTask):
     grasps: ClassVar[bool] = False
     observation: ClassVar[tuple[ArraySpec, ...]] = (
         *OBJECT_ARRAYS,
-        ArraySpec(
-            "goal_position",
-            (2,),
-            unit="m",
-            frame="base",
-            role="goal",
-            meaning="x (forward), y (left) of the middle of the mark on the table",
-        ),
-        ArraySpec(
+        vector_spec("goal_position", 2, "goal", "x (forward), y (left) of the middle of the mark on the table"),
+        vector_spec(
             "goal_from_object",
-            (2,),
-            unit="m",
-            frame="base",
-            role="goal",
-            meaning="from the cube's middle to the mark along the table: goal_position - object_position[:2]",
+            2,
+            "goal",
+            "from the cube's middle to the mark along the table: goal_position - object_position[:2]",
         ),
     )
     expert: ClassVar[ExpertFactory] = PushExpert
@@ -114,7 +106,7 @@ class Push(CubeTask):
 
     @override
     def place(self, physics: ArmPhysics, random: np.random.Generator) -> None:
-        """Draws the cube, then a mark that is neither too near nor too far."""
+        """Draw a cube and a mark at an allowed distance."""
         cube, mark = _draw_pair(random)
         physics.place("object", (*cube, HALF_SIZE), random.uniform(-np.pi, np.pi))
         physics.place("goal", (*mark, MARK_HEIGHT))
@@ -125,13 +117,12 @@ class Push(CubeTask):
 
     @override
     def holds(self) -> Mask:
-        """Judges by place alone: how the cube came there does not matter."""
         on_table = self.cube.position[..., 2] < HALF_SIZE + 0.005
         return on_table & (length(self._to_mark()) < TOLERANCE)
 
     @override
     def progress(self) -> Progress:
-        """Returns how near the gripper is to the cube, and the cube to the mark."""
+        """Return the closeness of gripper and cube, and of cube and mark."""
         return {"reach": closeness(self.distance(), 0.1), "push": closeness(length(self._to_mark()), 0.1)}
 
     def _to_mark(self) -> Array:

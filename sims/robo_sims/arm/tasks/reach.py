@@ -13,16 +13,16 @@ from robo_sims.arm.control import Motion
 from robo_sims.arm.expert import Expert, ExpertFactory
 from robo_sims.arm.physics import Arm, ArmPhysics, Array, Body, Mask, length
 from robo_sims.arm.rewards import Progress, closeness
-from robo_sims.arm.tasks.task import Task
+from robo_sims.arm.tasks.task import ArmTask, vector_spec
 
 REGION = np.array([[0.35, -0.25, 0.06], [0.65, 0.25, 0.40]])
-"""[m] where the goal may be, frame base."""
+"""[m] range of the goal, frame base."""
 TOLERANCE = 0.02
 """[m] from the goal to the point between the finger pads."""
 
 
 class ReachExpert(Expert):
-    """Go straight to the goal."""
+    """Moves straight to the goal."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self._gain = random.uniform(0.5, 0.9)  # share of the way to go in one step
@@ -33,8 +33,8 @@ class ReachExpert(Expert):
         return Motion(self._gain * observation["goal_from_gripper"], 0.0, self._opening)
 
 
-class Reach(Task):
-    """A goal anywhere in 30 cm by 50 cm by 34 cm; bring the gripper to it and stay."""
+class Reach(ArmTask):
+    """Move the gripper to a goal anywhere in 30 cm by 50 cm by 34 cm, and stay."""
 
     bodies: ClassVar[str] = """
     <body name="goal" mocap="true" pos="0.5 0 0.2">
@@ -46,21 +46,12 @@ class Reach(Task):
     held_steps: ClassVar[int] = 3  # passing by does not count
     grasps: ClassVar[bool] = False
     observation: ClassVar[tuple[ArraySpec, ...]] = (
-        ArraySpec(
-            "goal_position",
-            (3,),
-            unit="m",
-            frame="base",
-            role="goal",
-            meaning="x (forward), y (left), z (up) of the point to reach",
-        ),
-        ArraySpec(
+        vector_spec("goal_position", 3, "goal", "x (forward), y (left), z (up) of the point to reach"),
+        vector_spec(
             "goal_from_gripper",
-            (3,),
-            unit="m",
-            frame="base",
-            role="goal",
-            meaning="from the point between the finger pads to the goal: goal_position - end_effector_position",
+            3,
+            "goal",
+            "from the point between the finger pads to the goal: goal_position - end_effector_position",
         ),
     )
     expert: ClassVar[ExpertFactory] = ReachExpert
@@ -83,7 +74,6 @@ class Reach(Task):
 
     @override
     def progress(self) -> Progress:
-        """Returns how near the gripper is."""
         return {"reach": closeness(self._distance(), 0.1)}
 
     def _distance(self) -> Array:

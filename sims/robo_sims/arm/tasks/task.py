@@ -1,4 +1,4 @@
-"""Base of an arm task, written once for single environments and batches: `...` is no axis for one, N for a batch of N."""
+"""Base class of arm tasks; `...` is no axis for one environment, N for a batch."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.spec.environment import ArraySpec
+from robo_rl.spec.environment import ArraySpec, Role
 from robo_sims.arm.expert import ExpertFactory
 from robo_sims.arm.physics import EVERYWHERE, Arm, ArmPhysics, Array, Mask, Rows
 from robo_sims.arm.rewards import Progress
 
 
-class Task(ABC):
-    """Bodies, start distribution, observations, success rule and expert of one task."""
+class ArmTask(ABC):
+    """Bodies, initial states, observations, success rule and expert of one task."""
 
     bodies: ClassVar[str]
     """MJCF elements for <worldbody>"""
@@ -23,49 +23,65 @@ class Task(ABC):
     success_rule: ClassVar[str]
     max_steps: ClassVar[int]
     held_steps: ClassVar[int] = 1
-    """control steps in a row for which `holds` must be true"""
+    """consecutive control steps in which `holds` must be True"""
     grasps: ClassVar[bool]
-    """whether the fingers must move"""
+    """True if the task needs moving fingers"""
     observation: ClassVar[tuple[ArraySpec, ...]]
-    """what the task adds to what the arm observes of itself"""
+    """specs of the task's observations, added to those of the arm"""
     expert: ClassVar[ExpertFactory]
 
     def __init__(self, arm: Arm) -> None:
         self.arm = arm
         self.held: npt.NDArray[np.int64] = np.zeros(arm.qpos.shape[:-1], np.int64)
-        """(...) control steps in a row for which the task has been done"""
+        """(...) consecutive control steps in which `holds` was True"""
 
     @abstractmethod
     def place(self, physics: ArmPhysics, random: np.random.Generator) -> None:
-        """Places the bodies for an episode in one simulation, whose arm is already at its start."""
+        """Place the bodies for an episode in one simulation; the arm is already at its start."""
 
     @abstractmethod
     def observe(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the entries of `observation`, (..., size)."""
+        """Return the entries of `observation`, (..., size)."""
 
     @abstractmethod
     def holds(self) -> Mask:
-        """Returns (...): the condition of success is true now."""
+        """Return (...): True if the success condition holds now."""
 
     @abstractmethod
     def progress(self) -> Progress:
-        """Returns how far each part of the task is done, (...) from 0 to 1."""
+        """Return the progress (...) of each part of the task, from 0 to 1."""
 
     def restart(self, rows: Rows = ...) -> None:
-        """Forgets what was done before, where episodes begin."""
+        """Reset the counters of `rows`, at the start of their episodes."""
         self.held = np.array(self.held)
         self.held[rows] = 0
 
     def is_success(self, among: Mask = EVERYWHERE) -> Mask:
-        """Judges the present states, exactly once after each control period; the others' count stays as it is."""
+        """Update the counters and return success; call it once per control period. Rows outside `among` keep their count."""
         held = (self.held + 1) * self.holds()
         self.held = held if among is EVERYWHERE else np.where(among, held, self.held)
         success: Mask = self.held >= self.held_steps
         return success
 
 
+def vector_spec(name: str, size: int, role: Role, meaning: str) -> ArraySpec:
+    """Return the spec of a position or displacement (size,) [m] in the base frame."""
+    return ArraySpec(name, (size,), unit="m", frame="base", role=role, meaning=meaning)
+
+
+def unit_spec(name: str, size: int, role: Role, meaning: str, frame: str = "base") -> ArraySpec:
+    """Return the spec of a unit vector (size,)."""
+    return ArraySpec(name, (size,), low=-1.0, high=1.0, unit="1", frame=frame, role=role, meaning=meaning)
+
+
+def velocity_spec(name: str, body: str) -> ArraySpec:
+    """Return the privileged spec of a body's velocity (6,), as `FreeBody.velocity`."""
+    meaning = f"of the {body}: linear x, y, z [m/s] in the frame base, then angular [rad/s] in the {body}'s own frame"
+    return ArraySpec(name, (6,), unit="mixed", role="privileged", meaning=meaning)
+
+
 def fourfold(angle: Array) -> Array:
-    """Returns (..., 2): (cos 4a, sin 4a) of angles (...) [rad], the same for each quarter turn."""
+    """Return (cos 4a, sin 4a), (..., 2), of angles (...) [rad]: equal for each quarter turn."""
     direction, turn = np.empty((*angle.shape, 2)), 4 * angle
     direction[..., 0], direction[..., 1] = np.cos(turn), np.sin(turn)
     return direction

@@ -1,1 +1,1 @@
-"""Subgoals of a level, named by a teacher: perfect, noisy, or a language model."""
+"""Subgoals of a level from a teacher: environments, tracking, encodings, teachers."""

@@ -1,6 +1,6 @@
-"""Forms of a subgoal in the student's observation: numbers under one name, `subgoal`.
+"""Encodings of a subgoal in the student's observation `subgoal`.
 
-Without a subgoal all of them are 0, whatever the form: in evaluation, and in training if none is left.
+Without a subgoal it is all zeros: in evaluation, and in training if none is left.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_sims.grids.subgoals.level import COLOURS, DIRECTIONS, DOOR_STATES, KINDS, Subgoal
 
@@ -19,16 +20,16 @@ WORDS = ("go", "to", "pick", "up", "open", "free", "cell", *(word for word in DO
 
 Floats = npt.NDArray[np.float32]
 RANGE = 7.0
-"""[cells] Distances are given in its multiples: the width of MiniGrid's view."""
+"""[cells] unit of distances: the width of MiniGrid's view."""
 AXES = np.array([[[1, 0], [0, 1]], [[0, 1], [-1, 0]], [[-1, 0], [0, -1]], [[0, -1], [1, 0]]])
-"""(direction, 2, 2) what lies ahead, and to the right, of who looks right, down, left or up"""
+"""(direction, 2, 2) unit vectors ahead and to the right, looking right, down, left or up"""
 assert DIRECTIONS == ("right", "down", "left", "up")
 
 
 def count_words(sentence: str) -> Floats:
-    """Returns counts of the known WORDS of a sentence (W,), scaled to length 1: no model, no meaning beyond the words.
+    """Return the counts of known WORDS in a sentence (W,), scaled to norm 1.
 
-    Differs from the paper's 384 numbers of a sentence transformer, whose weights would have to be downloaded.
+    Differs from the paper's sentence transformer (384 numbers), whose weights would have to be downloaded.
     """
     words = sentence.split()
     counts = np.array([words.count(word) for word in WORDS], np.float32)
@@ -37,44 +38,44 @@ def count_words(sentence: str) -> Floats:
 
 
 class SubgoalForm(ABC):
-    """A way to tell subgoals."""
+    """Encoding of subgoals."""
 
     size: int
-    """Numbers that the student sees."""
+    """Length of the observation."""
 
     @abstractmethod
     def features(self, subgoal: Subgoal) -> Floats:
-        """Returns (F,), what can be said without knowing where the student stands."""
+        """Return features (F,) that do not depend on the student's position."""
 
-    def tell(self, features: Floats, offsets: npt.NDArray[np.int64], directions: npt.NDArray[np.int64]) -> Floats:
-        """Returns (N, size) for features (N, F) and (dx, dy) to the subgoals (N, 2) [cells] of students that look somewhere.
+    def encode(self, features: Floats, offsets: npt.NDArray[np.int64], directions: npt.NDArray[np.int64]) -> Floats:
+        """Return observations (N, size); by default the features.
 
-        By default these are the features as they are.
+        features: (N, F). offsets: (N, 2) (dx, dy) from the students to their subgoals [cells]. directions: (N,).
         """
         del offsets, directions
         return features
 
 
 class Position(SubgoalForm):
-    """1, then how far ahead and how far to the right [RANGE cells].
+    """1, then the distances ahead and to the right [RANGE cells].
 
-    Differs from the paper's (dx, dy): turned to where the student looks, as its view is, and with a number that tells a subgoal
-    right here from none.
+    Differs from the paper's (dx, dy): in the student's frame, like its view, and with a leading 1 that distinguishes a subgoal
+    at distance 0 from none.
     """
 
     size = 3
 
+    @override
     def features(self, subgoal: Subgoal) -> Floats:
-        """Returns nothing: all that counts is the place."""
         del subgoal
         return np.zeros(0, np.float32)
 
-    def tell(self, features: Floats, offsets: npt.NDArray[np.int64], directions: npt.NDArray[np.int64]) -> Floats:
-        """Returns (N, 3)."""
+    @override
+    def encode(self, features: Floats, offsets: npt.NDArray[np.int64], directions: npt.NDArray[np.int64]) -> Floats:
         del features
-        told = np.ones((len(offsets), 3), np.float32)
-        told[:, 1:] = np.einsum("nij,nj->ni", AXES[directions], offsets) / RANGE
-        return told
+        encoded = np.ones((len(offsets), 3), np.float32)
+        encoded[:, 1:] = np.einsum("nij,nj->ni", AXES[directions], offsets) / RANGE
+        return encoded
 
 
 class Object(SubgoalForm):
@@ -82,8 +83,9 @@ class Object(SubgoalForm):
 
     size = 1 + len(KINDS) + len(COLOURS) + len(DOOR_STATES)
 
+    @override
     def features(self, subgoal: Subgoal) -> Floats:
-        """Returns (16,): whether it is a free cell, then kind, colour and state."""
+        """Return (16,): 1 for a free cell, then kind, colour and state."""
         parts = [not subgoal.kind, *(subgoal.kind == kind for kind in KINDS)]
         parts += [subgoal.colour == colour for colour in COLOURS]
         parts += [subgoal.state == state for state in DOOR_STATES]
@@ -91,14 +93,14 @@ class Object(SubgoalForm):
 
 
 class Language(SubgoalForm):
-    """A sentence, embedded; every sentence of the small pool once."""
+    """Embedding of the subgoal's sentence, cached."""
 
     def __init__(self, embed: Callable[[str], Floats] = count_words, size: int = len(WORDS)) -> None:
-        """embed: returns (size,) for a sentence, such as a sentence transformer; the same for the same sentence."""
+        """embed: deterministic function from a sentence to (size,), such as a sentence transformer."""
         self._embed, self.size = cache(embed), size
 
+    @override
     def features(self, subgoal: Subgoal) -> Floats:
-        """Returns (size,) for its words."""
         return self._embed(subgoal.words)
 
 

@@ -1,4 +1,4 @@
-"""Level as a teacher sees it: all of it, at the beginning of the episode. Never shown to a policy."""
+"""Full level at the start of an episode, for teachers only; never shown to a policy."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ DIRECTIONS = ("right", "down", "left", "up")
 
 
 @dataclass(frozen=True)
-class Thing:
-    """Something in a cell that is neither wall nor floor."""
+class GridObject:
+    """Object in a cell that is neither wall nor floor."""
 
     place: Place
     kind: str
@@ -32,48 +32,48 @@ class Thing:
     colour: str
     state: str = ""
     """One of DOOR_STATES for a door, else empty."""
-    content: Thing | None = None
-    """What lies in a box."""
+    content: GridObject | None = None
+    """Content of a box."""
     is_target: bool = False
-    """Whether picking it up ends the episode."""
+    """True if picking it up ends the episode."""
 
     @property
     def words(self) -> str:
-        """Returns for example "locked red door"."""
+        """Words such as "locked red door"."""
         return " ".join(part for part in (self.state, self.colour, self.kind) if part)
 
 
 @dataclass(frozen=True)
 class Level:
-    """A level of a grid world at the beginning of an episode."""
+    """Level of a grid world at the start of an episode."""
 
     width: int
     height: int
     walls: frozenset[Place]
-    things: tuple[Thing, ...]
+    things: tuple[GridObject, ...]
     agent: Place
     direction: str
-    """One of DIRECTIONS: where the agent looks."""
+    """Of the agent, one of DIRECTIONS."""
     mission: str
 
     @cached_property
-    def by_place(self) -> dict[Place, Thing]:
-        """Returns place -> thing."""
+    def by_place(self) -> dict[Place, GridObject]:
+        """Place -> object."""
         return {thing.place: thing for thing in self.things}
 
     @cached_property
     def text(self) -> str:
-        """The level in words, which is what a language model is shown."""
+        """The level in words, for a language model."""
         return "\n".join(self._lines())
 
     @cached_property
     def number(self) -> int:
-        """32 bits that tell levels apart well enough to draw from, at a fraction of what the text costs."""
+        """32-bit checksum of the level, used as a random seed; much cheaper than the text."""
         return zlib.crc32(repr((self.agent, self.direction, self.things)).encode())
 
     @property
-    def goals(self) -> list[Thing]:
-        """Things that end the episode with success."""
+    def goals(self) -> list[GridObject]:
+        """Objects that end the episode with success."""
         return [thing for thing in self.things if thing.is_target or thing.kind == "goal"]
 
     def _lines(self) -> Iterator[str]:
@@ -95,24 +95,24 @@ class Level:
 
 @dataclass(frozen=True)
 class Subgoal:
-    """A cell to stand on, or whose content is to change: a key taken, a door opened."""
+    """Cell to stand on, or whose content is to change: a key taken, a door opened."""
 
     place: Place
     kind: str = ""
-    """Of what is there, one of KINDS; empty for a free cell."""
+    """Of the object there, one of KINDS; empty for a free cell."""
     colour: str = ""
     state: str = ""
     holds: bool = False
-    """Whether it is a box with something in it, to be opened rather than carried away."""
+    """True for a box with content, to be opened rather than carried away."""
 
     @classmethod
-    def of(cls, thing: Thing) -> Subgoal:
-        """Returns the subgoal of a thing."""
+    def of(cls, thing: GridObject) -> Subgoal:
+        """Return the subgoal of an object."""
         return cls(thing.place, thing.kind, thing.colour, thing.state, thing.content is not None)
 
     @property
     def words(self) -> str:
-        """Returns it as an instruction, such as "pick up the red key"."""
+        """Instruction such as "pick up the red key"."""
         if not self.kind:
             return "go to the free cell"
         carried = {"key": "pick up", "ball": "pick up", "box": "open" if self.holds else "pick up"}
@@ -124,7 +124,7 @@ _IS_THING = np.isin(np.arange(16), [number for number, name in IDX_TO_OBJECT.ite
 
 
 def level_of(cells: Cells, agent: Place, direction: int, mission: str) -> Level:
-    """Returns the level that a grid (W, H) of cells shows."""
+    """Return the level of a grid (W, H) of cells."""
     kinds = of.kind_of(cells)
     walls = frozenset((x, y) for x, y in np.argwhere(kinds == of.kind_of(of.WALL)).tolist())
     places = np.argwhere(_IS_THING[kinds]).tolist()
@@ -133,9 +133,9 @@ def level_of(cells: Cells, agent: Place, direction: int, mission: str) -> Level:
     return Level(width, height, walls, things, agent, DIRECTIONS[direction], mission)
 
 
-def _thing(place: Place, cell: int) -> Thing:
+def _thing(place: Place, cell: int) -> GridObject:
     content = cell >> CONTENT_SHIFT & LOOKS - 1
     kind = IDX_TO_OBJECT[cell & 15]
     state = DOOR_STATES[cell >> 7 & 3] if kind == "door" else ""
     inside = _thing(place, content) if content else None
-    return Thing(place, kind, IDX_TO_COLOR[cell >> 4 & 7], state, inside, bool(cell & TARGET))
+    return GridObject(place, kind, IDX_TO_COLOR[cell >> 4 & 7], state, inside, bool(cell & TARGET))

@@ -1,46 +1,58 @@
-"""Teachers list the subgoals of a level: one that never errs, one that errs as published models do, a language model.
+"""Teachers of subgoals: perfect, with the error rates of published models, and a language model.
 
-The perfect one finds the way to what ends the episode; every closed door on it is a subgoal, before a locked one its key (with
-the box in which it lies and the way to it), and before that whatever stands in the way. The noisy one replaces a subgoal with
-probability 1 - accuracy. A position moves to a cell at a Manhattan distance of max(1, round(Normal(mean, deviation)));
-an object becomes a random other thing of the level.
+The perfect teacher plans the shortest path to the goal: every closed door on it is a subgoal, before a locked door its key
+(with the box around it and the path to it), and before that all obstacles. The noisy teacher replaces a subgoal with
+probability 1 - accuracy: a position moves to a cell at Manhattan distance max(1, round(Normal(mean, deviation))), an object
+becomes a random other object of the level.
 """
 
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
-from robo_rl.rewards.judging import Form
+from robo_rl.rewards.judges.judge import Form
 from robo_rl.rewards.language.conversation import Prompt, Reply, prompt
+from robo_rl.rewards.language.factory import language_model, require_task
 from robo_rl.rewards.language.model import LanguageModel
-from robo_rl.rewards.language.opening import language_model, require_task
 from robo_rl.settings import settings_as
-from robo_sims.grids.subgoals.level import Level, Place, Subgoal, Thing
+from robo_sims.grids.subgoals.level import GridObject, Level, Place, Subgoal
 
 BLOCKED, LOCKED, CLOSED = 20.0, 50.0, 2.0
-"""Cost of a cell [steps]: something to carry away, a key to fetch, a door to open."""
+"""Cost of a cell [steps] with an obstacle to remove, a locked door, a closed door."""
+
+
+class Teacher(ABC):
+    """Source of subgoals, deterministic for a level so that a training can be repeated; used in training only."""
+
+    @abstractmethod
+    def subgoals(self, level: Level) -> Sequence[Subgoal]:
+        """Return subgoals in the order of completion; none without a usable answer."""
+
+    def close(self) -> None:
+        """Free resources; may be called again."""
+        return
 
 
 @dataclass(frozen=True)
-class PerfectTeacher:
-    """Lists what a shortest way asks for."""
+class PerfectTeacher(Teacher):
+    """Subgoals along a shortest path."""
 
+    @override
     def subgoals(self, level: Level) -> Sequence[Subgoal]:
-        """Returns the subgoals up to the thing that ends the episode; none if no way leads there."""
+        """Return the subgoals up to the goal; none if it is out of reach."""
         if not level.goals:
             return ()
         plan = _Plan(level)
         return plan.subgoals if plan.reach(level.goals[0], frozenset()) else ()
-
-    def close(self) -> None:
-        """Does nothing."""
 
 
 @dataclass
@@ -52,8 +64,8 @@ class _Plan:
         self._here = self.level.agent
         self._handled: set[Place] = set()
 
-    def reach(self, target: Thing, seeking: frozenset[Place]) -> bool:
-        """Plans to get at a thing; `seeking` are the things that this is part of getting at. False if there is no way."""
+    def reach(self, target: GridObject, seeking: frozenset[Place]) -> bool:
+        """Plan to reach an object, as part of reaching those in `seeking`; return False if there is no way."""
         if target.place in seeking:
             return False
         way = self._way(target.place)
@@ -69,8 +81,8 @@ class _Plan:
         self._do(target)
         return True
 
-    def _unlock(self, door: Thing, way: list[Place], seeking: frozenset[Place]) -> bool:
-        """Plans to hold the key of a door, after carrying away what stands right before the door."""
+    def _unlock(self, door: GridObject, way: list[Place], seeking: frozenset[Place]) -> bool:
+        """Plan to fetch the key of a door, after removing an obstacle right in front of the door."""
         before = way[way.index(door.place) - 1] if door.place != way[0] else None
         blocking = None if before is None else self._in_the_way(before)
         if blocking is not None and blocking.kind != "door":
@@ -87,8 +99,8 @@ class _Plan:
         way = self._way(target)
         return float("inf") if way is None else sum(map(self._cost, way))
 
-    def _try(self, target: Thing, seeking: frozenset[Place]) -> bool:
-        """Plans to get at a thing, or plans nothing."""
+    def _try(self, target: GridObject, seeking: frozenset[Place]) -> bool:
+        """Plan to reach an object; undo the plan and return False if there is no way."""
         before = len(self.subgoals), self._here, set(self._handled)
         if self.reach(target, seeking):
             return True
@@ -96,7 +108,7 @@ class _Plan:
         _, self._here, self._handled = before
         return False
 
-    def _do(self, thing: Thing) -> None:
+    def _do(self, thing: GridObject) -> None:
         if thing.place in self._handled:
             return
         self._handled.add(thing.place)
@@ -105,7 +117,7 @@ class _Plan:
             self.subgoals.append(Subgoal.of(thing.content))
         self._here = thing.place
 
-    def _in_the_way(self, place: Place) -> Thing | None:
+    def _in_the_way(self, place: Place) -> GridObject | None:
         thing = self.level.by_place.get(place)
         is_free = thing is None or place in self._handled or thing.kind == "goal" or thing.state == "open"
         return None if is_free else thing
@@ -117,7 +129,7 @@ class _Plan:
         return {"locked": LOCKED, "closed": CLOSED}.get(thing.state, BLOCKED)
 
     def _way(self, target: Place) -> list[Place] | None:
-        """Returns the cells from the next one to the target (Dijkstra), None if walls or lava enclose it."""
+        """Return the cells from the next one to the target (Dijkstra), or None if walls or lava enclose it."""
         level, queue, came_from = self.level, [(0.0, self._here)], {self._here: self._here}
         costs = {self._here: 0.0}
         while queue:
@@ -152,15 +164,15 @@ PUBLISHED: dict[str, tuple[float, float, float, float]] = {
     "keycorridor-s3r3-deepseek": (0.3337, 2.57, 2.54, 0.9063),
     "keycorridor-s3r3-qwen": (0.9810, 0.07, 0.63, 0.9957),
 }
-"""Real models on KeyCorridorS3R3: accuracy of positions, mean and deviation of distance [cells], accuracy of things."""
+"""Published models on KeyCorridorS3R3: position accuracy, mean and deviation of the distance [cells], object accuracy."""
 
 
 @dataclass(frozen=True)
-class NoisyTeacher:
-    """The perfect teacher's subgoals, some replaced. A level always meets the same errors, as if answers had been stored."""
+class NoisyTeacher(Teacher):
+    """Perfect teacher with random errors, determined by the level and the seed."""
 
     model: str = ""
-    """A published model, a key of PUBLISHED, in the place of the next three settings."""
+    """A published model, a key of PUBLISHED, instead of the next three settings."""
     accuracy: float = 1.0
     """Probability that a subgoal is right."""
     distance: float = 0.0
@@ -168,9 +180,9 @@ class NoisyTeacher:
     deviation: float = 0.0
     """Standard deviation of that distance [cells]."""
     errors: Literal["position", "object"] = "position"
-    """What a wrong subgoal is: another cell, or another thing of the level."""
+    """Kind of errors: another cell, or another object of the level."""
     seed: int = 0
-    """Another seed, other errors."""
+    """Seed of the errors."""
 
     def __post_init__(self) -> None:
         if self.model and self.model not in PUBLISHED:
@@ -182,8 +194,9 @@ class NoisyTeacher:
         require_allowed(self, {"accuracy": (0.0 <= self.accuracy <= 1.0, "0 to 1")})
         require_allowed(self, {name: (getattr(self, name) >= 0, "0 or more") for name in ("distance", "deviation", "seed")})
 
+    @override
     def subgoals(self, level: Level) -> Sequence[Subgoal]:
-        """Returns subgoals, each right with the probability of the settings, independently."""
+        """Return subgoals, each correct independently with the probability of the settings."""
         random = np.random.default_rng([self.seed, level.number])
         accuracy, mean, deviation, of_objects = PUBLISHED.get(
             self.model, (self.accuracy, self.distance, self.deviation, self.accuracy)
@@ -195,9 +208,6 @@ class NoisyTeacher:
             for part in PerfectTeacher().subgoals(level)
         ]
 
-    def close(self) -> None:
-        """Does nothing."""
-
     def _another_thing(self, subgoal: Subgoal, level: Level, random: np.random.Generator, accuracy: float) -> Subgoal:
         others = [thing for thing in level.things if Subgoal.of(thing) != subgoal]
         if random.random() < accuracy or not others:
@@ -206,9 +216,9 @@ class NoisyTeacher:
 
 
 def _elsewhere(subgoal: Subgoal, level: Level, distance: float, random: np.random.Generator) -> Subgoal:
-    """Returns a cell of the grid at that Manhattan distance, at least 1, or at the largest that there is below it.
+    """Return a random cell at this Manhattan distance, at least 1, or at the largest possible one below it.
 
-    Differs from the authors' code, which draws offsets to the right alone: all cells at the distance are as likely.
+    Differs from the authors' code, which draws offsets to the right only: all cells at the distance are equally likely.
     """
     x, y = subgoal.place
     for apart in range(max(1, round(distance)), 0, -1):
@@ -248,22 +258,22 @@ class Plan(Form):
 
 
 @dataclass
-class LanguageTeacher:
-    """Subgoals from a language model. A level that it has no usable answer for has none, which is not an empty plan's fault."""
+class LanguageTeacher(Teacher):
+    """Subgoals from a language model; none for a level without a usable answer."""
 
     llm: str = ""
-    """`endpoint`, a YAML file with `judge` and `settings`, or `pack:NAME_OR_FILE`; empty if `replay` answers everything."""
+    """`endpoint`, a YAML file with `judge` and `settings`, or `pack:NAME_OR_FILE`; empty with `replay`."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Of the language model."""
+    """Settings of the language model."""
     log: str = ""
-    """File that keeps every question and answer, from which the same command goes on; empty for none."""
+    """File with every question and answer, from which the same command resumes; empty for none."""
     replay: str = ""
-    """Log of an earlier run that answers everything, without a server or a key."""
+    """Log of an earlier run that gives all answers, without a server or a key."""
 
     def __post_init__(self) -> None:
         if bool(self.llm) == bool(self.replay):
             raise InvalidSetting(
-                "A teacher of words asks a language model, or replays a log.",
+                "The teacher llm needs a language model or a log to replay.",
                 got="both" if self.llm else "neither",
                 allowed="llm or replay",
                 fix="teacher: {name: llm, llm: endpoint, log: subgoals.jsonl}",
@@ -274,38 +284,39 @@ class LanguageTeacher:
         """Levels without a usable answer."""
 
     def require(self, environment: str) -> None:
-        """Raises InvalidSetting if the replies of a pack are for the levels of another environment."""
+        """Raise InvalidSetting if the replies of a pack are for another environment."""
         require_task(self.llm, environment)
 
+    @override
     def subgoals(self, level: Level) -> Sequence[Subgoal]:
-        """Returns what the model lists; none if it gave no usable answer. Raises what `LanguageModel.sample` raises."""
+        """Return the subgoals of the model's answer; raises the errors of `LanguageModel.sample`."""
         if level.text not in self._known:
             reply = self._opened.sample(question(level))[0]
             self._known[level.text] = found = listed(reply, level)
             self.unanswered += not found
         return self._known[level.text]
 
+    @override
     def close(self) -> None:
-        """Closes the log."""
         if self._model is not None:
             self._model.close()
         self._model = None
 
     @property
     def _opened(self) -> LanguageModel:
-        if self._model is None:  # an environment that only shows its spec must not take the log from the one that trains
+        if self._model is None:  # opened late: an environment made only for its spec must not lock the log
             log, replay = (Path(name) if name else None for name in (self.log, self.replay))
             self._model = language_model(self.llm, self.settings, log=log, replay=replay)
         return self._model
 
 
 def question(level: Level) -> Prompt:
-    """Returns what a model is asked about a level."""
+    """Return the prompt of a level."""
     return prompt(ASK.format(level=level.text), purpose=PURPOSE, system=SYSTEM, form=Plan, temperature=0.0)
 
 
 def listed(reply: Reply, level: Level) -> Sequence[Subgoal]:
-    """Returns the subgoals of a reply; none if a cell lies outside the grid, because then the model misread all of it."""
+    """Return the subgoals of a reply; none if a cell outside the grid shows that the level was misread."""
     if reply.status != "ok":
         return ()
     cells: Sequence[Mapping[str, int]] = reply.content["subgoals"]
@@ -316,28 +327,18 @@ def listed(reply: Reply, level: Level) -> Sequence[Subgoal]:
 
 
 def _subgoal(place: tuple[int, int], level: Level, again: bool) -> Subgoal:
-    """Returns the subgoal of a cell; the second time it is named, of what lies in the box there."""
+    """Return the subgoal of a cell; the second mention of a cell means the content of its box."""
     thing = level.by_place.get(place)
     if thing is not None and again and thing.content is not None:
         thing = thing.content
     return Subgoal(place) if thing is None else Subgoal.of(thing)
 
 
-class Teacher(Protocol):
-    """Lists subgoals; the same for the same level, so that a training can be repeated. Asked in training only."""
-
-    def subgoals(self, level: Level) -> Sequence[Subgoal]:
-        """Returns subgoals in the order in which they are to be reached; none if it has no usable answer."""
-
-    def close(self) -> None:
-        """Frees what it holds; may be called again."""
-
-
 TEACHERS: dict[str, Any] = {"perfect": PerfectTeacher, "noisy": NoisyTeacher, "llm": LanguageTeacher}
 
 
 def read_teacher(name: str, settings: Mapping[str, Any]) -> Teacher:
-    """Returns a teacher by its name; raises UnknownName or InvalidSetting naming the setting."""
+    """Return a teacher by name; raises UnknownName, or InvalidSetting with the setting."""
     if name not in TEACHERS:
         raise UnknownName("teacher", name, TEACHERS)
     teacher: Teacher = settings_as(TEACHERS[name], settings, source=f"the teacher {name}")

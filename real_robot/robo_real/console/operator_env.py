@@ -1,0 +1,148 @@
+"""Robot environments whose episodes the operator starts, ends and labels at the console."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+import gymnasium
+from typing_extensions import override
+
+from robo_real.console.episodes import Tally
+from robo_real.console.human import LOST, OPERATOR, ConsoleHuman, HoldAction
+from robo_real.console.operator_state import OperatorState
+from robo_real.environment import RobotEnv
+from robo_real.remote import RemoteRobot
+from robo_rl.errors import RobotError
+from robo_rl.types import DISCARDED
+
+Step = tuple[Any, float, bool, bool, dict[str, Any]]
+HOLDS = "The arm holds: the learner is starting or catching up."
+READY = "The learner is ready."
+JUDGING = "evaluation: to take over ends the episode as no success"
+
+
+class EpisodeStarter(Protocol):
+    """Operator as seen by an environment."""
+
+    operator_state: OperatorState
+    hold_action: HoldAction
+    tally: Tally
+
+    def wait_for_start(self, may_begin: Callable[[], bool]) -> None:
+        """Block until the operator starts an episode; raises KeyboardInterrupt if the wait is cancelled."""
+
+
+class OperatorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Robot environment whose reset waits for the operator, who may end the episode by a label.
+
+    Success terminates with reward 1, failure and discard truncate.
+    """
+
+    def __init__(self, environment: gymnasium.Env[Any, Any], operator: EpisodeStarter, doing: str) -> None:
+        """doing: purpose of the episodes, shown on the page."""
+        super().__init__(environment)
+        bare = environment.unwrapped
+        assert isinstance(bare, RobotEnv)
+        self._operator_state, self._bare, self._robot = operator.operator_state, bare, bare.robot
+        self._hold_action = operator.hold_action
+        self._doing = doing
+        self.is_discarded = False
+        """True if the operator discarded the newest episode."""
+        self._operator, self._tally = operator, operator.tally
+        assert isinstance(self._robot, RemoteRobot)
+        self.may_begin: Callable[[], bool] = lambda: True
+        """Condition of the training for the start of an episode; polled during the wait for the operator."""
+        self.human = ConsoleHuman(operator.operator_state, self._robot, operator.hold_action)
+
+    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        """Start an episode once the operator asks for one and the robot is ready; the page shows any obstacle."""
+        while True:
+            self._tally.doing = self._doing
+            self._operator.wait_for_start(self.may_begin)
+            try:
+                self.is_discarded = False
+                self._hold_action.reset()
+                found = super().reset(**arguments)
+                break
+            except RobotError as error:
+                self._finish(" ".join(str(error).split()))
+        self._tally.begin()
+        return found
+
+    def step(self, action: Any) -> Step:
+        """Execute an action; the operator's label overrides the environment's own."""
+        try:
+            observation, reward, terminated, truncated, info = self._step(action)
+        except BaseException:
+            self._finish("")
+            raise
+        self._tally.count(self.human.source, reward)
+        if terminated or truncated:
+            self._keep(bool(info.get("success")))
+            self._finish(DISCARDED if self.is_discarded else f"ended: {info['stop_reason']}")
+        return observation, reward, terminated, truncated, info
+
+    def hold(self) -> None:
+        """Hold the robot and end a running episode, while the training waits or ends."""
+        self._finish(HOLDS)
+        self._bare.hold()
+
+    def close(self) -> None:
+        """Hold the robot and end a running episode."""
+        self._finish("")
+        super().close()
+
+    def _step(self, action: Any) -> Step:
+        observation, reward, terminated, truncated, info = super().step(action)
+        self._hold_action.note(info["executed_action"])
+        if self._hold_action.why:
+            info["guard"] = [*info["guard"], self._hold_action.why]
+        label = self._operator_state.pop_label()
+        if not label:
+            if info.get("stop_reason") == "safety" and self._operator_state.is_lost:
+                info["stop_reason"] = LOST
+            return observation, float(reward), terminated, truncated, info
+        if not terminated and not truncated:
+            self._robot.pause()
+        is_success = label == "success"
+        self.is_discarded = label == "discard"
+        reason = {"success": "goal", "discard": DISCARDED}.get(label, OPERATOR)
+        info |= {"success": is_success, "stop_reason": reason}
+        info["reward_terms"] = {"success": float(is_success)}
+        return observation, float(is_success), is_success, not is_success, info
+
+    def _keep(self, success: bool) -> None:
+        if not self.is_discarded:
+            self._tally.episodes += 1
+            self._tally.recent.append(success)
+
+    def _finish(self, message: str) -> None:
+        self._operator_state.end()
+        self._tally.state, self._tally.acts, self._tally.message = "waiting", "", message
+
+
+class OperatorEvaluationEnv(OperatorEnv):
+    """Robot environment in an evaluation: an intervention of the operator ends the episode without success."""
+
+    @override
+    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        self._newest, info = super().reset(**arguments)
+        self.human.reset()  # there is no supervisor to do it
+        return self._newest, info
+
+    @override
+    def _step(self, action: Any) -> Step:
+        commanded = self.human.command(self._newest, action)
+        observation, reward, terminated, truncated, info = super()._step(action if commanded is None else commanded)
+        self._newest = observation
+        if commanded is None or terminated or truncated:
+            return observation, reward, terminated, truncated, info
+        with suppress(RobotError):  # lost or stopped: its own watchdog holds it
+            self._robot.pause()
+        return observation, 0.0, False, True, info | {"success": False, "stop_reason": OPERATOR}
+
+    @override
+    def _keep(self, success: bool) -> None:
+        """Count no episode: the page shows the rates of the training."""

@@ -1,0 +1,222 @@
+"""State of the operator: session, present command, start requests, labels, and loss of contact.
+
+Once contact is lost within an episode, the policy does not act again in it: the arm holds, then it is stopped. Only a new press
+of the dead-man switch ends the loss, and it starts an intervention.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from robo_rl.types import Array
+
+HELD_SILENCE = 0.25
+"""[s] without a message that counts as loss while the person commands; the page sends 20 a second"""
+WATCH_SILENCE = 2.5
+"""[s] without a message that counts as loss while the policy acts; browsers slow a background page to one per second"""
+STOP_AFTER = 1.0
+"""[s] from the loss of contact to the stop"""
+LABELS = ("success", "failure", "discard")
+
+
+class DecisionKind(StrEnum):
+    """Controller of the arm in this control period."""
+
+    POLICY = "policy"
+    PERSON = "person"
+    HOLD = "hold"
+    STOP = "stop"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Decision about the arm for one control period."""
+
+    kind: DecisionKind
+    action: Array = field(default_factory=lambda: np.zeros(0, np.float32))
+    """(A,) in [-1, 1] if the person commands, else empty"""
+    moves_gripper: bool = True
+    """False if the page has not seen the gripper of this episode yet: it stays"""
+
+
+class OperatorState:
+    """State of one operator at a time; written by connection threads, read by the control loop. Thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._operator: object | None = None
+        self._held = self._stopped = self._starts = self._runs = self._follows = False
+        self._action: Array = np.zeros(0, np.float32)
+        self._action_of: int | None = None  # episode whose gripper the page has seen
+        self._heard = -np.inf
+        self._lost_at: float | None = None
+        self._label = ""
+        self._stopper = self._loss = ""  # origin of the stop, and reason of the loss
+        self.episode = 0
+        """Number of episodes started."""
+        self.stops = 0
+        """Number of stop requests."""
+        self.stop_sent = -np.inf
+        """[s] when the robot answered the newest stop; infinite until then"""
+
+    # written by connections
+
+    def acquire(self, session: object) -> bool:
+        """Make this session the operator unless there is another; return whether it is."""
+        with self._changed:
+            if self._operator is None:
+                self._operator, self._held, self._heard = session, False, self._clock()
+            return self._operator is session
+
+    def release(self, session: object) -> None:
+        """Remove a session that has ended, for any reason; within an episode that is a loss."""
+        with self._changed:
+            if self._operator is session:
+                self._lose("the operator's page was closed, or its connection broke")
+                self._operator, self._held = None, False
+
+    def update(self, session: object, held: bool, action: Array, episode: int | None = None) -> None:
+        """Set dead-man switch and action (A,) of the operator.
+
+        episode: episode whose gripper the page has seen; in another one the action leaves the gripper as it is.
+        """
+        with self._changed:
+            if self._operator is not session:
+                return
+            self._notice_silence()
+            self._held, self._action, self._heard = held, action, self._clock()
+            self._action_of = episode
+            if held:
+                self._lost_at = None
+
+    def lose(self, session: object) -> None:
+        """Report that the page lost its keys: released, or taken by another window."""
+        with self._changed:
+            if self._operator is session and self._held:
+                self._lose("the operator's page lost its keys while they were held")
+
+    def stop(self, session: object = None) -> str:
+        """Forbid all motion until the operator re-arms; any session may. Return the origin of the stop, in words."""
+        with self._changed:
+            is_operator = session is None or session is self._operator
+            self._stopper = "the operator at the console" if is_operator else "a second page of the console"
+            self._stopped, self._starts, self._follows = True, False, False
+            self.stops += 1
+            self.stop_sent = np.inf
+            return self._stopper
+
+    def confirm_stop(self) -> None:
+        """Note that the robot has answered a stop, or cannot be reached."""
+        self.stop_sent = self._clock()
+
+    def rearm(self, session: object, stops: int) -> None:
+        """Clear the stop; stops: `stops` when the operator looked. A later stop stays."""
+        with self._changed:
+            self._stopped = self._stopped and (self._operator is not session or stops != self.stops)
+
+    def start(self, session: object) -> None:
+        """Request an episode."""
+        with self._changed:
+            self._starts = self._operator is session and not self._runs and not self._stopped
+            self._changed.notify_all()
+
+    def set_autostart(self, session: object, follows: bool) -> None:
+        """Set whether episodes start without a request; a stop or a loss ends it."""
+        with self._changed:
+            self._follows = follows and self._operator is session and not self._stopped
+            self._changed.notify_all()
+
+    def label(self, session: object, label: str) -> None:
+        """End the running episode with one of LABELS."""
+        with self._changed:
+            if self._operator is session and self._runs:
+                self._label = label
+
+    # read by the control loop
+
+    def wait_for_start(self, timeout: float) -> bool:
+        """Wait up to `timeout` [s] for a start request and clear it; return whether there was one."""
+        with self._changed:
+            starts = self._changed.wait_for(lambda: self._starts or (self._follows and not self._is_silent), timeout)
+            self._starts = False
+            return starts
+
+    def begin(self) -> None:
+        """Start an episode; without an operator it starts with a loss."""
+        with self._changed:
+            self._runs, self._label, self._lost_at = True, "", None
+            self.episode += 1
+            self._heard = self._clock()
+            if self._operator is None:
+                self._lose("there was no operator at the console")
+
+    def end(self) -> None:
+        """End the episode."""
+        with self._changed:
+            self._runs, self._lost_at, self._starts = False, None, False  # a double press starts one episode
+
+    def decision(self) -> Decision:
+        """Return the decision for the present control period."""
+        with self._changed:
+            self._notice_silence()
+            if self._stopped or (self._lost_at is not None and self._clock() - self._lost_at > STOP_AFTER):
+                return Decision(DecisionKind.STOP)
+            if self._lost_at is not None:
+                return Decision(DecisionKind.HOLD)
+            if not self._held:
+                return Decision(DecisionKind.POLICY)
+            return Decision(DecisionKind.PERSON, self._action, self._action_of == self.episode)
+
+    def pop_label(self) -> str:
+        """Return and clear the newest label, "" for none."""
+        with self._changed:
+            label, self._label = self._label, ""
+            return label
+
+    @property
+    def stopper(self) -> str:
+        """Origin and reason of the present stop, in words."""
+        with self._changed:
+            return self._stopper if self._stopped else f"the console: {self._loss}"
+
+    @property
+    def is_lost(self) -> bool:
+        """True if contact was lost in the running episode and has not returned."""
+        with self._changed:
+            self._notice_silence()
+            return self._lost_at is not None
+
+    @property
+    def has_operator(self) -> bool:
+        """True if a session is the operator."""
+        return self._operator is not None
+
+    def is_operator(self, session: object) -> bool:
+        """Return whether this session is the operator."""
+        return self._operator is session
+
+    @property
+    def autostarts(self) -> bool:
+        """True if the next episode starts without a request."""
+        return self._follows
+
+    @property
+    def _is_silent(self) -> bool:
+        return self._clock() - self._heard > (HELD_SILENCE if self._held else WATCH_SILENCE)
+
+    def _notice_silence(self) -> None:
+        if self._is_silent:
+            limit = HELD_SILENCE if self._held else WATCH_SILENCE
+            self._lose(f"nothing came from the operator's page for {limit:g} s")
+
+    def _lose(self, why: str) -> None:
+        self._follows = False
+        if self._runs and self._lost_at is None:
+            self._lost_at, self._loss = self._clock(), why

@@ -1,0 +1,90 @@
+"""Console of a served robot: environment, operator, episodes and page in one object."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from robo_real.console.episodes import Store
+from robo_real.console.human import HoldPolicy
+from robo_real.console.operator import Operator
+from robo_real.environment import RobotEnv
+from robo_real.remote import RemoteRobot
+from robo_rl.errors import RobotError
+from robo_rl.protocols.components import Policy
+from robo_rl.rollout.episode import Rollout
+from robo_rl.system.pages.server import ADDRESS
+
+
+class RobotConsole:
+    """Console of one robot; `run` plays the episodes that the operator starts."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        policy_for: Callable[[RobotEnv], Policy] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        address: str = ADDRESS,
+        port: int = 0,
+    ) -> None:
+        """policy_for: builds the policy that acts while the operator does not; by default the arm holds.
+
+        settings: of the environment. Raises RobotUnavailable if no server answers at the address.
+        """
+        robot = RemoteRobot(url)
+        self.environment = RobotEnv(robot, robot, **(settings or {}))
+        spec = self.environment.environment_spec
+        policy = policy_for(self.environment) if policy_for else None
+        self._operator = operator = Operator(robot, spec.action, address=address, port=port)
+        self.server, self.operator_state, self.tally = operator.server, operator.operator_state, operator.tally
+        self._policy = policy or HoldPolicy(spec, operator.hold_action)
+        self._operator_env, self._takeover = operator.training_env(self.environment, doing="")
+        self._store: Store | None = None
+
+    def keep(self, store: Store, links: Mapping[str, str]) -> None:
+        """Keep episodes from the next one on; links: related pages, title -> address."""
+        self._store = store
+        self._operator.links.update(links)
+
+    def run(self, seed: int = 0) -> None:
+        """Play episodes until closed or interrupted, then hold the arm; seed: of the first episode, then counted up."""
+        try:
+            while True:
+                self._play(seed)
+                seed += 1
+        except KeyboardInterrupt:  # a cancelled wait for the operator raises it, too
+            if not self._operator.is_cancelled:
+                raise
+        finally:
+            self._operator_env.close()
+
+    def _play(self, seed: int) -> None:
+        """Play an episode once the operator starts it."""
+        rollout = Rollout(self._operator_env, self._policy, seed=seed, supervisor=self._takeover, deterministic=True)
+        if (store := self._store) is not None:
+            store.begin(rollout)
+        try:
+            while not rollout.done and not self._operator.is_cancelled:
+                transition = rollout.step()
+                if store is not None:
+                    store.step(transition)
+        except RobotError as error:
+            self.tally.message = " ".join(str(error).split())
+            return
+        if not rollout.done:
+            rollout.cut("operator")
+        if store is not None:
+            store.end(None if self._operator_env.is_discarded or not len(rollout) else rollout)
+
+    def start(self, seed: int = 0) -> threading.Thread:
+        """Run in a new thread and return it."""
+        thread = threading.Thread(target=self.run, args=(seed,), name="episodes", daemon=True)
+        thread.start()
+        return thread
+
+    def close(self) -> None:
+        """Close the page and end `run`."""
+        self._operator.cancel()
+        self._operator.close()

@@ -1,0 +1,323 @@
+"""Robot of an arm's driver behind its guard: the only way to move the arm."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from robo_real.arm import ArmDriver, ArmState, ArmTarget, Scene
+from robo_real.arm_spec import HandMotion, arm_spec, observed
+from robo_real.audit_log import AuditLog
+from robo_real.guard import LATCHED, Guard, Mode, Verdict, stopped_error
+from robo_real.limits import Limits
+from robo_real.motion_generator import MotionGenerator
+from robo_real.ticker import Ticker
+from robo_rl.errors import InvalidAction, RobotStopped, RobotUnavailable
+from robo_rl.protocols.components import Robot
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Executed
+
+WATCH = 0.01
+"""[s] of wall time, period of the watchdog"""
+SECOND_LINE = 0.05
+"""[s] after `hold_after` at which a motion without a newer command ends even if the watchdog is late"""
+
+
+class GuardedArm(Robot):
+    """Robot over any ArmDriver; limits are required."""
+
+    def __init__(
+        self,
+        driver: ArmDriver,
+        limits: Limits,
+        *,
+        spec: EnvironmentSpec | None = None,
+        scene: Scene | None = None,
+        log: AuditLog | None = None,
+    ) -> None:
+        """spec: of the task, with the arm's action; by default of the arm alone. scene: scene of the task."""
+        self.driver, self.limits, self.scene = driver, limits, scene
+        self.spec = spec or arm_spec(driver.name, len(limits.joint_low))
+        self.log = log or AuditLog()
+        self.motion = HandMotion(self.spec.action)
+        self.guard = Guard(limits, self.spec.action.control_period or 0.05, self.log)
+        self.motion_generator = MotionGenerator(self.guard, driver)
+        self.clock = driver.clock
+        self._has_gripper: bool = getattr(driver, "has_gripper", True)
+        self._lock = threading.RLock()  # for all methods but stop
+        self._opening = limits.opening
+        self._commanded = -np.inf  # [s] time of the last motion command
+        self._observed = -np.inf  # [s] stamp of the newest observation
+        self._holding = True
+        self._pauses = False  # whether the client may pause between commands
+        self._done = threading.Event()
+        self._watchdog: threading.Thread | None = None
+        self._ticker: Ticker | None = None
+
+    @override
+    def connect(self) -> None:
+        """Open the connection; the arm cannot move before `arm`."""
+        attach = getattr(self.driver, "attach", None)
+        if attach is not None:
+            attach(self.motion_generator)
+        self.driver.connect()
+        self.guard.connected()
+        self._done.clear()
+        if attach is None and self._ticker is None:
+            self._ticker = Ticker(
+                self.driver, self.motion_generator, watches=lambda: self.guard.is_ready, hold=self._hold, lost=self._lose
+            )
+            self._ticker.start()
+        if self._watchdog is None:
+            self._watchdog = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+            self._watchdog.start()
+
+    def arm(self) -> None:
+        """Allow motion from the next command on; raises RobotStopped if a person must re-arm first."""
+        with self._lock:
+            self.guard.arm()
+
+    def rearm(self, stops: int | None = None) -> None:
+        """Clear the robot's own error and the guard's latch after a person has looked; `arm` must follow.
+
+        stops: `guard.stops` when they looked, by default now. Raises RobotStopped, and stays stopped, if there was a stop
+        since, also during the robot's recovery, which may take seconds.
+        """
+        seen = self.guard.stops if stops is None else stops
+        if seen != self.guard.stops:
+            raise RobotStopped(self.guard.mode, self.guard.reason)
+        with self._lock:
+            self.recover()
+            self.guard.reset(seen)
+
+    def recover(self) -> None:
+        """Clear the robot's own error; the latch of the guard stays."""
+        self.motion_generator.cancel()  # an arm that resumes its motion would move
+        self.driver.recover()
+
+    def measure(self) -> ArmState:
+        """Return the newest measurement, which is the default `answers` of the next command."""
+        state = self.driver.read()
+        self._observed = state.stamp
+        return state
+
+    @override
+    def observe(self) -> dict[str, npt.NDArray[np.generic]]:
+        return self.observation(self.measure())
+
+    def observation(self, state: ArmState) -> dict[str, npt.NDArray[np.generic]]:
+        """Return the observation of arm and scene for a measurement; raises RobotUnavailable unless it is finite."""
+        if not state.is_finite:
+            raise RobotUnavailable("A measurement of the robot is not finite.", got=state, fix="look at its sensors")
+        found = {**observed(state), **(self.scene.observe() if self.scene else {})}
+        return {name: found[name] for name in self.spec.observation if name in found}
+
+    @override
+    def apply(self, action: npt.ArrayLike, *, answers: float | None = None) -> Executed:
+        """Execute an action (A,) in [-1, 1]; answers: stamp of the measurement it answers, the newest if None."""
+        with self._lock:
+            state = self.driver.read()
+            self._pauses = False
+            wanted = self._numbers(action)
+            target = self.motion.target(wanted, state)
+            verdict = self._send(target, state, self._observed if answers is None else answers)
+            sent = verdict.target or ArmTarget(state.position, state.quaternion, self._opening)
+            if not self._has_gripper:
+                sent = replace(sent, opening=state.opening)
+            is_clipped = bool((np.abs(wanted) > 1 + 1e-6).any())
+            return Executed(self.motion.action(sent, state), (*(("action",) if is_clipped else ()), *verdict.reasons))
+
+    def move(self, target: ArmTarget) -> Verdict:
+        """Move the hand all the way to a pose, within the limits; for clients that pause between poses.
+
+        The guard may change or refuse the pose.
+        """
+        with self._lock:
+            state = self.driver.read()
+            self._pauses = True
+            return self._send(replace(target, opening=self._opening), state, state.stamp, whole=True)
+
+    def grip(self, opening: float) -> Verdict:
+        """Open the gripper to a width [m] without changing the hand's motion; for clients with separate gripper commands."""
+        if not self._has_gripper:
+            raise RobotUnavailable("This robot has no gripper.", got=self.driver.name)
+        with self._lock:
+            state = self.driver.read()
+            self._pauses = True
+            last = self.motion_generator.goal
+            place = ArmTarget(state.position, state.quaternion, opening) if last is None else replace(last, opening=opening)
+            return self._send(place, state, state.stamp, whole=True)
+
+    def reset_joints(self, timeout: float) -> str:
+        """Move the joints to the arm's home posture within the limits; return the reason of an early end, "" if completed.
+
+        timeout: [s]. Raises RobotStopped unless the arm is armed, RobotUnavailable if it takes no joint targets.
+        """
+        home = getattr(self.driver, "home", None)
+        if home is None:
+            raise RobotUnavailable("This robot resets no joints within its limits.", got=self.driver.name)
+        with self._lock:
+            self.guard.begin()
+            self._pauses, self._holding, self._commanded = True, False, self.clock.now()
+            self.log.add("joint_reset", home=[round(float(angle), 6) for angle in home])
+            self.motion_generator.move_joints(np.asarray(home, np.float64))
+        end = self.clock.now() + timeout
+        try:
+            while self.motion_generator.is_moving_joints and self.clock.now() < end and not self._done.is_set():
+                self.clock.sleep(self.motion_generator.period)
+                self._commanded = self.clock.now()
+                self.driver.read()
+        finally:
+            why = self._end_reset()
+        return why
+
+    def forward_joint_reset(self, timeout: float) -> str:
+        """Let the robot's own server move the joints, outside the limits; return the reason of a stop meanwhile, or "".
+
+        timeout: [s]. Raises RobotStopped unless the arm is armed, RobotUnavailable if the driver has no joint reset.
+        """
+        reset = getattr(self.driver, "joint_reset", None)
+        if reset is None:
+            raise RobotUnavailable("This robot resets no joints.", got=self.driver.name)
+        with self._lock:
+            self._hold()
+            self.guard.begin()
+            self._pauses, self._commanded = True, self.clock.now() + timeout
+            self.log.add("joint_reset", forwarded=True)
+        try:
+            reset(timeout)
+        finally:
+            self._commanded = self.clock.now()
+            why = self._end_reset()
+        return why
+
+    def _end_reset(self) -> str:
+        why = self.guard.reason or ("timeout" if self.motion_generator.is_moving_joints else self.motion_generator.ended)
+        with self._lock:
+            if self.motion_generator.goal is None:  # else another command already moves the arm
+                self.guard.pause()
+                self._hold()
+        self.log.add("joint_reset_ended", reason=why)
+        return why
+
+    def reset_scene(self, seed: int) -> None:
+        """Reset the simulated scene, arm included, for an episode; raises RobotStopped if a person must re-arm first."""
+        if self.guard.mode in LATCHED:
+            raise stopped_error(self.guard)
+        assert self.scene is not None
+        self.pause()
+        self.scene.reset(seed)
+        self.guard.pause()
+
+    @override
+    def pause(self) -> None:
+        with self._lock:
+            self.guard.pause()
+            self._hold()
+
+    @override
+    def stop(self, reason: str = "stop") -> None:
+        """Stop the arm until a person re-arms; takes no lock of this object and raises nothing."""
+        self.guard.stop(reason)
+        self._hold()
+
+    @override
+    def close(self) -> None:
+        """Hold the arm and close the connection."""
+        self._done.set()
+        if self._watchdog is not None and self._watchdog is not threading.current_thread():
+            self._watchdog.join()
+            self._watchdog = None
+        if self._ticker is not None:
+            self._ticker.close()
+            self._ticker = None
+        if self.guard.mode is not Mode.DISCONNECTED:
+            self._hold()
+            self.driver.close()
+            self.guard.disconnected()
+        self.log.close()
+
+    def _numbers(self, action: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return an action (A,) as finite numbers; for any other stops the arm and raises InvalidAction."""
+        reason = "wrong_type"
+        try:
+            numbers = np.asarray(action, np.float64)
+            reason = "wrong_shape" if numbers.shape != self.spec.action.shape else "not_finite"
+            return np.asarray(self.spec.action.validate(numbers), np.float64)
+        except (InvalidAction, TypeError, ValueError) as error:
+            self.guard.fault(reason)
+            self._hold()
+            if isinstance(error, InvalidAction):
+                raise
+            allowed = f"{self.spec.action.size} numbers"
+            raise InvalidAction("The action is no list of numbers.", got=repr(action)[:100], allowed=allowed) from None
+
+    def _send(self, target: ArmTarget, state: ArmState, answers: float, *, whole: bool = False) -> Verdict:
+        now = self.driver.clock.now()
+        failure = None if self._ticker is None else self._ticker.failure
+        if failure is not None and self.guard.is_ready and state.fault is None:  # else the guard names the fault
+            raise failure
+        if self.guard.mode is Mode.ARMED:  # first command after a pause: the watchdog counts from here
+            self._commanded = now
+        try:
+            verdict = self.guard.judge(target, state, observed=answers, now=now, whole=whole)
+        except RobotStopped:
+            self._hold()
+            raise
+        if verdict.target is None:
+            self._hold()
+            return verdict
+        self._opening = verdict.target.opening
+        self._commanded, self._holding = self.driver.clock.now(), False
+        limit = self.motion_generator.time_limit(verdict.target, state) if whole else self.limits.hold_after + SECOND_LINE
+        self.motion_generator.move_to(verdict.target, now + limit)
+        if self.guard.mode in LATCHED:  # stopped meanwhile by another thread, whose hold may have come first
+            self._hold()
+        return verdict
+
+    def _lose(self, seconds: float) -> None:
+        """Hold an arm without measurements; stop it if they are missing for `stop_after`. seconds: so far."""
+        self._hold()
+        if seconds > self.limits.stop_after:
+            self.guard.fault("robot_lost")
+
+    def _hold(self) -> None:
+        """Make the arm stay; raises nothing, so that neither the watchdog nor a stopping thread ends."""
+        self._holding = True
+        self.motion_generator.cancel()
+        try:
+            self.driver.hold()
+        except Exception as error:
+            self.log.add("hold_failed", error=f"{type(error).__name__}: {error}")
+
+    def _watch(self) -> None:
+        """Hold, then stop an arm without new commands; runs in the driver's process, so the policy may crash."""
+        while not self._done.wait(WATCH):
+            if self.guard.mode is Mode.RUNNING:
+                self.check_silence()
+
+    def check_silence(self) -> None:
+        """Hold or stop the arm if the last command is too old."""
+        silent = self.driver.clock.now() - self._commanded
+        if self._pauses:
+            self._check_pause(silent)
+        elif silent > self.limits.stop_after:
+            self.stop("watchdog")
+        elif silent > self.limits.hold_after and not self._holding:
+            self.log.add("held", silent=silent)
+            self._hold()
+
+    def _check_pause(self, silent: float) -> None:
+        """Pause an arm that has arrived, or is blocked, once its client has been silent for `stop_after`."""
+        if silent <= self.limits.stop_after or self.motion_generator.is_moving_joints:
+            return
+        with contextlib.suppress(Exception):  # a driver that fails must not end the watchdog: the arm is paused then
+            state = self.driver.read()
+            if self.motion_generator.is_moving and not self.motion_generator.arrived(state):
+                return  # the motion has a time limit
+        self.pause()

@@ -1,0 +1,64 @@
+"""Checks of each measurement, independent of commands: conditions that forbid all motion."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from robo_real.arm import ArmState, ArmTarget, Array
+from robo_real.limits import Limits
+from robo_real.orientation_cone import OrientationCone
+
+UNDER_WAY = 0.004
+"""[m] between hand and set point, beyond which measurements must change"""
+
+
+class MeasurementChecks:
+    """Checks of successive measurements, for one thread; the previous one reveals a jump."""
+
+    def __init__(self, limits: Limits, low: Array, high: Array, cone: OrientationCone) -> None:
+        """low, high: (3,) [m] of the box."""
+        self._limits, self._low, self._high, self._cone = limits, low, high, cone
+        self._joint_low, self._joint_high = np.asarray(limits.joint_low), np.asarray(limits.joint_high)
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the previous measurement."""
+        self._same: tuple[bytes, float] = (b"", -np.inf)
+        self._before: ArmState | None = None
+
+    def fault(self, state: ArmState, sent: ArmTarget | None, now: float) -> str:
+        """Return the reason why a measurement forbids all motion, "" if it does not.
+
+        sent: present target of the arm, None if it stands. now: [s] of the measurement's clock.
+        """
+        if state.fault is not None:
+            return f"robot: {state.fault}"
+        if not state.is_finite:
+            return "state_not_finite"
+        if np.linalg.norm(state.force) > self._limits.hard_force or np.linalg.norm(state.torque) > self._limits.hard_torque:
+            return "hard_force"
+        return self._fault_of_pose(state) or self._fault_since_before(state, sent, now)
+
+    def _fault_of_pose(self, state: ArmState) -> str:
+        joints = state.joint_position
+        if len(joints) != len(self._joint_low):
+            return "other_number_of_joints"
+        if (joints < self._joint_low).any() or (joints > self._joint_high).any():
+            return "joint_beyond_limit"
+        outside = np.maximum(np.maximum(self._low - state.position, state.position - self._high), 0.0)
+        is_inside = outside.max() <= self._limits.reach and self._cone.excess(state.quaternion) <= self._limits.reach_turn
+        return "" if is_inside else "outside_workspace"
+
+    def _fault_since_before(self, state: ArmState, sent: ArmTarget | None, now: float) -> str:
+        before, self._before = self._before, state
+        if before is not None and state.stamp > before.stamp:
+            most = 3 * (state.stamp - before.stamp) * self._limits.speed + self._limits.reach
+            if np.linalg.norm(state.position - before.position) > most:
+                return "state_jumped"
+        elif before is not None and state.stamp < before.stamp:
+            return "state_from_the_past"
+        shown = state.joint_position.tobytes() + state.joint_velocity.tobytes()
+        if shown != self._same[0]:
+            self._same = (shown, now)
+        is_under_way = sent is not None and bool(np.abs(sent.position - state.position).max() > UNDER_WAY)
+        return "state_frozen" if is_under_way and now - self._same[1] > self._limits.state_age else ""

@@ -1,0 +1,21 @@
+"""Rule of a conformance suite: one failed requirement raises ConformanceFailure with its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from robo_rl.errors import ConformanceFailure
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Rule that an implementation must keep."""
+
+    subject: str
+    """Name of the implementation."""
+    name: str
+
+    def __call__(self, holds: bool, what: str, *, got: object = None, allowed: object = None) -> None:
+        """Raises ConformanceFailure unless `holds`; what: the violation in words."""
+        if not holds:
+            raise ConformanceFailure(self.subject, self.name, what, got=got, allowed=allowed)

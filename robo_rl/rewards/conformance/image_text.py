@@ -1,0 +1,94 @@
+"""Checks of image-text models."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import SpecMismatch
+from robo_rl.rewards.conformance.rule import require_rule
+from robo_rl.rewards.images.image_text import ImageTextModel
+from robo_rl.rewards.images.picture_reward import Pictures
+
+ImageTextCheck = Callable[[ImageTextModel, Pictures, Sequence[str]], None]
+Vectors = npt.NDArray[np.float32]
+CLOSE = 1e-4
+"""Most by which a number may differ between batches: float32 is added up in another order there."""
+
+
+def check_image_text_model(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
+    """Run every check on eight or more different pictures and two or more different texts; raise ConformanceFailure."""
+    for check in IMAGE_TEXT_CHECKS:
+        check(model, pictures.copy(), list(texts))
+
+
+def vectors_are_unit_vectors(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
+    """Float32 of length 1, one per input, in one space; also for empty inputs."""
+    found = [model.embed_pictures(pictures), model.embed_pictures(pictures[:0])]
+    found += [model.embed_texts(texts), model.embed_texts([])]
+    size = found[0].shape[-1]
+    wanted = [((count, size), np.dtype(np.float32)) for count in (len(pictures), 0, len(texts), 0)]
+    kinds = [(vectors.shape, vectors.dtype) for vectors in found]
+    require_rule(kinds == wanted, model, "vectors are unit vectors", "the arrays differ", kinds, wanted)
+    lengths = np.linalg.norm(np.concatenate(found).astype(np.float64), axis=1)
+    require_rule(bool((abs(lengths - 1) < CLOSE).all()), model, "vectors are unit vectors", "a length is not 1", lengths, 1)
+
+
+def inputs_are_told_apart(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
+    """Different pictures lie in different places, and so do different texts: weights that were not loaded show here."""
+    for kind, vectors in (("pictures", model.embed_pictures(pictures)), ("texts", model.embed_texts(texts))):
+        distance = np.linalg.norm(vectors[:, None] - vectors[None], axis=-1) + 2 * np.eye(len(vectors))
+        failure = "two lie in one place"
+        require_rule(bool(distance.min() > CLOSE), model, f"{kind} are told apart", failure, distance.min(), f"above {CLOSE}")
+
+
+def the_batch_does_not_matter(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
+    """A picture has the same vector alone, among seven, and in another order; a text too."""
+    whole = model.embed_pictures(pictures)
+    order = np.arange(len(pictures))[::-1]
+    again = {
+        "one by one": np.concatenate([model.embed_pictures(picture[None]) for picture in pictures]),
+        "by seven": np.concatenate([model.embed_pictures(pictures[at : at + 7]) for at in range(0, len(pictures), 7)]),
+        "in another order": model.embed_pictures(pictures[order])[order],
+        "texts one by one": np.concatenate([model.embed_texts([text]) for text in texts]),
+    }
+    for way, vectors in again.items():
+        expected = model.embed_texts(texts) if way.startswith("texts") else whole
+        difference = float(abs(vectors - expected).max())
+        require_rule(
+            difference < CLOSE, model, "the batch does not matter", f"other vectors {way}", difference, f"below {CLOSE}"
+        )
+
+
+def pictures_need_not_be_square(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
+    """Wide and high pictures have finite vectors, too, or raise SpecMismatch if a model is made for one camera."""
+    half = pictures.shape[1] // 2
+    for name, cut in (("wide", pictures[:, :half]), ("high", pictures[:, :, :half])):
+        try:
+            finite = bool(np.isfinite(model.embed_pictures(np.ascontiguousarray(cut))).all())
+        except SpecMismatch:
+            continue
+        require_rule(finite, model, "pictures need not be square", f"{name} ones are not embedded")
+
+
+def answers_repeat(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
+    """The same input has the same bytes as output, another copy of the model agrees, and its identity does not change."""
+    identity, before = model.identity, pictures.copy()
+    first = model.embed_pictures(pictures).tobytes(), model.embed_texts(texts).tobytes()
+    for again in (model, copy.deepcopy(model)):
+        same = first == (again.embed_pictures(pictures).tobytes(), again.embed_texts(texts).tobytes())
+        require_rule(same, model, "answers repeat", "the same input got another output")
+        require_rule(again.identity == identity, model, "answers repeat", "the identity changed", again.identity, identity)
+    require_rule(bool((before == pictures).all()), model, "answers repeat", "the pictures were written to")
+
+
+IMAGE_TEXT_CHECKS: Sequence[ImageTextCheck] = (
+    vectors_are_unit_vectors,
+    inputs_are_told_apart,
+    the_batch_does_not_matter,
+    pictures_need_not_be_square,
+    answers_repeat,
+)

@@ -1,0 +1,199 @@
+"""Requests to a chat-completions server: temporary faults are retried, others are errors.
+
+The key is in one header of one request: never in a setting, an error, an answer or a file.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import math
+import random
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from robo_rl.errors import JudgeUnavailable, QuestionNotAccepted, printable
+from robo_rl.rewards.judges.judge import Status
+from robo_rl.system.timed_http import NoResponse, Response, ResponseTooLarge, TimedClient
+
+FIRST_WAIT = 0.5
+"""[s] before the second attempt; each later one waits twice as long."""
+LARGEST = 1 << 20
+"""Bytes of a reply; an answer has a few hundred."""
+LONGEST_MESSAGE = 300
+"""Characters shown of a server's message."""
+BLOCKED = {"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation"}
+"""Error codes of servers that decline a question."""
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Time limits of one question."""
+
+    timeout_s: float
+    deadline_s: float
+    retries: int
+    longest_wait_s: float
+
+
+class NoReply(Exception):
+    """There is no answer to this question; the next one may have one."""
+
+    def __init__(self, status: Status, problem: str) -> None:
+        super().__init__(problem)
+        self.status: Status = status
+
+
+class _Passing(Exception):
+    """A temporary fault; wait: seconds until a retry if the server named them."""
+
+    def __init__(self, status: Status, problem: str, wait: float | None = None) -> None:
+        super().__init__(problem)
+        self.status: Status = status
+        self.wait = wait
+
+
+class Pace:
+    """Parts requests by an even time, over all threads."""
+
+    def __init__(self, per_minute: float) -> None:
+        self._gap, self._next, self._lock = (60 / per_minute if per_minute else 0.0), 0.0, threading.Lock()
+
+    def turn(self) -> float:
+        """Take the next turn and return the seconds until it."""
+        with self._lock:
+            now = time.monotonic()
+            at = max(now, self._next)
+            self._next = at + self._gap
+            return at - now
+
+    def __deepcopy__(self, memo: object) -> Pace:
+        return self  # copies of a judge ask the same server
+
+
+class Transport:
+    """Posts one request to an address, with retries; `attempts` counts them."""
+
+    def __init__(
+        self, url: str, key: str, timeouts: Timeouts, pace: Pace, stop: threading.Event, *, through_proxy: bool = True
+    ) -> None:
+        """through_proxy: use the proxies of the environment variables if there are any."""
+        self._url, self._key, self._timeouts, self._pace, self._stop = url, key, timeouts, pace, stop
+        self._through_proxy, self.attempts = through_proxy, 0
+
+    def post(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the server's JSON object; raise NoReply, or JudgeUnavailable if no other question would fare better."""
+        until = time.monotonic() + self._timeouts.deadline_s
+        content = json.dumps(body).encode()
+        for attempt in range(self._timeouts.retries + 1):
+            self._sleep(self._pace.turn(), until)
+            self.attempts += 1
+            try:
+                return self._attempt(content, until)
+            except _Passing as fault:
+                problem, status = printable(self.redacted(str(fault)), 2 * LONGEST_MESSAGE), fault.status
+                wait = FIRST_WAIT * 2**attempt * random.uniform(0.5, 1) if fault.wait is None else fault.wait
+            if attempt < self._timeouts.retries:
+                self._sleep(min(wait, self._timeouts.longest_wait_s), until, status, problem)
+        raise NoReply(status, problem)
+
+    def redacted(self, words: str) -> str:
+        """Return words without the key, which a server may send back."""
+        return words.replace(self._key, "[key]") if self._key else words
+
+    def _sleep(
+        self, seconds: float, until: float, status: Status = "unreachable", problem: str = "the deadline has passed"
+    ) -> None:
+        """Wait; raise NoReply at once if the deadline comes before the end."""
+        if time.monotonic() + seconds > until or self._stop.wait(seconds):
+            raise NoReply(status, problem)
+
+    def _attempt(self, content: bytes, until: float) -> Mapping[str, Any]:
+        headers = {"Content-Type": "application/json", "User-Agent": "robo-rl", "Accept-Encoding": "identity"}
+        headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        timeout = max(0.001, min(self._timeouts.timeout_s, until - time.monotonic()))
+        try:
+            with closing(TimedClient(_proxy_for(self._url) if self._through_proxy else "")) as client:
+                response = client.request("POST", self._url, headers=headers, content=content, timeout=timeout, largest=LARGEST)
+        except ResponseTooLarge:
+            raise NoReply("garbage", f"the reply has more than {LARGEST} bytes") from None
+        except NoResponse as error:
+            raise _Passing("unreachable", str(error)) from None
+        except ValueError as error:  # of a library; its words may be a header's, with the key in it
+            raise _Passing("unreachable", f"{type(error).__name__} in a request") from None
+        return self._judged(response)
+
+    def _judged(self, response: Response) -> Mapping[str, Any]:
+        """Return the JSON object of a success; raise the error of another status."""
+        found, code = _object(response.content), response.status
+        if code == 200:
+            if found is None:
+                raise _Passing("unreachable", "the reply is not a JSON object")
+            return found
+        message, kind = _error_of(found, response.content)
+        words = printable(self.redacted(f"HTTP {code}: {message}"), LONGEST_MESSAGE)
+        if code == 429 and kind != "insufficient_quota":
+            raise _Passing("too many requests", words, retry_after(response.headers.get("retry-after"), time.time()))
+        if code in (408, 409, 425) or code >= 500:
+            raise _Passing("unreachable", words, retry_after(response.headers.get("retry-after"), time.time()))
+        if kind in BLOCKED:
+            raise NoReply("refused", words)
+        meaning, fix = MEANINGS.get(code, ("does not accept the question.", "look at its message and at the judge's settings"))
+        error = QuestionNotAccepted if code in (400, 413, 422) else JudgeUnavailable
+        raise error(f"{self.redacted(self._url)} {meaning}", got=words, fix=fix)
+
+
+MEANINGS = {
+    401: ("rejects the key.", "put a valid one into the environment variable that key_variable names"),
+    403: ("does not allow this.", "a key that may use this model, in the environment variable that key_variable names"),
+    404: ("does not have this model, or is no such address.", "look at base_url, which mostly ends in /v1, and at model"),
+    413: ("says that the question is too large.", "smaller pictures: longest_side"),
+    429: ("says that the account is empty.", "fill it; the same command goes on where this one stopped"),
+}
+
+
+def retry_after(header: str | None, now: float) -> float | None:
+    """Return the seconds of a Retry-After header, given as seconds or as a date; None if it is not usable.
+
+    now: the wall clock [s], for dates.
+    """
+    if header is None:
+        return None
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(header).timestamp() - now
+        except (ValueError, OverflowError):
+            return None
+    return max(0.0, seconds) if not math.isnan(seconds) else None
+
+
+def _proxy_for(url: str) -> str:
+    """Return the proxy that the environment names for an address, "" for none."""
+    address, proxies = urlsplit(url), getproxies()
+    if proxy_bypass(address.hostname or ""):
+        return ""
+    return proxies.get(address.scheme) or proxies.get("all", "")
+
+
+def _object(body: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _error_of(found: Mapping[str, Any] | None, body: bytes) -> tuple[str, str]:
+    """Return message and code of an error in OpenAI's shape, or any other text of the server."""
+    error = (found or {}).get("error")
+    if isinstance(error, dict):
+        return str(error.get("message")), str(error.get("code") or error.get("type"))
+    return str(error) if error else " ".join(body.decode(errors="replace").split()), ""

@@ -1,0 +1,403 @@
+"""Rewards that a judge answers: LRM's heads every few steps, the end of a clip (RoboReward), shuffled frames (GVL).
+
+A judge scores some moments of an episode, and its scores hold in between; a question without an answer is missing. A
+general model replaces LRM's fine-tuned heads; docs/judges.md lists the other differences.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pydantic
+from typing_extensions import override
+
+from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.images.picture_reward import PictureReward, Pictures, pictures_of
+from robo_rl.rewards.judges.cached_judge import WithJudge
+from robo_rl.rewards.judges.judge import Form, Picture, Question
+from robo_rl.types import Episode, Labels, RewardLabels
+
+Places = npt.NDArray[np.intp]
+"""Numbers of pictures of an episode, rising, the first one of them 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeJudge(WithJudge, PictureReward):
+    """A reward from scores of some moments of an episode."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.asking  # noqa: B018 - wrong settings of the judge are found before any episode is read
+
+    @property
+    @override
+    def identity(self) -> tuple[str, str]:
+        return self.identity_with(self.settings())
+
+    @abstractmethod
+    def places(self, count: int) -> Places:
+        """Return the pictures of an episode that are shown to the judge."""
+
+    @abstractmethod
+    def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
+        """Return one score for each place; pictures: all (T+1, H, W, 3) of the episode."""
+
+    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
+        """Raise InvalidSetting, unless a subclass can judge a picture from itself and the first one."""
+        raise InvalidSetting(f"{self.name} judges whole episodes, not single pictures.", fix="robo-rl label; or judge-progress")
+
+    def label(self, episode: Episode) -> RewardLabels:
+        """Return rewards; the score of a moment, also a missing one, holds until the next moment with a question."""
+        pictures = pictures_of(episode.observations, self.camera)
+        instruction = required(self.instruction or episode.instruction)
+        found = self._labels(episode, pictures, instruction) if len(episode) else Labels.missing(0)
+        return found.by(self.identity, hash_of(self.words.encode(), instruction.encode()))
+
+    def _labels(self, episode: Episode, pictures: Pictures, instruction: str) -> Labels:
+        places = self.places(len(pictures))
+        scores = held(self.scores_at(pictures, places, instruction), places, len(pictures))
+        after = scores if self.mode != "level" else Labels(scores.values[1:], scores.valid[1:])
+        return self.rewards(after, terminated=episode.terminated)
+
+
+def held(scores: Labels, places: Places, count: int) -> Labels:
+    """Return a score for each of `count` pictures: that of the last place up to it, also if this one is missing."""
+    last = np.searchsorted(places, np.arange(count), side="right") - 1
+    return Labels(scores.values[last], scores.valid[last])
+
+
+def scores_of(values: Sequence[float | None]) -> Labels:
+    """Return scores; None is a missing one."""
+    valid = np.array([value is not None for value in values], np.bool_)
+    return Labels(np.array([value or 0.0 for value in values], np.float32), valid)
+
+
+def required(instruction: str | None) -> str:
+    """Return the instruction; raise InvalidSetting if there is none."""
+    if not instruction:
+        raise InvalidSetting(
+            "What shall be done? The episode does not say it.", fix='--reward.settings.instruction "pick up the cube"'
+        )
+    return instruction
+
+
+SYSTEM = "You judge how well a robot does a task, by what can be seen in pictures and by nothing else."
+BINS = [number / 10 for number in range(11)]
+
+
+class Moment(NamedTuple):
+    """Pictures that can be shown of a moment of an episode."""
+
+    first: Picture
+    before: Picture | None
+    """At the moment of the previous question; None at the first."""
+    now: Picture
+
+
+class Head(ABC):
+    """One way to ask about a moment."""
+
+    words: ClassVar[str]
+    form: ClassVar[type[Form]]
+    is_for_pairs: ClassVar[bool] = False
+    """True if it compares with the moment before, so that a single picture cannot be judged."""
+
+    @abstractmethod
+    def shown(self, moment: Moment) -> Sequence[str | Picture]:
+        """Return the parts below the words; empty if no question is needed or possible."""
+
+    @abstractmethod
+    def value(self, moment: Moment, content: Mapping[str, Any]) -> float:
+        """Return the value in [0, 1] of an answer."""
+
+    def unasked(self, moment: Moment) -> float | None:
+        """Return the value of a moment without question or answer; None for a missing one."""
+        return None
+
+    def question(self, moment: Moment, instruction: str) -> Question | None:
+        """Return the question, or None if none is needed."""
+        shown = self.shown(moment)
+        return Question((self.words.format(instruction=instruction), *shown), self.form, SYSTEM) if shown else None
+
+
+def _one_of_the_bins(value: float) -> float:
+    if min(abs(value - each) for each in BINS) > 1e-6:
+        raise ValueError(f"must be one of {BINS}")
+    return value
+
+
+class ProgressForm(Form):
+    """Answer: tenths of the task that are done."""
+
+    completion_progress: Annotated[
+        float, pydantic.Field(json_schema_extra={"enum": BINS}), pydantic.AfterValidator(_one_of_the_bins)
+    ]
+
+
+class ProgressHead(Head):
+    """Answer: progress of the task, in tenths."""
+
+    words = (
+        "The task of the robot: {instruction}\nThe first picture is from the start of the episode, the second one from now. "
+        "How much of the task is done now? 0.0 is where it started, 1.0 is done; choose the nearest tenth."
+    )
+    form = ProgressForm
+
+    @override
+    def shown(self, moment: Moment) -> Sequence[str | Picture]:
+        return "Start:", moment.first, "Now:", moment.now
+
+    @override
+    def value(self, moment: Moment, content: Mapping[str, Any]) -> float:
+        return float(content["completion_progress"])
+
+
+class CompletionForm(Form):
+    """Answer: task done or not."""
+
+    task_completed: Literal["yes", "no"]
+
+
+class CompletionHead(Head):
+    """Answer: task done or not."""
+
+    words = "The task of the robot: {instruction}\nThe picture is from now. Is the task done? Say yes only where all of it is."
+    form = CompletionForm
+
+    @override
+    def shown(self, moment: Moment) -> Sequence[str | Picture]:
+        return "Now:", moment.now
+
+    @override
+    def value(self, moment: Moment, content: Mapping[str, Any]) -> float:
+        return float(content["task_completed"] == "yes")
+
+
+class ContrastForm(Form):
+    """Answer: the one of two pictures that is closer to the goal."""
+
+    analysis: str
+    more_complete_image: Literal["ImageA", "ImageB"]
+
+
+class ContrastHead(Head):
+    """Comparison of this moment with the one before; the pictures decide which of them is image A."""
+
+    words = (
+        "The task of the robot: {instruction}\nTwo pictures are from different moments, in an order that means nothing. "
+        "Compare them step by step, shortly: what is where, and what is left to do? Then say in which more of the task is done."
+    )
+    form = ContrastForm
+    is_for_pairs = True
+
+    @override
+    def shown(self, moment: Moment) -> Sequence[str | Picture]:
+        if moment.before is None or np.array_equal(moment.before, moment.now):
+            return ()
+        pair = [moment.before, moment.now]
+        one, other = pair[::-1] if _is_swapped(moment) else pair
+        return "ImageA:", one, "ImageB:", other
+
+    @override
+    def value(self, moment: Moment, content: Mapping[str, Any]) -> float:
+        return float((content["more_complete_image"] == "ImageA") == _is_swapped(moment))
+
+    @override
+    def unasked(self, moment: Moment) -> float | None:
+        return 0.5 if moment.before is not None and np.array_equal(moment.before, moment.now) else None
+
+
+def _is_swapped(moment: Moment) -> bool:
+    pictures = [np.ascontiguousarray(picture).tobytes() for picture in (moment.before, moment.now)]
+    return int(hash_of(*pictures), 16) % 2 == 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargeRewardModel(EpisodeJudge):
+    """The mean of the values of its heads, every few steps."""
+
+    heads: ClassVar[Sequence[Head]]
+
+    every: int = 10
+    """[steps] between two questions; the last picture of an episode is always judged."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_allowed(self, {"every": (self.every >= 1, "1 or more")})
+
+    def places(self, count: int) -> Places:
+        """Return every k-th picture from the first on, and the last."""
+        return np.unique([*range(0, count, self.every), count - 1])
+
+    def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
+        """Return the mean of the heads; missing unless all of them have a value."""
+        shown = pictures[places]
+        moments = [Moment(pictures[0], before, now) for before, now in zip([None, *shown], shown, strict=False)]
+        return self._scores(moments, instruction)
+
+    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
+        """Return one score for each picture; raise InvalidSetting if a head compares moments."""
+        if any(head.is_for_pairs for head in self.heads):
+            return super().score(pictures, firsts, instruction)
+        moments = [Moment(first, None, now) for first, now in zip(firsts, pictures, strict=True)]
+        return self._scores(moments, required(self.instruction or instruction))
+
+    def _scores(self, moments: Sequence[Moment], instruction: str) -> Labels:
+        pairs = [(moment, head) for moment in moments for head in self.heads]
+        questions = [head.question(moment, instruction) for moment, head in pairs]
+        answers = iter(self.asking.ask([question for question in questions if question is not None]))
+        contents = [next(answers).content if question is not None else {} for question in questions]
+        values = [
+            head.value(moment, content) if content else head.unasked(moment)
+            for (moment, head), content in zip(pairs, contents, strict=True)
+        ]
+        count = len(self.heads)
+        return scores_of([_mean(values[start : start + count]) for start in range(0, len(values), count)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeProgress(LargeRewardModel):
+    """Progress of the task in tenths, as a judge sees it (LRM)."""
+
+    name: ClassVar[str] = "judge-progress"
+    heads: ClassVar[Sequence[Head]] = (ProgressHead(),)
+    words: ClassVar[str] = ProgressHead.words
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeCompletion(LargeRewardModel):
+    """1 if a judge sees the task done, else 0 (LRM)."""
+
+    name: ClassVar[str] = "judge-completion"
+    heads: ClassVar[Sequence[Head]] = (CompletionHead(),)
+    words: ClassVar[str] = CompletionHead.words
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeContrast(LargeRewardModel):
+    """1 if a judge sees more of the task done than a few steps before, 0 if less (LRM, temporal contrastive)."""
+
+    name: ClassVar[str] = "judge-contrast"
+    heads: ClassVar[Sequence[Head]] = (ContrastHead(),)
+    words: ClassVar[str] = ContrastHead.words
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeTri(LargeRewardModel):
+    """The mean of contrast, progress and completion, each in [0, 1] (LRM)."""
+
+    name: ClassVar[str] = "judge-tri"
+    heads: ClassVar[Sequence[Head]] = (ContrastHead(), ProgressHead(), CompletionHead())
+    words: ClassVar[str] = ContrastHead.words + ProgressHead.words + CompletionHead.words
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(values) if len(known) == len(values) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipJudge(EpisodeJudge):
+    """Judges a whole clip with one question."""
+
+    frames: int
+    """Pictures of the clip, at even distances, the first and the last of the episode among them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_allowed(self, {"frames": (self.frames >= 2, "2 or more")})
+
+    def _content(self, instruction: str, shown: Sequence[str | Picture], form: type[Form]) -> Mapping[str, Any]:
+        """Return the answer to the words and the parts below them; empty for a missing one."""
+        question = Question((self.words.format(instruction=instruction), *shown), form, SYSTEM)
+        return self.asking.ask([question])[0].content
+
+
+class OrdinalForm(Form):
+    """Grade of the task's outcome."""
+
+    score: Annotated[int, pydantic.Field(ge=1, le=5)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOrdinal(ClipJudge):
+    """A score from 1 to 5 for the end of the episode, as 0 to 1 at its last step and 0 before (RoboReward)."""
+
+    name: ClassVar[str] = "judge-ordinal"
+    words: ClassVar[str] = (
+        "The task of the robot: {instruction}\nThe pictures are a clip of the robot, in the order of time. Judge by the state "
+        "in the last one alone.\n1: nothing of the task is done.\n2: hardly anything is done.\n3: some of it is done.\n"
+        "4: nearly all is done, with a small flaw.\n5: the task is done."
+    )
+    frames: int = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_allowed(self, {"mode": (self.mode == "level", "level: it is no curve")})
+
+    def places(self, count: int) -> Places:
+        """Return even distances; two at least, although they be the same."""
+        return np.linspace(0, count - 1, min(self.frames, max(count, 2))).round().astype(np.intp)
+
+    def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
+        """Return one score: that of the clip."""
+        shown = [part for number, place in enumerate(places, 1) for part in (f"Picture {number}:", pictures[place])]
+        content = self._content(instruction, shown, OrdinalForm)
+        return scores_of([(content["score"] - 1) / 4 if content else None])
+
+    def _labels(self, episode: Episode, pictures: Pictures, instruction: str) -> Labels:
+        """Return 0 for each step but the last, whose value is missing if the answer is."""
+        values, valid = np.zeros(len(episode), np.float32), np.ones(len(episode), np.bool_)
+        score = self.scores_at(pictures, self.places(len(pictures)), instruction)
+        values[-1], valid[-1] = score.values[0], score.valid[0]
+        return Labels(values, valid)
+
+
+class Frame(Form):
+    """Contents of one picture."""
+
+    description: str
+    percent: Annotated[float, pydantic.Field(ge=0, le=100)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOrder(ClipJudge):
+    """Progress of pictures that are shown in a wrong order, so that a judge cannot just count upwards (GVL)."""
+
+    name: ClassVar[str] = "judge-order"
+    words: ClassVar[str] = (
+        "The task of the robot: {instruction}\nThe first picture is from the start, where 0 percent of the task are done. The "
+        "other ones are from the same episode, in an order that means nothing. Say of each in at most ten words what it shows, "
+        "and how many percent of the task are done in it, from 0 to 100."
+    )
+    frames: int = 15
+
+    def places(self, count: int) -> Places:
+        """Return even distances, none twice."""
+        return np.unique(np.linspace(0, count - 1, min(self.frames, count)).round().astype(np.intp))
+
+    def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
+        """Return the progress in [0, 1] in the order of time: 0 for the first, which the prompt gives, and the answers."""
+        later = places[1:]
+        chance = np.random.default_rng(int(hash_of(pictures[places].tobytes(), instruction.encode()), 16))
+        order = chance.permutation(len(later))  # order[i]: index of the later picture that is shown as number i
+        shown = [part for number, one in enumerate(order, 1) for part in (f"frame_{number}:", pictures[later[one]])]
+        content = self._content(instruction, ("Start, 0 percent:", pictures[0], *shown), order_form(len(later)))
+        percents: list[float | None] = [None] * len(later)
+        for number, one in enumerate(order, 1):
+            percents[one] = content[f"frame_{number}"]["percent"] / 100 if content else None
+        return scores_of([0.0 if content else None, *percents])
+
+
+@cache
+def order_form(count: int) -> type[Form]:
+    """Return the form of an answer that names each of `count` pictures exactly once."""
+    frames: dict[str, Any] = {f"frame_{number}": (Frame, ...) for number in range(1, count + 1)}
+    return pydantic.create_model("OrderForm", __base__=Form, **frames)

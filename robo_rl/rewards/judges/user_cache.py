@@ -1,0 +1,12 @@
+"""Folder of the user's cache of models' answers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def user_cache() -> Path:
+    """Return $ROBO_RL_CACHE, or robo_rl in the user's cache."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "robo_rl"
+    return Path(os.environ.get("ROBO_RL_CACHE") or home)

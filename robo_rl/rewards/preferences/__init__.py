@@ -1,0 +1,1 @@
+"""Rewards of preferences, and the raters that compare segments."""

@@ -1,0 +1,265 @@
+"""A reward learned from comparisons of segments, and the reward model of its folder.
+
+Bradley & Terry 1952; Christiano et al. 2017, arXiv:1706.03741; Wang et al. 2024 (RL-VLM-F), arXiv:2402.03681.
+
+    P(second is better) = sigmoid( sum_t r(s_t, a_t of second) - sum_t r(s_t, a_t of first) )
+
+K members, P pairs, L steps of a segment, D numbers of a step: observation and action.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from robo_rl.errors import InvalidSetting, SpecMismatch, require_allowed
+from robo_rl.protocols.rewards import RewardModel
+from robo_rl.replay.rows import columns_of
+from robo_rl.rewards.fitted_folder import bytes_of, fitted, require_named, save_fitted, tensors_of
+from robo_rl.rewards.identity import hash_of
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Array, Episode, Labels, RewardLabels
+
+FEW = 1000
+"""Comparisons below which a learned reward is known to be poor if a fifth of them are wrong."""
+
+
+@dataclass(frozen=True)
+class BradleyTerryConfig:
+    """Settings of the fit; defaults follow RL-VLM-F as far as it applies."""
+
+    members: int = 3
+    """Networks with different initial weights; their mean is the reward, their spread its doubt."""
+    hidden: tuple[int, ...] = (128, 128)
+    """Units of the hidden layers."""
+    lr: float = 1e-3
+    """Learning rate of Adam; the paper has 3e-4 with pictures."""
+    batch_size: int = 64
+    """Pairs of one step."""
+    epochs: int = 30
+    """Passes over the pairs at most; the one counts after which the pairs held out were most likely."""
+    held_out: float = 0.1
+    """Share of the pairs that say when to stop, and measure."""
+    seed: int = 0
+    """Of initial weights, order of pairs, and which are held out."""
+
+    def __post_init__(self) -> None:
+        least = {name: (getattr(self, name) >= 1, "1 or more") for name in ("members", "batch_size", "epochs")}
+        shares = {"lr": (self.lr > 0, "above 0"), "held_out": (0 < self.held_out < 1, "between 0 and 1, both excluded")}
+        require_allowed(self, least | shares | {"hidden": (min(self.hidden, default=0) >= 1, "1 or more, at least one layer")})
+
+
+class Pairs(NamedTuple):
+    """Compared segments."""
+
+    first: Array
+    """(P, L, D) float32"""
+    second: Array
+    """(P, L, D) float32"""
+    labels: Array
+    """(P,) float32: 0 first is better, 1 second is better, 0.5 equal"""
+
+
+class Fitted(NamedTuple):
+    """A reward and its measures."""
+
+    reward: RewardEnsemble
+    report: dict[str, float]
+    """Accuracies on decided pairs, "train" and "held_out"; their numbers, "train_decided" and "held_out_decided"; "pairs" in
+    all."""
+
+
+class RewardEnsemble(nn.Module):
+    """K networks of one shape, evaluated together; inputs are standardised, outputs brought to the scale of the data."""
+
+    mean: Tensor
+    deviation: Tensor
+    offset: Tensor
+    scale: Tensor
+
+    def __init__(self, size: int, config: BradleyTerryConfig) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(config.seed)
+        sizes = (size, *config.hidden, 1)
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for inputs, outputs in pairwise(sizes):
+            bound = 1 / math.sqrt(inputs)
+            for list_, shape in (
+                (self.weights, (config.members, inputs, outputs)),
+                (self.biases, (config.members, 1, outputs)),
+            ):
+                list_.append(nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator)))
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("deviation", torch.ones(size))
+        self.register_buffer("offset", torch.zeros(()))
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, steps: Tensor) -> Tensor:
+        """Return (K, B) raw rewards of steps (B, D)."""
+        layer = ((steps - self.mean) / self.deviation).expand(len(self.weights[0]), *steps.shape)
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            layer = torch.baddbmm(bias, layer, weight).relu()
+        return torch.baddbmm(self.biases[-1], layer, self.weights[-1])[..., 0]
+
+    @torch.no_grad()
+    def rewards(self, steps: Array) -> tuple[Array, Array]:
+        """Return (B,) rewards and (B,) deviations between the members; over the data rewards have deviation 1."""
+        members = ((self(torch.from_numpy(steps)) - self.offset) / self.scale).numpy()
+        return members.mean(0), members.std(0)
+
+    @torch.no_grad()
+    def calibrate(self, steps: Array) -> None:
+        """Set offset and scale, which comparisons leave open, so that the rewards of these (B, D) have mean 0, deviation 1."""
+        raw = self(torch.from_numpy(steps)).mean(0)
+        self.offset.copy_(raw.mean())
+        self.scale.copy_(raw.std().clamp_min(1e-6))
+
+
+def fit(pairs: Pairs, steps: Array, config: BradleyTerryConfig) -> Fitted:
+    """Fit an ensemble to comparisons; `steps` (B, D) of the whole dataset set mean, deviation and scale.
+
+    Numbers that are not finite are left out. Raises InvalidSetting for too few pairs to hold any out.
+    """
+    known = np.isfinite(pairs.first).all((1, 2)) & np.isfinite(pairs.second).all((1, 2))
+    pairs, steps = Pairs(*(part[known] for part in pairs)), steps[np.isfinite(steps).all(1)]
+    count = len(pairs.labels)
+    held = max(1, round(count * config.held_out))
+    if count - held < 1:
+        raise InvalidSetting("There are too few comparisons to learn from.", got=count, allowed="2, better thousands")
+    torch_generator, generator = torch.Generator().manual_seed(config.seed), np.random.default_rng(config.seed)
+    reward = RewardEnsemble(steps.shape[1], config)
+    reward.mean.copy_(torch.from_numpy(steps.mean(0)))
+    reward.deviation.copy_(torch.from_numpy(steps.std(0)).clamp_min(1e-2))
+    order = generator.permutation(count)
+    tensors = [torch.from_numpy(np.ascontiguousarray(part, np.float32)) for part in pairs]
+    train, test = ([tensor[order[part]] for tensor in tensors] for part in (slice(held, None), slice(held)))
+    optimizer = torch.optim.Adam(reward.parameters(), config.lr)
+    best, least = copy.deepcopy(reward.state_dict()), math.inf
+    for _ in range(config.epochs):
+        for rows in torch.split(torch.randperm(count - held, generator=torch_generator), config.batch_size):
+            optimizer.zero_grad()
+            loss(reward, *(tensor[rows] for tensor in train)).backward()
+            optimizer.step()
+        with torch.no_grad():
+            found = float(loss(reward, *test))
+        if found < least:  # wrong answers are learned by heart later than common patterns
+            best, least = copy.deepcopy(reward.state_dict()), found
+    reward.load_state_dict(best)
+    reward.calibrate(steps)
+    sides = {"train": train, "held_out": test}
+    report = {name: accuracy(reward, *side) for name, side in sides.items()}
+    decided = {f"{name}_decided": float((side[-1] != 0.5).sum()) for name, side in sides.items()}
+    return Fitted(reward, {"pairs": count} | report | decided)
+
+
+def loss(reward: RewardEnsemble, first: Tensor, second: Tensor, labels: Tensor) -> Tensor:
+    """Return the cross entropy of the labels (P,), averaged over pairs and summed over members."""
+    logits = logits_of(reward, first, second)
+    each: Tensor = nn.functional.binary_cross_entropy_with_logits(logits, labels.expand_as(logits), reduction="none")
+    return each.mean(1).sum()
+
+
+def logits_of(reward: RewardEnsemble, first: Tensor, second: Tensor) -> Tensor:
+    """Return (K, P): each member's preference for the second segment (P, L, D)."""
+    return _sums(reward, second) - _sums(reward, first)
+
+
+def _sums(reward: RewardEnsemble, segments: Tensor) -> Tensor:
+    each: Tensor = reward(segments.flatten(0, 1))
+    return each.view(len(each), *segments.shape[:2]).sum(2)
+
+
+@torch.no_grad()
+def accuracy(reward: RewardEnsemble, first: Tensor, second: Tensor, labels: Tensor) -> float:
+    """Return the share of the decided pairs that the mean of the members orders as labelled; NaN if none is decided."""
+    decided = labels != 0.5
+    found = logits_of(reward, first, second).mean(0) > 0
+    return float((found == (labels > 0.5))[decided].float().mean())
+
+
+def require_vectors(spec: EnvironmentSpec) -> None:
+    """Raise InvalidSetting unless there are float observations and continuous actions."""
+    if not columns_of(spec) or spec.action.is_discrete:
+        raise InvalidSetting(
+            f"A reward of this kind reads vectors and continuous actions, and {spec.name} lacks one of them.",
+            got=f"observations {', '.join(spec.observation)}; {spec.action.mode} actions",
+        )
+
+
+def inputs_of(spec: EnvironmentSpec, episode: Episode) -> Array:
+    """Return (T, D) float32: for each step all float observations side by side, in the order of the spec, then the action."""
+    sizes = {name: columns.stop - columns.start for name, columns in columns_of(spec).items()}
+    parts = [episode.observations[name][:-1].reshape(len(episode), size) for name, size in sizes.items()]
+    return np.concatenate([*parts, episode.actions], axis=1, dtype=np.float32)
+
+
+def save(
+    folder: Path, reward: RewardEnsemble, config: BradleyTerryConfig, spec: EnvironmentSpec, facts: Mapping[str, Any]
+) -> None:
+    """Write a fitted reward durably into a new folder; facts: its training data."""
+    state = {"arrays": dict(reward.state_dict()), "config": asdict(config), "spec": spec.to_json(), "facts": dict(facts)}
+    save_fitted(folder, "reward", state)
+
+
+@dataclass(frozen=True)
+class PreferenceReward(RewardModel):
+    """A reward fitted to comparisons (robo-rl reward fit preference), of state and action."""
+
+    folder: str = ""
+    """Folder that `robo-rl reward fit` wrote."""
+
+    def __post_init__(self) -> None:
+        require_named(self.folder, "preference")
+
+    @property
+    @override
+    def identity(self) -> tuple[str, str]:
+        return "preference", hash_of(*bytes_of(self._saved["arrays"]))
+
+    @property
+    def fitted_to(self) -> frozenset[str]:
+        """Identities of the episodes of which segments were compared; empty if none are known."""
+        return frozenset(self._saved["facts"].get("identities", ()))
+
+    def label(self, episode: Episode) -> RewardLabels:
+        """Return rewards that have deviation 1 over the data it was fitted to, and the agreement of the members as confidence.
+
+        Raises SpecMismatch for an episode of another environment.
+        """
+        if episode.spec_fingerprint != self._spec.fingerprint:
+            difference = (
+                f"fingerprint: {episode.spec_fingerprint!r} of the episode, {self._spec.fingerprint!r} of {self._spec.name}"
+            )
+            raise SpecMismatch("Reward and episode", [difference], fix="fit a reward to this environment's data")
+        values, doubt = self._ensemble.rewards(inputs_of(self._spec, episode))
+        valid = np.isfinite(values)
+        confidence = np.where(valid, 1 / (1 + np.where(valid, doubt, 0)), 0).astype(np.float32)
+        return Labels.finite(values).by(self.identity, confidence=confidence)
+
+    @cached_property
+    def _saved(self) -> dict[str, Any]:
+        return fitted(self.folder, "reward", kind="preference")
+
+    @cached_property
+    def _spec(self) -> EnvironmentSpec:
+        return EnvironmentSpec.from_json(self._saved["spec"])
+
+    @cached_property
+    def _ensemble(self) -> RewardEnsemble:
+        settings = self._saved["config"]
+        config = BradleyTerryConfig(**(settings | {"hidden": tuple(settings["hidden"])}))
+        arrays = tensors_of(self._saved["arrays"])
+        ensemble = RewardEnsemble(len(arrays["mean"]), config)
+        ensemble.load_state_dict(arrays)
+        return ensemble

@@ -1,0 +1,1 @@
+"""Shaping: stages after a reward, and several rewards as one."""

@@ -1,0 +1,104 @@
+"""Place of a reward of steps: its environment, and its memory of earlier steps."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.components import Stateful
+from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction, recorded_spec
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Episode, StateDict
+
+Part = TypeVar("Part", bound=Stateful)
+
+
+class Memory(dict[str, Any]):
+    """Memory of a reward: plain values by name, and parts that save their own state.
+
+    It is saved with a run. State of an episode must be forgotten when a step `begins` one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: dict[str, Stateful] = {}
+        self._saved: dict[str, StateDict] = {}
+
+    def part(self, name: str, make: Callable[[], Part]) -> Part:
+        """Return a part, created on first use and restored from a loaded checkpoint."""
+        if name not in self._parts:
+            self._parts[name] = made = make()
+            if name in self._saved:
+                made.load_state_dict(self._saved.pop(name))
+        part: Any = self._parts[name]
+        return part  # type: ignore[no-any-return]
+
+    def state_dict(self) -> StateDict:
+        """Return copies of all values, and the state of all parts."""
+        parts = self._saved | {name: part.state_dict() for name, part in self._parts.items()}
+        return {"values": copy.deepcopy(dict(self)), "parts": parts}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned; parts that are not made yet are restored when they are."""
+        self.clear()
+        self.update(state["values"])
+        self._saved = dict(state["parts"])
+        for name, part in self._parts.items():
+            if name in self._saved:
+                part.load_state_dict(self._saved.pop(name))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Environment under way, or recorded episode, whose steps are rewarded."""
+
+    spec: EnvironmentSpec
+    """Including entries for the reward alone; of a recording its names and shapes."""
+    discount: float | None = None
+    """The learner's; None if there is no learner."""
+    weight: float = 1.0
+    """Factor that is applied to the result of `score_steps`."""
+    is_recorded: bool = False
+    """True if episodes are labelled one by one, in any order."""
+    memory: Memory = field(default_factory=Memory, compare=False, repr=False)
+
+    @classmethod
+    def recorded(cls, episode: Episode) -> Place:
+        """Return the place of an episode that is labelled."""
+        return cls(recorded_spec(episode), is_recorded=True)
+
+    @property
+    def name(self) -> str:
+        """Name in errors."""
+        return "the recorded episode" if self.is_recorded else self.spec.name
+
+    @cached_property
+    def view(self) -> EnvAbstraction:
+        """All columns for reward programs."""
+        return EnvAbstraction.of(self.spec, images=True)
+
+    def within(self, name: str) -> Place:
+        """Return the place of a part of a reward, with a separate memory."""
+        return replace(self, memory=self.memory.part(name, Memory), weight=1.0)
+
+    def discount_for(self, stage: str, setting: float | None) -> float:
+        """Return the discount of a stage that needs the learner's; raise InvalidSetting for another, and for none."""
+        if setting is not None and self.discount is not None and setting != self.discount:
+            raise InvalidSetting(
+                f"The stage {stage} has another discount than the learner.",
+                got=setting,
+                allowed=f"{self.discount}, the learner's",
+                fix=f"leave out discount of the stage {stage}",
+            )
+        found = setting if self.discount is None else self.discount
+        if found is None:
+            raise InvalidSetting(
+                f"The stage {stage} needs the discount of the learner, and none is known here.",
+                got=f"no discount ({self.name})",
+                fix=f"set discount of the stage {stage} to that of the learner which will use the rewards",
+            )
+        return found

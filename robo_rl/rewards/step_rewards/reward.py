@@ -1,0 +1,30 @@
+"""Rewards of steps: one class that labels recorded episodes and rewards a policy while it acts."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from robo_rl.protocols.rewards import RewardModel
+from robo_rl.rewards.step_rewards.online_scoring import OnlineReward
+from robo_rl.rewards.step_rewards.place import Place
+from robo_rl.rewards.step_rewards.scorer import StepScorer
+from robo_rl.rewards.step_rewards.steps import Steps, StepScores
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Episode, Labels, RewardLabels
+
+
+class StepReward(StepScorer, RewardModel):
+    """A reward of steps. Its settings are its fields; only `name` and `score_steps` are required."""
+
+    def score_episode(self, episode: Episode) -> StepScores:
+        """Return the reward of every step of a recorded episode, and every value on the way to it."""
+        return self.score_steps(Steps.of(episode), Place.recorded(episode))
+
+    @override
+    def label(self, episode: Episode) -> RewardLabels:
+        labels = self.score_episode(episode).labels if len(episode) else Labels.missing(0)
+        return Labels.finite(labels.values, labels.valid).by(self.identity)
+
+    @override
+    def online(self, spec: EnvironmentSpec, *, weight: float, discount: float | None) -> OnlineReward:
+        return OnlineReward(self, spec, weight=weight, discount=discount)

@@ -1,0 +1,1 @@
+"""Success classifiers: examples, fit, reward and page."""

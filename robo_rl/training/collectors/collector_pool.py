@@ -1,0 +1,138 @@
+"""Pool of collectors: requests carry the newest parameters; replaced if they die or hang."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from robo_rl.cluster.workers import Engine, Kind, Timeouts, Workers
+from robo_rl.errors import RoboRLError, RunError, SimulationFailed
+from robo_rl.runs.checkpoints import packed, unpacked
+from robo_rl.types import StateDict
+
+TIMEOUTS = Timeouts(start=600.0, answer=300.0, losses=5, counts_start=True)
+KIND = Kind(
+    error=RunError,
+    fix="look at its output, remove the cause; then robo-rl resume",
+    consequence="; its environments begin new episodes",
+    retried=("", "ServerUnavailable"),
+)
+
+
+class Collector(ABC):
+    """Acts in its own environments with received parameters; run by a Host (robo_rl.cluster.host)."""
+
+    @abstractmethod
+    def load_parameters(self, parameters: StateDict) -> None:
+        """Act with these from now on."""
+
+    @abstractmethod
+    def handle(self, request: StateDict) -> StateDict:
+        """Carry out a request and return its result."""
+
+    def answer(self, request: bytes, parameters: bytes | None = None) -> bytes:
+        """Return the packed answer to a packed request; parameters: newer ones."""
+        if parameters is not None:
+            self.load_parameters(unpacked(parameters))
+        return packed(self.handle(unpacked(request)))
+
+
+class CollectorAnswer(NamedTuple):
+    """Answer of the collector at a place."""
+
+    place: int
+    content: StateDict | None
+    """None if the collector and its requests were lost; its successor at that place waits for a request."""
+    raw: bytes = b""
+    """The same, packed."""
+
+
+class CollectorPool:
+    """`count` collectors with one job, each with its `index` and a unique `birth`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        job: StateDict,
+        count: int,
+        *,
+        timeouts: Timeouts = TIMEOUTS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.count, self.births = count, 0
+        """births: collectors started for the training so far; set it before the first request."""
+        self.tell: Callable[[str], None] = lambda words: None
+        """Prints a message for the user."""
+        self._job, names = job, [f"collector {index}" for index in range(count)]
+        self._workers = Workers(engine, self._setup, names, self._notify, timeouts=timeouts, kind=KIND, clock=clock)
+        self._open_versions = [deque[int]() for _ in names]
+        """Version of the parameters of each open request, by place."""
+        self._sent = [-1] * count
+        """Version that each place has."""
+        self._version, self._parameters = -1, b""
+
+    @property
+    def losses(self) -> int:
+        """Collectors that were replaced."""
+        return self._workers.losses
+
+    @property
+    def version(self) -> int:
+        """Of the parameters that requests are sent with."""
+        return self._version
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest version among open requests; None if none is open."""
+        return min((version for asked in self._open_versions for version in asked), default=None)
+
+    def publish(self, version: int, parameters: StateDict) -> None:
+        """Send these with later requests; each collector gets them once."""
+        self._version, self._parameters = version, packed(parameters)
+
+    def open(self, index: int) -> int:
+        """Returns the number of open requests to a place."""
+        return len(self._open_versions[index])
+
+    def ask(self, index: int, request: StateDict) -> None:
+        """Sends a request to a place; the first one starts all collectors."""
+        newer = [] if self._sent[index] == self._version else [self._parameters]
+        self._workers.ask(index, "answer", packed(request | {"version": self._version}), *newer)
+        self._open_versions[index].append(self._version)
+        self._sent[index] = self._version
+
+    def next(self, timeout: float) -> CollectorAnswer | None:
+        """Return the next answer of any of them, None if none comes in `timeout` [s]; lost ones are replaced.
+
+        Raises RunError if one cannot continue, or is lost repeatedly.
+        """
+        if (reply := self._workers.next(timeout)) is None:
+            return None
+        if reply.raw is None:
+            self._open_versions[reply.place].clear()
+            self._sent[reply.place] = -1
+            return CollectorAnswer(reply.place, None)
+        self._open_versions[reply.place].popleft()
+        try:
+            content = reply.content
+        except RoboRLError as error:
+            kind = SimulationFailed if isinstance(error, SimulationFailed) else RunError
+            what, fix = f"Collector {reply.place} cannot go on.", "remove the cause; then robo-rl resume"
+            raise kind(what, got=error, fix=fix) from None
+        return CollectorAnswer(reply.place, unpacked(content), content)
+
+    def close(self) -> None:
+        """Ends all of them."""
+        self._workers.close()
+        self._open_versions = [deque[int]() for _ in self._open_versions]
+        self._sent = [-1] * self.count
+
+    def _notify(self, words: str) -> None:
+        self.tell(words)
+
+    def _setup(self, index: int) -> bytes:
+        self.births += 1
+        return packed(self._job | {"index": index, "count": self.count, "birth": self.births - 1})

@@ -1,0 +1,169 @@
+"""Simulated arm that runs tick by tick like a real machine: the basis of a robot's twin.
+
+Its controller follows a hand pose as that of a real arm does. An action of the simulated task and the same displacement sent to
+the controller move the hand alike (a test compares them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_sims.arm.control import VELOCITY_LIMITS
+from robo_sims.arm.environment import ArmEnv
+from robo_sims.arm.inverse_kinematics import DAMPING, displacement
+from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, NOMINAL_POSTURE, Array
+from robo_sims.cameras import CameraObservations
+
+TICK = 0.01
+"""[s] control period."""
+SUBSTEPS = 5
+"""physics steps per tick"""
+LAG = 0.04
+"""[s] lag of the servos: damping over stiffness (robot.xml)"""
+QUICKEST = 0.004
+"""[s] time constant of the hand's velocity at least inertia: rotation about its own axis"""
+CAREFUL = 0.85
+"""share of the joints' speed limits that the controller commands: joints push each other"""
+SUCCESS_TICKS = round(CONTROL_PERIOD / TICK)
+"""ticks between two success checks, as in the environment"""
+
+
+class RealtimeArm:
+    """Arm and task with a tick-by-tick controller; not thread-safe."""
+
+    tick = TICK
+    lag, quickest = LAG, QUICKEST
+    home = NOMINAL_POSTURE
+    """[rad] (7,) of a joint reset"""
+
+    def __init__(self, task: str, *, cameras: Sequence[str] = (), image_size: int = 84) -> None:
+        """Build the model; cameras: of "front" and "wrist"."""
+        self._environment = ArmEnv(task)
+        self._physics = self._environment.physics
+        self._images = (tuple(cameras), image_size)
+        self.spec: EnvironmentSpec = CameraObservations(self._physics.model, cameras, image_size).added_to(
+            self._environment.environment_spec
+        )
+        """Spec of the simulated task, with the camera pictures."""
+        self.clip = np.array([0.02, 0.02, 0.02, 0.2, 0.2, 0.2])
+        """[m] and [rad] maximum lead of the controller's target, along and about each axis"""
+        self.succeeded = False
+        """True if the task has succeeded since the reset"""
+        self.reset(0)
+
+    def reset(self, seed: int) -> None:
+        """Set arm and objects to the initial state of the environment's episode of this seed."""
+        self._environment.reset(seed=seed)
+        self.succeeded, self._ticks = False, 0
+        self._joints: Array | None = None
+        self.hold()
+
+    def follow(self, position: npt.ArrayLike, quaternion: npt.ArrayLike) -> None:
+        """Set the target pose of the hand: position [m] and quaternion (w, x, y, z)."""
+        self._position, self._quaternion = np.array(position, np.float64), np.array(quaternion, np.float64)
+        self._joints = None
+
+    def follow_joints(self, joints: npt.ArrayLike) -> None:
+        """Set target joint angles [rad]."""
+        self._joints = np.array(joints, np.float64)
+
+    def hold(self) -> None:
+        """Hold the present joint angles; the elbow stops, too."""
+        self.follow_joints(self._physics.joint_position)
+
+    def open_to(self, opening: float) -> None:
+        """Set the target opening [m] of the fingers."""
+        self._physics.data.ctrl[JOINTS : JOINTS + 2] = opening / 2
+
+    def advance(self) -> None:
+        """Simulate one tick."""
+        physics = self._physics
+        wanted = self._step() if self._joints is None else self._joints - physics.joint_position
+        most = CAREFUL * LAG * VELOCITY_LIMITS  # a servo with this lead moves at that speed
+        target = physics.joint_position + np.clip(wanted, -most, most)
+        physics.data.ctrl[:JOINTS] = np.clip(target, *physics.joint_limits)
+        physics.advance(SUBSTEPS)
+        self._ticks += 1
+        if self._ticks % SUCCESS_TICKS == 0:
+            self.succeeded |= bool(self._environment.task.is_success())
+
+    def measure(self) -> dict[str, Any]:
+        """Return the measured state by the names of robo_real.arm.ArmState, frame base."""
+        physics = self._physics
+        jacobian = physics.jacobian()
+        force = self._force(jacobian)
+        return {
+            "position": physics.gripper_position.copy(),
+            "quaternion": tuple(physics.gripper_quaternion.tolist()),
+            "velocity": jacobian @ physics.joint_velocity,
+            "force": force[:3],
+            "torque": force[3:],
+            "joint_position": physics.joint_position.copy(),
+            "joint_velocity": physics.joint_velocity.copy(),
+            "jacobian": jacobian.copy(),
+            "opening": float(physics.gripper_opening),
+        }
+
+    def things(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the task's observations of its objects."""
+        return {name: values.astype(np.float32) for name, values in self._environment.task.observe().items()}
+
+    def copy_state(self, data: mujoco.MjData) -> None:
+        """Copy the whole state to another MjData of the same model, for drawing."""
+        mujoco.mj_copyData(data, self._physics.model, self._physics.data)
+
+    def pictures(self) -> RealtimeCameras:
+        """Return a renderer of the cameras, for one thread only."""
+        names, size = self._images
+        return RealtimeCameras(self, CameraObservations(self._physics.model, names, size))
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """MuJoCo model, for drawing."""
+        return self._physics.model
+
+    def _step(self) -> Array:
+        physics, clip = self._physics, self.clip
+        away = np.clip(self._position - physics.gripper_position, -clip[:3], clip[:3])
+        return displacement(physics, physics.gripper_position + away, self._near(clip[3:]))
+
+    def _near(self, clip: Array) -> Array:
+        """Return the target orientation, limited to the controller's maximum lead."""
+        here, turn, found = self._physics.gripper_quaternion, np.empty(3), np.empty(4)
+        mujoco.mju_subQuat(turn, self._quaternion, here)  # in the hand's frame
+        turn = np.clip(turn, -clip, clip)
+        found[:] = here
+        mujoco.mju_quatIntegrate(found, turn, 1.0)
+        return found
+
+    def _force(self, jacobian: Array) -> Array:
+        """Return the external wrench on the hand (6,) [N, N m]: J^T F = contact torques of the joints."""
+        torques = self._physics.data.qfrc_constraint[:JOINTS]
+        force: Array = np.linalg.solve(jacobian @ jacobian.T + DAMPING[0], jacobian @ torques)
+        return force
+
+
+class RealtimeCameras:
+    """Draws the cameras of a RealtimeArm from copies of its state."""
+
+    def __init__(self, arm: RealtimeArm, cameras: CameraObservations) -> None:
+        self._cameras, self._data = cameras, mujoco.MjData(arm.model)
+        self._arm = arm
+
+    def copy_state(self) -> None:
+        """Copy the arm's state; not while another thread advances it."""
+        self._arm.copy_state(self._data)
+
+    def draw(self) -> dict[str, npt.NDArray[np.uint8]]:
+        """Return `camera_<name>` -> (H, W, 3) uint8 of the copied state."""
+        return self._cameras.observe(self._data)
+
+    def close(self) -> None:
+        """Free the OpenGL contexts."""
+        self._cameras.close()

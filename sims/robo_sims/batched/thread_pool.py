@@ -1,0 +1,96 @@
+"""Thread pool for lists of MuJoCo calls, which release the GIL while they simulate."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from robo_rl.errors import InvalidSetting
+
+Call = Callable[[], object]
+
+
+def choose_threads(threads: int | None, num_envs: int) -> int:
+    """Return the number of threads: by default the cores of this process, at most one per environment."""
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise InvalidSetting("threads is out of range.", got=threads, allowed="integer from 1, or None for all cores")
+    return min(threads or len(os.sched_getaffinity(0)), num_envs)
+
+
+class ThreadPool:
+    """Calling thread and `threads - 1` helper threads, which run until `close`."""
+
+    def __init__(self, threads: int) -> None:
+        self._calls: Iterator[Call] = iter(())
+        self._errors: list[BaseException] = []
+        self._helpers = [_Helper(self._work, f"simulation-{index}") for index in range(1, threads)]
+
+    def run(self, calls: Sequence[Call]) -> None:
+        """Run every call, in any order; raise the first error after all threads are idle.
+
+        A free thread takes the next call, which balances calls of different length. `next` of a list iterator is atomic under
+        the GIL, so no call runs twice.
+        """
+        self._calls = iter(calls)
+        for helper in self._helpers:
+            helper.start()
+        self._work()
+        for helper in self._helpers:
+            helper.wait()
+        if self._errors:
+            errors, self._errors = self._errors, []
+            raise errors[0]
+
+    def close(self) -> None:
+        """Stop and join the threads; may be called again."""
+        helpers, self._helpers = self._helpers, []
+        for helper in helpers:
+            helper.end()
+
+    def _work(self) -> None:
+        try:
+            for call in self._calls:
+                call()
+        except BaseException as error:  # of a helper: `run` raises it in the calling thread
+            self._errors.append(error)
+
+
+class _Helper:
+    """Helper thread that runs its work on `start`; two bare locks are the cheapest signals."""
+
+    def __init__(self, work: Call, name: str) -> None:
+        self._go, self._done = threading.Lock(), threading.Lock()
+        self._go.acquire()
+        self._done.acquire()
+        self._is_out = self._is_ending = False
+        self._thread = threading.Thread(target=self._serve, args=(work,), name=name, daemon=True)
+        self._thread.start()
+
+    def start(self) -> None:
+        """Wake the thread."""
+        if self._is_out:  # Ctrl-C interrupted the last `wait`
+            self.wait()
+        self._is_out = True
+        self._go.release()
+
+    def wait(self) -> None:
+        """Wait until it is done; a thread that has not woken up had nothing left to do."""
+        if not self._go.acquire(blocking=False):
+            self._done.acquire()
+        self._is_out = False
+
+    def end(self) -> None:
+        """Stop and join the thread."""
+        self._is_ending = True
+        if self._go.locked():
+            self._go.release()
+        self._thread.join()
+
+    def _serve(self, work: Call) -> None:
+        while True:
+            self._go.acquire()
+            if self._is_ending:
+                return
+            work()
+            self._done.release()

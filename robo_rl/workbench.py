@@ -19,7 +19,7 @@ from robo_rl.types import Episode
 
 
 class Recipe(Protocol):
-    """Settings that determine a training, as `robo_cli.recipe.Recipe` holds them."""
+    """Settings that determine a training, as `robo_app.recipes.recipe.Recipe` holds them."""
 
     @property
     def name(self) -> str:

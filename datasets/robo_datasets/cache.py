@@ -2,7 +2,7 @@
 
     CACHE/<content>/  cache.json  vectors.npy  action.npy  reward.npy  ...  observation.camera_front.npy
 
-CACHE is DATASET/cache, or a folder under $XDG_CACHE_HOME/robo_rl where that cannot be written. `content` is the hash of the
+CACHE is DATASET/cache, or a folder under $XDG_CACHE_HOME/robo_rl if that is not writable. `content` is the hash of the
 names of the episodes' files, which hold their digests: other episodes are another cache.
 """
 
@@ -40,10 +40,10 @@ KEPT = 3
 """Caches of one dataset that are kept, for example of its first 50 and of all its episodes; the least recently used goes."""
 TEMPORARY = ".tmp-"
 NAME = re.compile(rf"[0-9a-f]{{32}}({re.escape(TEMPORARY)}[0-9a-f]{{32}})?")
-"""Of the folders that are removed; whatever else lies beside them is somebody else's."""
+"""Names of the folders that may be removed; any other file is left alone."""
 
 Watch = Callable[[Sequence[Entry]], Iterable[Entry]]
-"""Passes entries on one by one, and may show how far that got."""
+"""Passes entries on one by one; may show progress."""
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,20 @@ class Cache:
 
     path: Path
     content: str
-    """What identifies the episodes: 32 hex digits."""
+    """Identifier of the episodes: 32 hex digits."""
     rows: Mapping[str, Array]
 
 
 @dataclass(frozen=True)
 class CachedEpisodes(Sequence[Episode]):
-    """Episodes of a dataset, read one by one as they are asked for, or sampled from their cache."""
+    """Episodes of a dataset, read on access or sampled from their cache."""
 
     dataset: Dataset
     entries: Sequence[Entry]
     watch: Watch = iter
-    """Is told of each episode as the cache is built."""
+    """Receives the episodes while the cache is built."""
     labels: LabelSet | None = None
-    """Rewards in the place of the recorded ones."""
+    """Rewards that replace the recorded ones."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -82,7 +82,7 @@ class CachedEpisodes(Sequence[Episode]):
         return episode if self.labels is None else replace(episode, rewards=_whole(self.labels, entry))
 
     def replay(self, seed: int, extras: Sequence[Extra] = (), spec: EnvironmentSpec | None = None) -> RecordedReplay:
-        """Return what samples from the episodes; no picture need fit into RAM. A step without a label is not sampled.
+        """Return a sampler of the episodes; pictures stay on disk. Steps without a label are not sampled.
 
         spec: of a policy; pictures that it does not read are not read here. All are read if None. Columns of extras lie in
         RAM: the episodes are read once for those that are recorded.
@@ -125,15 +125,15 @@ def _rewards(labels: LabelSet, entries: Sequence[Entry]) -> Labels:
 
 
 def open_cache(dataset: Dataset, entries: Sequence[Entry], watch: Watch = iter) -> Cache:
-    """Returns the cache of these episodes; builds it if there is none, or if it is not as it was written.
+    """Returns the cache of these episodes; builds it if it is missing or damaged.
 
-    Every episode is checked against its hash as it goes in. Raises EpisodeCorrupt, and DatasetError if there is no room.
+    Every episode is checked against its hash. Raises EpisodeCorrupt, and DatasetError if there is no room.
     """
     content, places = content_of(dataset, entries), cache_folders(dataset)
     for place in places:
         if (cache := _found(place / content, dataset)) is not None:
             return cache
-    with _locked(places) as place:  # of two processes at once, the second finds what the first has built
+    with _locked(places) as place:  # of two processes at once, the second finds the cache of the first
         if (cache := _found(place / content, dataset)) is None:
             _remove_old(place, dataset)
             _build(place / content, dataset, entries, watch)
@@ -144,26 +144,26 @@ def open_cache(dataset: Dataset, entries: Sequence[Entry], watch: Watch = iter) 
 
 
 def content_of(dataset: Dataset, entries: Iterable[Entry]) -> str:
-    """Returns what identifies these episodes in this order."""
+    """Returns an identifier of these episodes in this order."""
     names = [SCHEMA, dataset.spec.fingerprint, *(entry.file for entry in entries)]
     return hashlib.sha256("\n".join(names).encode()).hexdigest()[:32]
 
 
 def cache_folders(dataset: Dataset) -> tuple[Path, Path]:
-    """Returns where caches of a dataset may lie: in it, or in the user's own cache."""
+    """Returns the possible folders of caches: in the dataset, or in the user's cache."""
     path = dataset.path.absolute()
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return path / "cache", root / "robo_rl" / f"{path.name}-{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
 
 
 def _found(path: Path, dataset: Dataset) -> Cache | None:
-    """Returns a cache whose every byte is as it was written, else None; notes that it was used."""
+    """Returns the cache at `path`, or None unless every byte is as written; updates its time of use."""
     try:
         manifest = _manifest(path)
         rows = map_rows(path, layout_of(dataset.spec), manifest["rows"], manifest["sha256"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    with suppress(OSError):  # where nothing can be written, nothing is removed either
+    with suppress(OSError):  # if nothing can be written, nothing is removed either
         os.utime(path)
     return Cache(path, path.name, rows)
 
@@ -204,9 +204,9 @@ def read_listed(dataset: Dataset, entry: Entry) -> Episode:
 
 
 def _remove_old(place: Path, dataset: Dataset) -> None:
-    """Removes what a killed process left, caches of episodes that are gone, and all but the caches used last.
+    """Removes leftovers of killed processes, caches of missing episodes, and all but the caches used last.
 
-    A process that still uses one keeps it: a file that is mapped outlives its name.
+    A process that uses a removed cache keeps it: a mapped file outlives its name.
     """
     present = {entry.file for entry in dataset.entries()}
     usable: list[tuple[float, Path]] = []
@@ -230,10 +230,10 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _locked(places: Sequence[Path]) -> Iterator[Path]:
-    """Yields the first of some folders that can be written, while no other process builds a cache there."""
+    """Yields the first writable folder, locked against other processes."""
     problems = []
     for place in places:
-        if place.is_symlink():  # a dataset from elsewhere may have one that leads to any folder of the user's
+        if place.is_symlink():  # in a foreign dataset, it may lead to any folder of the user's
             problems.append(f"{place}: is a link")
             continue
         try:

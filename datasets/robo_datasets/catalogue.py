@@ -19,13 +19,13 @@ from robo_rl.types import Episode
 
 NAME = "catalogue.sqlite"
 DRAFT = "catalogue.draft"
-"""Of a catalogue that is made again, until it takes the place of the damaged one."""
+"""Name of a rebuilt catalogue until it replaces the damaged one."""
 Note = tuple[str, str]
 """Identity of an episode, and a person's remark on it."""
 _COLUMNS = """identity TEXT PRIMARY KEY, file TEXT NOT NULL, bytes INTEGER NOT NULL, steps INTEGER NOT NULL,
     episode_return REAL, success INTEGER, terminated INTEGER NOT NULL, truncated INTEGER NOT NULL,
     stop_reason TEXT NOT NULL, seed INTEGER, instruction TEXT, source TEXT NOT NULL"""
-_KINDS: dict[str, tuple[type, ...]] = {  # SQLite keeps whatever it is given, whatever a column is declared as
+_KINDS: dict[str, tuple[type, ...]] = {  # SQLite does not enforce column types
     **dict.fromkeys(("identity", "file", "stop_reason", "source"), (str,)),
     **dict.fromkeys(("bytes", "steps", "terminated", "truncated"), (int,)),
     **dict.fromkeys(("success", "seed"), (int, type(None))),
@@ -36,7 +36,7 @@ _KINDS: dict[str, tuple[type, ...]] = {  # SQLite keeps whatever it is given, wh
 
 @dataclass(frozen=True)
 class Entry:
-    """Facts about an episode that are known without reading it."""
+    """Facts about an episode, known without reading it."""
 
     identity: str
     """32 hex digits"""
@@ -52,11 +52,11 @@ class Entry:
     seed: int | None
     instruction: str | None
     source: str
-    """who acted, in words: "scripted", the name of a run, ..."""
+    """actor: "scripted", the name of a run, ..."""
 
     @classmethod
     def of(cls, episode: Episode, file: FileName, size: int) -> Entry:
-        """Returns the entry of an episode that lies in `file` of `size` bytes."""
+        """Returns the entry of an episode in `file` of `size` bytes."""
         return cls(
             identity=file.identity,
             file=str(file),
@@ -82,27 +82,27 @@ class Catalogue:
 
     @property
     def files(self) -> list[Path]:
-        """The files of it that are there, the main one last."""
+        """Existing files of the database, the main one last."""
         return [path for end in ("-wal", "-shm", "") if (path := self.path.with_name(f"{self.path.name}{end}")).exists()]
 
     def create(self) -> None:
-        """Makes an empty catalogue unless there is one."""
+        """Makes an empty catalogue unless one exists."""
         with self._database.writing() as connection:
             connection.execute(f"CREATE TABLE IF NOT EXISTS episodes ({_COLUMNS})")
             connection.execute("CREATE TABLE IF NOT EXISTS notes (identity TEXT NOT NULL, note TEXT NOT NULL)")
 
     def add(self, entry: Entry) -> None:
-        """Adds an entry durably: when this returns, a power cut does not undo it."""
+        """Adds an entry durably: it survives a power cut after this returns."""
         marks = ", ".join("?" for _ in fields(Entry))
         self._database.change(f"INSERT INTO episodes VALUES ({marks})", [astuple(entry)])
 
     def correct(self, entry: Entry) -> None:
-        """Replaces what is said of an episode's file; its place in the order stays."""
+        """Replaces the entry of an episode's file; its position stays."""
         settings = ", ".join(f"{field.name} = ?" for field in fields(Entry))
         self._database.change(f"UPDATE episodes SET {settings} WHERE file = ?", [(*astuple(entry), entry.file)])
 
     def remove(self, identity: str) -> None:
-        """Removes an entry; notes stay, in case the episode comes back."""
+        """Removes an entry; its notes stay, in case the episode comes back."""
         self._database.change("DELETE FROM episodes WHERE identity = ?", [(identity,)])
 
     def note(self, identity: str, text: str) -> None:
@@ -118,18 +118,18 @@ class Catalogue:
         return [(identity, note) for identity, note in self._rows("SELECT identity, note FROM notes ORDER BY rowid")]
 
     def salvaged_notes(self) -> list[Note]:
-        """Returns the remarks that can still be read of a damaged catalogue."""
+        """Returns the remarks that are still readable in a damaged catalogue."""
         rows = self._database.salvaged("SELECT identity, note FROM notes")
         return [row for row in rows if all(isinstance(value, str) for value in row)]
 
     def add_notes(self, notes: Iterable[Note]) -> None:
-        """Adds the remarks that are not there, all or none."""
+        """Adds the missing remarks, all or none."""
         present = Counter(self.all_notes())
         missing = [note for note in notes if not _taken(present, note)]
         self._database.change("INSERT INTO notes VALUES (?, ?)", missing)
 
     def noted(self) -> dict[str, int]:
-        """Returns how many remarks there are on each episode that has any."""
+        """Returns identity -> number of remarks, for episodes with remarks."""
         return dict(self._rows("SELECT identity, COUNT(*) FROM notes GROUP BY identity"))
 
     def entries(self) -> list[Entry]:
@@ -137,7 +137,7 @@ class Catalogue:
         return [_entry(row) for row in self._rows("SELECT * FROM episodes ORDER BY rowid")]
 
     def require_sound(self) -> None:
-        """Raises DatabaseCorrupt unless everything in the file can be read and agrees; DatasetNotFound without a file."""
+        """Raises DatabaseCorrupt unless the whole file is readable and consistent; DatasetNotFound without a file."""
         self.entries()
         self.noted()
         self._database.require_sound()
@@ -150,7 +150,7 @@ class Catalogue:
 
 
 def _taken(present: Counter[Note], note: Note) -> bool:
-    """Returns whether a note is among those present, which then has one less."""
+    """Removes a note from those present; returns False if it was not among them."""
     is_there = present[note] > 0
     present[note] -= is_there
     return is_there

@@ -1,4 +1,4 @@
-"""Convert datasets to and from foreign formats: say first what is lost, keep it beside the export, restore it from there."""
+"""Convert datasets to and from foreign formats: report losses, store them in a side file, restore them at import."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from robo_datasets.atomic_write import atomic_write
 from robo_datasets.dataset import Dataset
-from robo_datasets.draft import drafted
 from robo_datasets.episode_file import episode_arrays
-from robo_datasets.formats.adoption import Adoption, adoption, held
 from robo_datasets.formats.hdf5_file import damage_of_hdf5
+from robo_datasets.formats.importer import EpisodeImporter, held, importer_of
 from robo_datasets.formats.recording import FACTS, About, Foreign, Format, Recording
 from robo_datasets.formats.side_file import Kept, SideFile, SideFileWriter, opened, rows_alike, side_path
 from robo_datasets.hdf5_arrays import created_hdf5
@@ -29,31 +29,31 @@ from robo_rl.types import ActionSource, Episode
 WORDS = {
     "episode": "whole episodes: of one action, and no observation after it, nothing is left without the side file",
     "final observation": "the observation after the last action; without it an episode that was cut loses its last action",
-    "policy_actions": "what was proposed, where something else was executed (policy_actions)",
-    "sources": "who acted: policy, person, script or guard (sources), interventions included",
+    "policy_actions": "proposed actions that differ from the executed ones (policy_actions)",
+    "sources": "the actor: policy, person, script or guard (sources), interventions included",
     "interventions": "interventions by a person",
     "costs": "costs",
     "timestamps": "real times (timestamps); steps follow each other at the control period",
-    "clock": "what the clock showed when an episode began (timestamps); times count from there",
+    "clock": "the clock's time at the start of an episode (timestamps); times count from there",
     "terminated": "terminated or truncated: the format merges them",
     "truncated": "terminated or truncated: the format merges them",
     "stop_reason": "why the episode ended (stop_reason)",
     "success": "success",
     "seed": "seed",
     "instruction": "instruction",
-    "metadata": "what else was noted of an episode (metadata), the actor's name included",
+    "metadata": "further notes on an episode (metadata), the actor's name included",
 }
 RESTORED = "restored to the bit from the side file"
 Progress = Callable[[int], None]
 
 
 def losses(form: Format, dataset: Dataset) -> list[str]:
-    """Returns one line for each thing that the format cannot hold of this dataset, with the number of episodes it concerns."""
+    """Returns one line for each loss of an export, with the number of episodes concerned."""
     counts: Counter[str] = Counter()
     for episode in dataset:
         counts.update(dict.fromkeys(_lost(form, episode, dataset.spec)).keys())
     lines = [f"{words}: {count} of {len(dataset)} episodes" for words, count in counts.items()]
-    lines += [f"rewards of models beside the recorded ones: the label set {name!r}" for name in label_sets(dataset)]
+    lines += [f"rewards of models: the label set {name!r}" for name in label_sets(dataset)]
     if dataset.catalogue.all_notes():
         lines.append("notes on episodes")
     return lines
@@ -62,10 +62,10 @@ def losses(form: Format, dataset: Dataset) -> list[str]:
 def export(
     form: Format, dataset: Dataset, out: Path, *, keep_losses: bool = True, progress: Progress = lambda done: None
 ) -> None:
-    """Writes a dataset in a foreign format, reads it back, and keeps what is not the same beside it.
+    """Writes a dataset in a foreign format, reads it back, and stores the differences in a side file.
 
-    keep_losses: whether there is to be a side file. progress: is told how many episodes are done. Raises DatasetError, after
-    which nothing is left behind.
+    keep_losses: write the side file. progress: receives the number of finished episodes. Raises DatasetError and then leaves
+    nothing behind.
     """
     if len(dataset) == 0:
         raise DatasetError(f"{dataset.path} has no episodes.", fix="record some first")
@@ -75,7 +75,7 @@ def export(
             got=f"{empty} of {len(dataset)}",
             fix="leave them out: robo-rl data filter DATASET --out NEW --select.least-steps 1",
         )
-    with drafted(out, side_path(out)) as draft:
+    with atomic_write(out, side_path(out)) as draft:
         is_judged = all(entry.success is not None for entry in dataset.entries())
         about = About(dataset.spec, out.stem if form.suffix else out.name, is_judged, dataset.card)
         try:
@@ -95,27 +95,26 @@ def import_dataset(
     card: Mapping[str, Any] | None = None,
     progress: Progress = lambda done: None,
 ) -> list[str]:
-    """Makes a dataset of foreign data and returns what a person should know about it, line by line.
+    """Makes a dataset of foreign data and returns remarks for the user.
 
-    spec: of the environment, where the file carries none. card: what the dataset's card says besides where it comes from.
-    Where a side file of ours lies beside, everything is
-    restored from it. Raises DatasetError, SpecMismatch; then nothing is left behind.
+    spec: of the environment, if the file has none. card: further entries of the dataset's card. Restores everything from the
+    side file, if there is one. Raises DatasetError, SpecMismatch and then leaves nothing behind.
     """
     with _reading(form, source), ExitStack() as stack:
         foreign = form.read(source)
         path = side_path(source)
         side = stack.enter_context(opened(path)) if spec is None and path.exists() else None
-        import_ = _Import(form, foreign, adoption(foreign, spec), side, source)
+        import_ = _Import(form, foreign, importer_of(foreign, spec), side, source)
         if side is not None and not import_.restores_all():
-            import_ = _Import(form, foreign, adoption(foreign), None, source)
-            import_.notes.append(f"{path.name} is of other episodes than lie here now: what it keeps is not restored")
-        with drafted(out, side_path(out)) as draft:
+            import_ = _Import(form, foreign, importer_of(foreign), None, source)
+            import_.notes.append(f"{path.name} is of other episodes than lie here now: nothing is restored from it")
+        with atomic_write(out, side_path(out)) as draft:
             import_.run(draft, {"imported_from": str(source), "format": form.name, **(card or {})}, progress)
     return import_.notes
 
 
 def formats() -> list[Format]:
-    """Returns every format that is installed and works."""
+    """Returns the formats that are installed and load."""
     found = []
     for name in known("formats"):
         with suppress(BrokenPlugin):  # `robo-rl doctor` names it
@@ -145,17 +144,17 @@ def recognized(source: Path) -> Format:
 class _Import:
     """One import under way."""
 
-    def __init__(self, form: Format, foreign: Foreign, adopting: Adoption, side: SideFile | None, source: Path) -> None:
-        self._form, self._foreign, self._adopting, self._side, self._source = form, foreign, adopting, side, source
-        self._spec = adopting.spec if side is None else side.spec
+    def __init__(self, form: Format, foreign: Foreign, importer: EpisodeImporter, side: SideFile | None, source: Path) -> None:
+        self._form, self._foreign, self._importer, self._side, self._source = form, foreign, importer, side, source
+        self._spec = importer.spec if side is None else side.spec
         self.notes: list[str] = []
 
     def restores_all(self) -> bool:
-        """Returns whether the side file fits: the rest is read as it was then, and no episode lacks what only it has."""
+        """Returns whether the side file fits: the foreign file reads as at its export, and no episode lost its counterpart."""
         assert self._side is not None
-        if self._side.read_as != self._adopting.spec.fingerprint:
+        if self._side.read_as != self._importer.spec.fingerprint:
             return False
-        if self._side.spec.fingerprint == self._adopting.spec.fingerprint:
+        if self._side.spec.fingerprint == self._importer.spec.fingerprint:
             return True
         known_digests = {kept.digest for kept in self._side.kept}
         return all(recording.digest in known_digests for recording in self._foreign.recordings())
@@ -188,20 +187,20 @@ class _Import:
             foreign = self._foreign
             missing = [] if foreign.spec is None else [n for n in foreign.spec.observation if n not in self._spec.observation]
             self.notes += [f"observation {name} is not in the file" for name in missing]
-            self.notes += [*foreign.notes, *self._adopting.notes]
+            self.notes += [*foreign.notes, *self._importer.notes]
         self.notes += [f"{words}: {count} of {done} episodes" for words, count in counts.items()]
 
     def _episode(self, recording: Recording, number: int) -> Episode | None:
-        """Returns the episode of a recording; raises DatasetError that names it."""
+        """Returns the episode of a recording; raises DatasetError with its name."""
         try:
-            return self._adopting.episode(recording)
+            return self._importer.episode(recording)
         except (RoboRLError, ValueError) as error:
             name = recording.name or f"number {number}"
             raise DatasetError(f"Episode {name} of {self._source} cannot be read. {error}") from error
 
 
 def _restore_labels(dataset: Dataset, side: SideFile) -> None:
-    """Stores the labels in a side file that are of episodes of the dataset."""
+    """Stores the side file's labels of episodes in the dataset."""
     present, sets = {entry.identity for entry in dataset.entries()}, dict[str, LabelSet]()
     with ExitStack() as stack:
         for name, identity, labels in side.labels():
@@ -224,7 +223,7 @@ def _remarks(recording: Recording, episode: Episode | None, kept: Kept | None, s
         return
     yield from _rounded(recording, episode)
     changes = episode.metadata.get("imported", {})
-    yield "who acted is not known, the executed action stands for the proposed one"
+    yield "the actor is not known, the executed action stands for the proposed one"
     words = {
         ("timestamps", "missing"): "no real times: steps follow each other at the control period",
         ("end", "inferred"): "no end is marked: taken as truncated",
@@ -236,7 +235,7 @@ def _remarks(recording: Recording, episode: Episode | None, kept: Kept | None, s
 
 
 def _rounded(recording: Recording, episode: Episode) -> Iterator[str]:
-    """Yields what an episode keeps with fewer digits than the file, in words."""
+    """Yields a remark for each array that is kept with fewer digits than in the file."""
     found: dict[str, tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]] = {
         f"observation {name}": (values, episode.observations.get(name)) for name, values in recording.observations.items()
     }
@@ -247,12 +246,12 @@ def _rounded(recording: Recording, episode: Episode) -> Iterator[str]:
 
 
 def _lost(form: Format, episode: Episode, spec: EnvironmentSpec) -> Iterator[str]:
-    """Yields what would not come back, in words."""
+    """Yields a phrase for each part of an episode that an import would not restore."""
     recording = form.reduced(episode, spec)
     if not recording.has_final_observation:
         yield WORDS["final observation"]
-    adopting = Adoption(held(spec, recording.observations))
-    found = adopting.episode(recording)
+    importer = EpisodeImporter(held(spec, recording.observations))
+    found = importer.episode(recording)
     if found is None:
         yield WORDS["episode"]
         return
@@ -265,7 +264,7 @@ def _lost(form: Format, episode: Episode, spec: EnvironmentSpec) -> Iterator[str
     back = episode_arrays(found)
     for path, array in episode_arrays(episode).items():
         group, _, name = path.rpartition("/")
-        # Where the observation after the last action is missing, that is what is said, not that every array is shorter.
+        # If the observation after the last action is missing, report that, not that every array is shorter.
         least = (
             len(array) if recording.has_final_observation else min(len(array) - 1, len(recording), len(back.get(path, array)))
         )
@@ -284,20 +283,20 @@ def _lost(form: Format, episode: Episode, spec: EnvironmentSpec) -> Iterator[str
 
 def _write_side_file(form: Format, dataset: Dataset, draft: Path) -> None:
     foreign = form.read(draft)
-    adopting = adoption(foreign)
+    importer = importer_of(foreign)
     with created_hdf5(side_path(draft)) as file:
-        side = SideFileWriter(file, form.name, dataset, adopting.spec)
+        side = SideFileWriter(file, form.name, dataset, importer.spec)
         for entry, recording in zip_longest(dataset.entries(), foreign.recordings()):
             if entry is None or recording is None:
                 raise DatasetError(f"The {form.name} file has not as many episodes as the dataset when read back.")
             episode = dataset.read(entry)
-            side.add(entry, episode, recording.digest, adopting.episode(recording))
+            side.add(entry, episode, recording.digest, importer.episode(recording))
         side.add_labels()
 
 
 @contextmanager
 def _reading(form: Format, source: Path) -> Iterator[None]:
-    """Turns whatever a damaged or hostile file makes a library raise into one error."""
+    """Converts the errors that libraries raise on damaged or hostile files into DatasetError."""
     try:
         yield
     except RoboRLError:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from robo_datasets.atomic_write import atomic_write
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset, DatasetWriter
-from robo_datasets.draft import drafted
 from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.preferences import PreferenceSet, preference_sets
 from robo_rl.errors import InvalidSetting
@@ -35,7 +35,7 @@ class Selection:
     stop_reason: str | None = None
 
     def has(self, entry: Entry) -> bool:
-        """Returns whether an episode is meant."""
+        """Returns whether an episode meets all criteria."""
         return (
             (self.success is None or entry.success is self.success)
             and (self.least_return is None or entry.episode_return >= self.least_return)
@@ -47,7 +47,7 @@ class Selection:
 
 
 def make_dataset(out: Path, card: Mapping[str, Any], sources: Mapping[Path, Sequence[Entry]]) -> dict[Path, int]:
-    """Makes a dataset of some episodes of others and returns how many came from each; a kill leaves nothing in its place.
+    """Makes a dataset of episodes of others, atomically, and returns the number from each.
 
     Raises SpecMismatch if they are of different environments, DatasetError; then nothing is left behind.
     """
@@ -55,12 +55,12 @@ def make_dataset(out: Path, card: Mapping[str, Any], sources: Mapping[Path, Sequ
     for source in datasets[1:]:
         what = f"{source.path} is of another environment than {datasets[0].path}"
         datasets[0].spec.require(source.spec, what=what, fix="merge what was recorded in one environment")
-    with drafted(out) as draft, Dataset.create(draft, datasets[0].spec, card).writer() as writer:
+    with atomic_write(out) as draft, Dataset.create(draft, datasets[0].spec, card).writer() as writer:
         return {source.path: copy_episodes(source, sources[source.path], writer) for source in datasets}
 
 
 def copy_episodes(source: Dataset, entries: Iterable[Entry], writer: DatasetWriter) -> int:
-    """Copies episodes with labels, comparisons and notes and returns how many; those that are there only get what they lack.
+    """Copies episodes with labels, comparisons and notes and returns their number; existing ones are only completed.
 
     Raises SpecMismatch if the datasets are of different environments.
     """
@@ -82,19 +82,19 @@ def copy_episodes(source: Dataset, entries: Iterable[Entry], writer: DatasetWrit
 
 
 def inherited(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns what a dataset made from others knows by their cards: environment, arguments, reference, where all agree."""
-    wheres = [(card.get("environment"), card.get("arguments")) for card in cards]
-    if None in wheres[0] or any(where != wheres[0] for where in wheres):
+    """Returns environment, arguments and reference for the card of a dataset made from others, if all of them agree."""
+    origins = [(card.get("environment"), card.get("arguments")) for card in cards]
+    if None in origins[0] or any(origin != origins[0] for origin in origins):
         return {}
-    same = {"environment": wheres[0][0], "arguments": wheres[0][1]}
+    same = {"environment": origins[0][0], "arguments": origins[0][1]}
     references = [card.get("reference") for card in cards]
     return same | ({"reference": references[0]} if references[0] and all(r == references[0] for r in references) else {})
 
 
 def shares(entries: list[Entry], fractions: Mapping[str, float], seed: int) -> dict[str, list[Entry]]:
-    """Returns name -> entries, drawn at random without overlap; raises InvalidSetting unless the fractions add up to 1.
+    """Returns name -> entries, drawn at random without overlap.
 
-    Also where a name is none of a folder, or a share is too small for one episode.
+    Raises InvalidSetting unless the fractions add up to 1, if a name is no folder's, or if a share is too small for an episode.
     """
     if wrong := [name for name in fractions if not _PART.fullmatch(name)]:
         raise InvalidSetting("A part has an impossible name.", got=wrong[0], allowed=_PART.pattern)

@@ -1,12 +1,12 @@
 """A dataset: a folder of episodes of one environment spec, read by anyone, written by one process at a time.
 
-DATASET/dataset.json      schema, spec, and the card: how it was made; a checksum over them
-catalogue.sqlite  what is in it; made again from the episodes if need be
+DATASET/dataset.json      schema, spec, card (its origin), and a checksum over them
+catalogue.sqlite  list of the episodes; can be rebuilt from them
 episodes/         one file each (robo_datasets.episode_file)
 journal/          the episode under way
 labels/           rewards of models, one file a set (robo_datasets.labels)
 preferences/      comparisons of segments, one file a set (robo_datasets.preferences)
-quarantine/       what could not be read; nothing is ever deleted
+quarantine/       unreadable files; nothing is ever deleted
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import hashlib
 import json
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from robo_datasets.atomic_write import atomic_write
 from robo_datasets.catalogue import Catalogue, Entry
-from robo_datasets.draft import drafted
 from robo_datasets.episode_file import copy_episode, read_episode, store_episode, write_episode
 from robo_datasets.packed_pictures import EXACT, packing
 from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound, RoboRLError, fix_of
@@ -38,7 +38,7 @@ FOLDERS = ("episodes", "journal", "labels", "preferences", "quarantine")
 
 
 class Dataset:
-    """Reads a dataset; every episode is checked against its hash as it is read."""
+    """Reads a dataset; each episode is checked against its hash."""
 
     def __init__(self, path: Path) -> None:
         """Opens a dataset; raises DatasetNotFound, DatasetError for another schema."""
@@ -51,13 +51,13 @@ class Dataset:
 
     @classmethod
     def create(cls, path: Path, spec: EnvironmentSpec, card: Mapping[str, Any] | None = None) -> Dataset:
-        """Makes an empty dataset; raises DatasetError if there is something already.
+        """Makes an empty dataset; raises DatasetError if the folder is not empty.
 
-        It gets its name when it is whole, except where the folder is there and empty, for example because a disk is mounted.
+        It gets its name when it is complete, unless the empty folder exists already, for example as a mounted disk.
         """
         if path.exists() and not (path.is_dir() and not any(path.iterdir())):
             raise DatasetError(f"{path} is not empty.", fix="name a new folder, or add to it with --append")
-        with nullcontext(path) if path.exists() else drafted(path) as made:
+        with nullcontext(path) if path.exists() else atomic_write(path) as made:
             for folder in FOLDERS:
                 (made / folder).mkdir(parents=True, exist_ok=True)
             Catalogue(made).create()
@@ -76,11 +76,11 @@ class Dataset:
         _write_description(self.path, self._description)
 
     def entries(self) -> list[Entry]:
-        """Returns what is known of each episode, in the order of recording."""
+        """Returns the entries of all episodes, in the order of recording."""
         return self.catalogue.entries()
 
     def read(self, entry: Entry) -> Episode:
-        """Returns an episode; raises EpisodeCorrupt unless it is as it was written, SpecMismatch for a foreign one."""
+        """Returns an episode; raises EpisodeCorrupt if its file was changed, SpecMismatch for a foreign one."""
         found = read_episode(self.path / "episodes" / entry.file)
         self.spec.require(found.spec, what=f"Episode {entry.file} is of another environment than the dataset")
         return found.episode
@@ -92,12 +92,12 @@ class Dataset:
         return (self.read(entry) for entry in self.entries())
 
     def writer(self) -> DatasetWriter:
-        """Returns what adds to this dataset, to be used in a `with` block."""
+        """Returns a writer of this dataset, for use in a `with` block."""
         return DatasetWriter(self)
 
 
 def dataset_lock(path: Path, name: str, busy: DatasetBusy) -> IO[bytes]:
-    """Return a lock of a dataset, held until it is closed; raises `busy`, and DatasetError if nothing may be written."""
+    """Return a lock of a dataset, held until closed; raises `busy`, and DatasetError if nothing may be written."""
     try:
         return exclusive_lock(path / name, busy)
     except OSError as error:
@@ -112,7 +112,7 @@ class DatasetWriter:
         self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Takes the lock; raises DatasetBusy while another process has it, DatasetError where nothing may be written."""
+        """Takes the lock; raises DatasetBusy while another process has it, DatasetError if nothing may be written."""
         path = self.dataset.path
         require_no_links(path)
         busy = DatasetBusy(f"Another process is writing {path}.", fix="wait for it, or record into another folder")
@@ -125,31 +125,34 @@ class DatasetWriter:
         self._lock = None
 
     def add(self, episode: Episode, identity: str | None = None) -> Entry:
-        """Stores an episode; when this returns it is on disk and in the catalogue, and no crash takes it away."""
-        spec, folder = self.dataset.spec, self.dataset.path / "episodes"
-        try:
-            file = write_episode(folder, identity or new_identity(), episode, spec, self.dataset.packing)
-        except OSError as error:
-            raise _unwritten(folder, error) from error
+        """Stores an episode durably, on disk and in the catalogue."""
+        with self._written() as folder:
+            file = write_episode(folder, identity or new_identity(), episode, self.dataset.spec, self.dataset.packing)
         return self.adopt(Entry.of(episode, file, (folder / str(file)).stat().st_size))
 
     def copy(self, source: Dataset, entry: Entry) -> Entry:
-        """Stores an episode of another dataset of the same spec as it is there, byte for byte, pictures as they were packed."""
-        folder, episode = self.dataset.path / "episodes", source.read(entry)
-        try:
+        """Stores an episode of another dataset of the same spec, byte for byte: packed pictures are not packed again."""
+        episode = source.read(entry)
+        with self._written() as folder:
             file = copy_episode(source.path / "episodes" / entry.file, folder)
-        except OSError as error:
-            raise _unwritten(folder, error) from error
         return self.adopt(Entry.of(episode, file, (folder / str(file)).stat().st_size))
 
     def store(self, entry: Entry, content: bytes) -> Entry:
-        """Stores an episode that was encoded elsewhere; raises EpisodeCorrupt if content and entry disagree."""
+        """Stores an encoded episode; raises EpisodeCorrupt if content and entry disagree."""
+        with self._written() as folder:
+            store_episode(folder, entry.file, content)
+        return self.adopt(entry)
+
+    @contextmanager
+    def _written(self) -> Iterator[Path]:
+        """Yields the folder of episodes; raises DatasetError if an episode cannot be written there."""
         folder = self.dataset.path / "episodes"
         try:
-            store_episode(folder, entry.file, content)
+            yield folder
         except OSError as error:
-            raise _unwritten(folder, error) from error
-        return self.adopt(entry)
+            raise DatasetError(
+                f"The episode could not be written to {folder}; nothing of it is visible.", got=error, fix=fix_of(error)
+            ) from error
 
     def adopt(self, entry: Entry) -> Entry:
         """Adds an episode whose file is in place to the catalogue."""
@@ -157,14 +160,8 @@ class DatasetWriter:
         return entry
 
     def journal(self) -> Journal:
-        """Begins the journal of an episode; store the episode under the identity that its file name has."""
+        """Returns a new journal; store its episode under the identity in the journal's file name."""
         return Journal(self.dataset.path / "journal", new_identity(), self.dataset.spec)
-
-
-def _unwritten(folder: Path, error: OSError) -> DatasetError:
-    return DatasetError(
-        f"The episode could not be written to {folder}; nothing of it is visible.", got=error, fix=fix_of(error)
-    )
 
 
 def new_identity() -> str:
@@ -187,7 +184,7 @@ def _describe(path: Path) -> dict[str, Any]:
     if description.get("schema") != SCHEMA:
         raise DatasetError(f"{path} has another schema.", got=description.get("schema"), allowed=SCHEMA)
     if wrong := _faults_of_card(description.get("card")):
-        raise DatasetError(f"The card in {file} is damaged.", got=wrong, allowed="what `robo-rl data info` prints of a card")
+        raise DatasetError(f"The card in {file} is damaged.", got=wrong, allowed="a card as `robo-rl data info` prints it")
     return description
 
 
@@ -197,7 +194,7 @@ def _write_description(path: Path, description: Mapping[str, Any]) -> None:
 
 
 def _require_as_written(path: Path, description: Mapping[str, Any]) -> None:
-    """Raises DatasetError if a description was changed after it was written; older versions wrote no checksum."""
+    """Raises DatasetError if the checksum of a description is wrong; older versions wrote none."""
     if description.get(CHECKSUM) not in (None, _checksum(description)):
         raise DatasetError(
             f"{path / DESCRIPTION} was changed after it was written.",
@@ -207,7 +204,7 @@ def _require_as_written(path: Path, description: Mapping[str, Any]) -> None:
 
 
 def _checksum(description: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 over everything in a description but the checksum."""
+    """Returns the SHA-256 of a description without its checksum."""
     covered = {name: value for name, value in description.items() if name != CHECKSUM}
     return hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
 
@@ -220,7 +217,7 @@ def _spec_of(path: Path, description: Mapping[str, Any]) -> EnvironmentSpec:
 
 
 def _faults_of_card(card: object) -> str | None:
-    """Returns what is wrong with a card as far as others rely on it, None if nothing is."""
+    """Returns the first fault in the keys of a card that readers rely on, None if there is none."""
     if not isinstance(card, dict):
         return f"card: {type(card).__name__}"
     if not isinstance(card.get("arguments", {}), dict):
@@ -233,11 +230,11 @@ def _faults_of_card(card: object) -> str | None:
 
 
 def require_no_links(path: Path) -> None:
-    """Raises DatasetError if writing into a dataset from elsewhere would change files outside of it."""
+    """Raises DatasetError if writing into a foreign dataset would follow a link out of it."""
     found = [*path.iterdir(), *(path / "labels").glob("*"), path / "quarantine" / "entries.jsonl"]
     if links := [entry for entry in found if entry.is_symlink()]:
         raise DatasetError(
             f"{links[0]} is a link; nothing is written through it.",
             allowed="files and folders in the dataset itself",
-            fix="put in its place what it leads to, or leave the dataset as it is and copy its episodes: robo-rl data filter",
+            fix="replace it by its target, or leave the dataset as it is and copy its episodes: robo-rl data filter",
         )

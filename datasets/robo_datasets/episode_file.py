@@ -1,13 +1,13 @@
-"""One episode in one HDF5 file, which says by its name what its content must be.
+"""One episode in one HDF5 file, with the hash of its content in its name.
 
     0f3c...e1.5d41402abc4b2a76.h5        identity of the episode, then the first digits of the SHA-256 of the file
 
     observations/<name>  (T+1, ...)      reward_terms/<name>  (T,)
     actions, policy_actions  (T, A)      rewards, sources, costs  (T,)      timestamps  (T+1,) [s]
     header               the rest as JSON in UTF-8: schema, ends, seed, instruction, spec, metadata
-    packed/<camera>  (bytes,)            packed_ends/<camera>     in the place of an observation that a dataset packs
+    packed/<camera>  (bytes,)            packed_ends/<camera>     instead of an observation that a dataset packs
 
-A file is written under a temporary name, made durable, then renamed: under its name it is complete or it does not exist.
+A file is written under a temporary name, made durable, then renamed: under its final name it is complete.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from robo_rl.types import Episode
 SCHEMA = "robo_rl.episode/1"
 NAME = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{16})\.h5")
 LAYOUT = ("v110", "v110")
-"""Of HDF5 since 2016: the one before keeps a tree of 2 KB for each array, which makes short episodes five times as large."""
+"""File format of HDF5 since 2016; the older one adds 2 KB for each array: short episodes become five times as large."""
 TEMPORARY = ".tmp"
 _ARRAYS = ("actions", "policy_actions", "rewards", "sources", "timestamps")
 _FACTS = ("terminated", "truncated", "stop_reason", "success", "seed", "spec_fingerprint", "instruction")
@@ -49,7 +49,7 @@ class EpisodeFile(NamedTuple):
 
 @dataclass(frozen=True)
 class FileName:
-    """The name of an episode's file, taken apart."""
+    """Parts of the name of an episode's file."""
 
     identity: str
     """32 hex digits"""
@@ -61,7 +61,7 @@ class FileName:
 
     @classmethod
     def parse(cls, name: str) -> FileName:
-        """Returns the parts of a name; raises EpisodeCorrupt for any other name, such as one that leads out of the folder."""
+        """Returns the parts of a name; raises EpisodeCorrupt for other names, such as a path out of the folder."""
         match = NAME.fullmatch(name)
         if match is None:
             raise EpisodeCorrupt(f"{name!r} is no name of an episode's file.", got=name, allowed="<32 hex>.<16 hex>.h5")
@@ -69,9 +69,9 @@ class FileName:
 
 
 def write_episode(folder: Path, identity: str, episode: Episode, spec: EnvironmentSpec, how: Packing | None = None) -> FileName:
-    """Writes an episode durably into a folder and returns the name of its file; raises OSError if the disk is full.
+    """Writes an episode durably into a folder and returns its file name; raises OSError if the disk is full.
 
-    how: what makes pictures smaller, and changes them; None keeps them exactly.
+    how: lossy compression of pictures; None keeps them exactly.
     """
     name, content = encoded_episode(identity, episode, spec, how)
     place_episode(folder, name, content)
@@ -81,7 +81,7 @@ def write_episode(folder: Path, identity: str, episode: Episode, spec: Environme
 def encoded_episode(
     identity: str, episode: Episode, spec: EnvironmentSpec, how: Packing | None = None
 ) -> tuple[FileName, bytes | memoryview]:
-    """Returns name and content of an episode's file; raises InvalidEpisode for one that was not recorded with this spec."""
+    """Returns name and content of an episode's file; raises InvalidEpisode if it was recorded with another spec."""
     if episode.spec_fingerprint != spec.fingerprint:
         raise InvalidEpisode(
             "The episode was not recorded with this spec.", got=episode.spec_fingerprint, allowed=spec.fingerprint
@@ -92,13 +92,13 @@ def encoded_episode(
 
 
 def store_episode(folder: Path, file: str, content: bytes) -> None:
-    """Writes the content of a file of that name durably; raises EpisodeCorrupt unless it is what the name says."""
+    """Writes an encoded episode durably; raises EpisodeCorrupt unless name and content agree."""
     name, content = _checked(file, content)
     place_episode(folder, name, content)
 
 
 def copy_episode(path: Path, folder: Path) -> FileName:
-    """Copies an episode's file, byte for byte, so that packed pictures lose nothing more; raises as reading and writing do."""
+    """Copies an episode's file byte for byte; raises the errors of reading and writing."""
     name, content = _content(path)
     place_episode(folder, name, content)
     return name
@@ -110,12 +110,12 @@ def place_episode(folder: Path, name: FileName, content: bytes | memoryview) -> 
 
 
 def read_episode(path: Path) -> EpisodeFile:
-    """Returns an episode and the spec that it was recorded with; raises EpisodeCorrupt unless every byte is as written."""
+    """Returns an episode and its spec; raises EpisodeCorrupt unless every byte is as written."""
     return _read(path.name, lambda: _content(path)[1])
 
 
 def episode_in(name: str, content: bytes) -> EpisodeFile:
-    """Returns the episode in the content of a file of that name, as `read_episode` does."""
+    """Returns the episode in a file's content, as `read_episode` does."""
     return _read(name, lambda: _checked(name, content)[1])
 
 
@@ -136,7 +136,7 @@ def _read(name: str, content_of: Callable[[], bytes]) -> EpisodeFile:
 
 
 def _content(path: Path) -> tuple[FileName, bytes]:
-    """Returns name and content of a file; raises EpisodeCorrupt unless the content is what the name says."""
+    """Returns name and content of a file; raises EpisodeCorrupt unless they agree."""
     FileName.parse(path.name)
     if not path.is_file() and path.exists():
         raise EpisodeCorrupt(f"{path.name} is not a plain file.", allowed="a file that ends")
@@ -151,7 +151,7 @@ def _checked(text: str, content: bytes) -> tuple[FileName, bytes]:
 
 
 def _encode(episode: Episode, spec: EnvironmentSpec, how: Packing | None) -> memoryview:
-    """Returns the file's content; made in memory, because HDF5 does not survive a disk that is full."""
+    """Returns the file's content; built in memory, because HDF5 does not survive a full disk."""
     buffer, cameras = io.BytesIO(), [] if how is None else _cameras(spec)
     with h5py.File(buffer, "w", libver=LAYOUT) as file:
         for path, array in episode_arrays(episode).items():
@@ -167,7 +167,7 @@ def _encode(episode: Episode, spec: EnvironmentSpec, how: Packing | None) -> mem
 
 
 def _cameras(spec: EnvironmentSpec) -> list[str]:
-    """Returns the observations that are RGB pictures."""
+    """Returns the names of the RGB observations."""
     return [name for name, array in spec.observation.items() if array.role == "image" and _is_rgb(array)]
 
 
@@ -176,7 +176,7 @@ def _is_rgb(array: ArraySpec) -> bool:
 
 
 def episode_arrays(episode: Episode) -> dict[str, Array]:
-    """Returns every array of an episode by its path in a file."""
+    """Returns path in the file -> array, for all arrays of an episode."""
     arrays = {name: getattr(episode, name) for name in _ARRAYS}
     arrays |= {} if episode.costs is None else {"costs": episode.costs}
     arrays |= {f"observations/{name}": array for name, array in episode.observations.items()}
@@ -184,14 +184,14 @@ def episode_arrays(episode: Episode) -> dict[str, Array]:
 
 
 def episode_facts(episode: Episode) -> dict[str, Any]:
-    """Returns what is no array, but for the metadata."""
+    """Returns the fields that are not arrays, without the metadata."""
     return {name: getattr(episode, name) for name in _FACTS}
 
 
 def episode_of(
     arrays: Mapping[str, Array], facts: Mapping[str, Any], metadata: Mapping[str, Any], spec: EnvironmentSpec
 ) -> Episode:
-    """Returns the episode that consists of these parts; raises EpisodeCorrupt if spec and fingerprint disagree."""
+    """Returns the episode of these parts; raises EpisodeCorrupt if spec and fingerprint disagree."""
     episode = Episode(
         observations={name: arrays[f"observations/{name}"] for name in spec.observation},
         reward_terms=_under("reward_terms/", arrays),
@@ -235,9 +235,9 @@ def _decode(arrays: Mapping[str, Any]) -> EpisodeFile:
 
 
 def _require_fit(episode: Episode, spec: EnvironmentSpec) -> None:
-    """Raises InvalidEpisode unless every array has the shape and type that the spec gives it; NaN is kept as it is.
+    """Raises InvalidEpisode unless every array has the shape and type of its spec; NaN is allowed.
 
-    Otherwise one action a step would be learnt from as if it were all of them, because NumPy repeats it.
+    NumPy would otherwise broadcast: one action a step would be learnt from as if it were all of them.
     """
     if set(episode.observations) != set(spec.observation):
         raise InvalidEpisode(
@@ -263,11 +263,11 @@ def _require_fit(episode: Episode, spec: EnvironmentSpec) -> None:
         if values.shape[1:] != shape or not _is_such(values.dtype, dtype)
     ]
     if wrong:
-        raise InvalidEpisode("The arrays of an episode are not what its spec says.", got="; ".join(wrong))
+        raise InvalidEpisode("The arrays of an episode do not fit its spec.", got="; ".join(wrong))
 
 
 def _is_such(found: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Returns whether a type may stand for another: any float for a float, any integer for a choice, else only itself."""
+    """Returns whether a type is acceptable: any float for a float, any integer for a choice, else only itself."""
     return found == wanted or (found.kind == wanted.kind and found.kind in "fi")
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from robo_datasets.catalogue import Entry
 from robo_datasets.episode_file import FileName
+from robo_rl.types import ActionSource
 
 
 def figures_of(entries: Sequence[Entry]) -> dict[str, Any]:
-    """Returns episodes, steps, range of undiscounted returns, success rate (None without a notion of it), content hash."""
+    """Returns episodes, steps, range of undiscounted returns, success rate (None without a criterion), content hash."""
     returns = [entry.episode_return for entry in entries]
     judged = [entry.success for entry in entries if entry.success is not None]
     return {
@@ -30,6 +31,11 @@ def normalised(episode_return: float, reference: Mapping[str, Any]) -> float:
     return 100 * (episode_return - random) / (expert - random)
 
 
+def actor_name(source: int) -> str:
+    """Returns the name of an ActionSource, "unknown (9)" for other numbers."""
+    return ActionSource(source).name.lower() if source in {*ActionSource} else f"unknown ({source})"
+
+
 def content_hash(entries: Sequence[Entry]) -> str:
-    """Returns the SHA-256 over the digests of the episodes' files in their order: it changes with any byte, or the order."""
+    """Returns the SHA-256 over the digests of the episodes' files: it changes with any byte, or their order."""
     return hashlib.sha256("".join(FileName.parse(entry.file).digest for entry in entries).encode()).hexdigest()

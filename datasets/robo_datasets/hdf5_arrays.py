@@ -1,4 +1,4 @@
-"""Read arrays from an HDF5 file that may be hostile: only what an episode needs is looked at, and nothing outside the file."""
+"""Read arrays of an HDF5 file that may be hostile: nothing outside the file is opened."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from robo_rl.errors import EpisodeCorrupt
 Array = npt.NDArray[Any]
 
 MOST_UNPACKED = 1_100
-"""Times the size of the file; deflate reaches 1,032 at most."""
+"""Largest ratio of unpacked to packed bytes; deflate reaches 1,032 at most."""
 FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
-"""Others are code that HDF5 loads from elsewhere."""
+"""Other filters are code that HDF5 loads from plugins."""
 PICTURES = [h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_FLETCHER32]
-"""What pictures of ours go through, in this order."""
+"""Filters of our pictures, in this order."""
 MOST_METADATA = 1 << 22
-"""[bytes] Of HDF5's cache."""
+"""[bytes] Size of HDF5's cache."""
 CHECKSUM = 4
 """[byte] of FLETCHER32 behind a chunk."""
 
@@ -59,16 +59,16 @@ FOREIGN = Allowance(
 
 @contextmanager
 def created_hdf5(path: Path, *, track_order: bool = False) -> Iterator[h5py.File]:
-    """Gives a new file to write to; raises OSError at the end where the disk is full.
+    """Yields a new file to write to; raises OSError at the end if the disk is full.
 
-    HDF5 does not survive a write that fails (version 2.0 then reads memory that it has freed), so it is never told of one.
+    HDF5 does not survive a failed write (version 2.0 then reads freed memory), so failures are hidden from it.
     """
     with path.open("w+b", buffering=0) as raw:
         sink = _Sink(raw)
         try:
             with h5py.File(sink, "w", track_order=track_order) as file:
                 yield file
-        except (OSError, RuntimeError):  # what was not written cannot be read again either
+        except (OSError, RuntimeError):  # HDF5 reads back parts that were not written
             if sink.failure is None:
                 raise
         if sink.failure is not None:
@@ -76,7 +76,7 @@ def created_hdf5(path: Path, *, track_order: bool = False) -> Iterator[h5py.File
 
 
 class _Sink(io.RawIOBase):
-    """A file that keeps the first failure to itself, and what is written after it."""
+    """File that stores the first failure instead of raising it, and ignores later writes."""
 
     def __init__(self, file: io.FileIO) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class _Sink(io.RawIOBase):
         return self._file.tell()
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""
 
     def readable(self) -> bool:
         return True
@@ -125,7 +125,7 @@ class _Sink(io.RawIOBase):
 
 
 def write_array(group: h5py.Group, name: str, array: Array) -> None:
-    """Writes an array with checksums; pictures in chunks of one frame, deflated, everything else as it is in large chunks."""
+    """Writes an array with checksums: pictures deflated in chunks of one frame, other arrays raw in large chunks."""
     if array.size == 0:
         group.create_dataset(name, data=array)  # nothing to protect, and no chunk may be empty
         return
@@ -136,13 +136,13 @@ def write_array(group: h5py.Group, name: str, array: Array) -> None:
 
 
 def read_arrays(file: h5py.File, file_size: int) -> dict[str, Array]:
-    """Returns every array of an episode's file by its path, "group/name"; raises what `plain_datasets` raises."""
+    """Returns path, "group/name" -> array, for an episode's file; raises the errors of `plain_datasets`."""
     found = plain_datasets(file, file_size).items()
     return {path: _inflated(dataset) if _is_pictures(dataset) else np.asarray(dataset[()]) for path, dataset in found}
 
 
 def _is_pictures(dataset: h5py.Dataset) -> bool:
-    """Returns whether `write_array` deflated it, one frame in a chunk."""
+    """Returns whether an array is of pictures, deflated by `write_array`, one frame in a chunk."""
     creation = dataset.id.get_create_plist()
     filters = [creation.get_filter(index)[0] for index in range(creation.get_nfilters())]
     whole = math.prod(dataset.shape) > 0 and dataset.id.get_num_chunks() == len(dataset) if dataset.chunks else False
@@ -150,7 +150,7 @@ def _is_pictures(dataset: h5py.Dataset) -> bool:
 
 
 def _inflated(dataset: h5py.Dataset) -> Array:
-    """Returns pictures: HDF5's own zlib takes more than twice as long. Their checksums are left to the file's hash."""
+    """Returns inflated pictures, twice as fast as HDF5's own zlib. The file's hash covers their checksums."""
     pictures = np.empty(dataset.shape, np.uint8)
     inside = (0,) * (dataset.ndim - 1)
     for row, picture in enumerate(pictures):
@@ -159,7 +159,7 @@ def _inflated(dataset: h5py.Dataset) -> Array:
             return np.asarray(dataset[()])
         unpacking, content = zlib_ng.decompressobj(), b""
         with suppress(cast(type[Exception], zlib_ng.error)):  # declared as an instance
-            content = unpacking.decompress(chunk[:-CHECKSUM], picture.nbytes)  # no more, whatever the file says
+            content = unpacking.decompress(chunk[:-CHECKSUM], picture.nbytes)  # limits the size of a hostile chunk
         if len(content) != picture.nbytes or not unpacking.eof:
             raise EpisodeCorrupt(f"Picture {row} of {dataset.name} has another size.", allowed=f"{picture.nbytes} bytes")
         picture[...] = np.frombuffer(content, np.uint8).reshape(picture.shape)
@@ -167,7 +167,7 @@ def _inflated(dataset: h5py.Dataset) -> Array:
 
 
 def limit_metadata(file: h5py.File) -> None:
-    """Keeps HDF5's cache of what it knows of a file small: at its own limit it takes 250 MB of memory."""
+    """Limits HDF5's metadata cache of a file, which takes 250 MB of memory by default."""
     config = file.id.get_mdc_config()
     config.max_size = min(config.max_size, MOST_METADATA)
     config.initial_size, config.min_size = min(config.initial_size, MOST_METADATA), min(config.min_size, MOST_METADATA)
@@ -175,10 +175,10 @@ def limit_metadata(file: h5py.File) -> None:
 
 
 class PlainDatasets(Mapping[str, h5py.Dataset]):
-    """Arrays of a file by path, "group/name", each opened as it is looked up.
+    """Arrays of a file by path, "group/name", opened on access.
 
-    HDF5 looks through all open arrays whenever one is closed, in any file, and each keeps a cache: with thousands open, reading
-    takes time that grows with the square of their number.
+    HDF5 scans all open arrays whenever one is closed, and each has a cache: reading time would grow with the square of their
+    number.
     """
 
     def __init__(self, file: h5py.File, paths: Iterable[str]) -> None:
@@ -200,10 +200,10 @@ class PlainDatasets(Mapping[str, h5py.Dataset]):
 
 
 def plain_datasets(file: h5py.File, file_size: int, allowance: Allowance = EPISODE) -> PlainDatasets:
-    """Returns what can be read, by path, "group/name"; raises EpisodeCorrupt before anything absurd is allocated.
+    """Returns the readable arrays by path, "group/name"; raises EpisodeCorrupt before a large allocation.
 
     Refuses links out of the file, virtual and external storage, filters that are not allowed, types that are neither plain
-    numbers nor allowed texts, and more unpacked bytes than so small a file can hold.
+    numbers nor allowed texts, and more unpacked bytes than a file of this size can hold.
     """
     paths, declared = [], 0
     for path, dataset in _Search(allowance).datasets(file, 0):
@@ -219,13 +219,13 @@ def plain_datasets(file: h5py.File, file_size: int, allowance: Allowance = EPISO
 
 
 class _Search:
-    """Walks through a file, counting, so that groups that hold each other end it too."""
+    """Walk through a file that counts nodes, so that cyclic groups end it."""
 
     def __init__(self, allowance: Allowance) -> None:
         self._allowance, self._count = allowance, 0
 
     def datasets(self, group: h5py.Group, depth: int) -> Iterator[tuple[str, h5py.Dataset]]:
-        """Yields path and dataset of everything below a group."""
+        """Yields path and array of all arrays below a group."""
         most = self._allowance.most_arrays
         self._count += len(group)
         if self._count > most or depth > self._allowance.deepest:

@@ -1,7 +1,7 @@
 """Cache of reward models' answers, keyed by their inputs: read again without the model or the pictures.
 
     FOLDER/labels.sqlite   labels: model, hash of weights and settings, content of the episode -> labels
-                           makers: settings -> model and hash, for when the model itself is gone
+                           makers: settings -> model and hash, if the model itself is gone
 
 The content of an episode is the hash in its file's name, so that copies of a dataset share their labels.
 """
@@ -31,14 +31,14 @@ _SCHEMA = f"""CREATE TABLE IF NOT EXISTS labels
     (content TEXT NOT NULL, {COLUMNS}, bound TEXT NOT NULL, PRIMARY KEY (model, weights_hash, content));
 CREATE TABLE IF NOT EXISTS makers (settings TEXT PRIMARY KEY, model TEXT NOT NULL, weights_hash TEXT NOT NULL)"""
 TOGETHER = 500
-"""Episodes that are looked for at once; SQLite takes 999 parameters."""
+"""Episodes in a query; SQLite takes 999 parameters."""
 
 
 class LabelCache:
-    """Labels of any dataset by any model; counts what it gave and what it had to drop."""
+    """Cache of labels of any dataset by any model; counts hits and dropped rows."""
 
     def __init__(self, folder: Path) -> None:
-        """Opens a cache, making its folder; raises DatasetError if that is not possible."""
+        """Opens a cache and makes its folder; raises DatasetError if that fails."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -46,14 +46,14 @@ class LabelCache:
                 f"There is no place for the cache of labels: {folder}.", got=error, fix="set ROBO_RL_CACHE to a folder of yours"
             ) from None
         self.path = folder / "labels.sqlite"
-        remedy = "move it away: models are asked again, and a new one is made"
+        remedy = "move it away: models are run again, and a new one is made"
         self._database = Database(self.path, remedy, schema=_SCHEMA)
         self.given = self.dropped = 0
 
     def find(self, maker: Maker, entries: Sequence[Entry], *, with_gaps: bool) -> Iterator[Mapping[str, RewardLabels]]:
-        """Yields the labels of the episodes that it knows, many at a time, by the identity of the episode.
+        """Yields identity -> labels of the cached episodes, many at a time.
 
-        What is not as it was written is dropped, as if it had never been known. with_gaps: also where labels are missing.
+        Damaged rows are dropped. with_gaps: also episodes with missing labels.
         """
         for start in range(0, len(entries), TOGETHER):
             some = {_content(entry): entry for entry in entries[start : start + TOGETHER]}
@@ -79,16 +79,16 @@ class LabelCache:
             self.dropped += len(contents)
 
     def held(self) -> AbstractContextManager[None]:
-        """Returns a block in which storing is fast; a power cut may undo what was stored in its last second, no kill does."""
+        """Returns a block with fast writes; a power cut may undo its last second, a killed process nothing."""
         return self._database.held()
 
     def remember(self, model: RewardModel, maker: Maker) -> None:
-        """Notes whose labels a model with these settings gives."""
+        """Stores the identity of a model by its settings."""
         if self.recalled(model) != maker:
             self._database.change("INSERT OR REPLACE INTO makers VALUES (?, ?, ?)", [(_settings(model), *maker)])
 
     def recalled(self, model: RewardModel) -> Maker | None:
-        """Returns whose labels a model with these settings gave when it was last there."""
+        """Returns the last known identity of a model with these settings, or None."""
         rows = self._database.rows("makers", "SELECT model, weights_hash FROM makers WHERE settings = ?", (_settings(model),))
         return (rows[0][0], rows[0][1]) if rows else None
 
@@ -105,14 +105,14 @@ def _settings(model: RewardModel) -> str:
 
 
 def _bound(content: str, row: Sequence[Any]) -> str:
-    """Returns a hash that binds numbers, by their own hash, to what they are labels of."""
+    """Returns a hash that binds labels, by their own hash, to the content of their episode."""
     return hashlib.sha256(json.dumps([content, *map(str, row[3:])]).encode()).hexdigest()
 
 
 def _checked(row: tuple[Any, ...], entry: Entry) -> RewardLabels | None:
-    """Returns the labels of a row of the cache, None unless they are as they were written, and as long as the episode."""
+    """Returns the labels of a row, None if they were changed or differ from the episode in length."""
     content, *middle, bound = row
-    with suppress(TypeError, ValueError):  # SQLite keeps whatever it is given, whatever a column is declared as
+    with suppress(TypeError, ValueError):  # SQLite does not enforce column types
         labels = labels_of(tuple(middle)) if _bound(content, middle) == bound else None
         return labels if labels is not None and len(labels.values) == entry.steps else None
     return None

@@ -1,13 +1,14 @@
-"""Label a dataset with a reward model, one durable episode after the other; made to be stopped and to go on."""
+"""Label a dataset with a reward model, episode by episode; can be stopped and resumed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 
 import numpy as np
 
+from robo_datasets.cache import Watch
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset, dataset_lock, require_no_links
 from robo_datasets.label_cache import LabelCache, Maker
@@ -17,10 +18,8 @@ from robo_rl.protocols.rewards import RewardModel
 from robo_rl.system.prefetch import prefetched
 from robo_rl.types import RewardLabels
 
-Watch = Callable[[Sequence[Entry]], Iterable[Entry]]
-"""Passes entries on one by one, and may show how far that got."""
 Answers = Callable[[Sequence[Entry]], Generator[tuple[Entry, RewardLabels], None, None]]
-"""Labels episodes, in any order; begins the next one when the labels of one have been taken."""
+"""Labels episodes lazily, in any order."""
 
 
 def label(
@@ -33,15 +32,14 @@ def label(
     replay: bool = False,
     answers: Answers | None = None,
 ) -> int:
-    """Labels the episodes that have no labels in the set `name` yet, or gaps, and returns how many it labelled.
+    """Labels the episodes without labels, or with gaps, in the set `name` and returns their number.
 
-    When the model is asked about the next episode, the labels of this one are in a file: nothing is asked twice, whenever the
-    process is killed, but what a model that labels several at once had under way. What the cache knows is not asked at all. An
-    episode that has gaps, in the set or in the cache, is asked about again, because an answer may have been missing for the
-    moment; where the model is gone, or with `replay`, which asks nothing, it has the gaps that it had.
-    answers: asks the model somewhere else than here.
-    Raises InvalidSetting if the set holds labels of another model, or a model would have to be asked that is gone or must
-    not be; DatasetBusy while another process labels the set.
+    Labels of an episode are durable before the model gets the next one, so a killed process repeats only episodes in progress.
+    Cached labels are reused. Episodes with gaps are labelled again, because an answer may have been missing temporarily; if
+    the model is gone, or with `replay`, gaps remain.
+    replay: use the cache only. answers: runs the model elsewhere.
+    Raises InvalidSetting if the set holds labels of another model, or if labels are missing and the model is gone or
+    `replay` is set; DatasetBusy while another process labels the set.
     """
     labels = LabelSet(dataset, name)
     with _alone(dataset, name), labels.held(), nullcontext() if cache is None else cache.held():
@@ -56,7 +54,7 @@ def label(
         missing = [entry for entry in pending if entry.identity not in there]
         if missing and problem is not None:
             raise InvalidSetting(
-                f"The model cannot be asked, and the cache lacks its labels of {len(missing)} of {len(pending)} episodes.",
+                f"The model is not available, and the cache lacks its labels of {len(missing)} of {len(pending)} episodes.",
                 got=problem,
             ) from problem
         with closing((answers or _answers_here(dataset, model))(missing)) as found:
@@ -68,17 +66,17 @@ def label(
 
 
 def _answers_here(dataset: Dataset, model: RewardModel) -> Answers:
-    """Returns what has the model label episodes in this process, in their order."""
+    """Returns a function that labels episodes in this process, in their order."""
 
     def labelled(missing: Sequence[Entry]) -> Generator[tuple[Entry, RewardLabels], None, None]:
-        with closing(prefetched(dataset.read, missing)) as episodes:  # the disk need not be waited for
+        with closing(prefetched(dataset.read, missing)) as episodes:  # reads ahead of the model
             yield from zip(missing, model.label_all(episodes), strict=True)
 
     return labelled
 
 
 def _maker_of(model: RewardModel, cache: LabelCache | None, replay: bool) -> tuple[Maker, RoboRLError | None]:
-    """Returns a model's identity, or what the cache remembers of it and why the model itself is not asked."""
+    """Returns a model's identity and None, or the cached identity and the reason not to use the model."""
     problem: RoboRLError = InvalidSetting(
         "Labels shall be replayed without asking the model, and the cache does not have them."
     )
@@ -97,11 +95,11 @@ def _maker_of(model: RewardModel, cache: LabelCache | None, replay: bool) -> tup
 
 
 def shuffle(dataset: Dataset, source: str, name: str, seed: int = 0) -> int:
-    """Writes the labels of a set, dealt out anew to all its valid steps, as another set, and returns of how many episodes.
+    """Writes the labels of a set, permuted over its valid steps, as another set, and returns the number of episodes.
 
-    The control of every result with a reward model: a learner that does as well with these has not used the model's judgement.
-    Raises UnknownName for a source that is not there, InvalidSetting where it is of none of the episodes or the other set of
-    another model.
+    Control of every result with a reward model: a learner that does as well with these has not used the model's judgement.
+    Raises UnknownName for a missing source, InvalidSetting if it has no labels of the episodes or the other set is of another
+    model.
     """
     labels, shuffled = LabelSet.existing(dataset, source), LabelSet(dataset, name)
     with _alone(dataset, name):
@@ -127,13 +125,13 @@ def _require_same(name: str, there: set[tuple[str, str]], new: set[tuple[str, st
     if there and there != new:
         raise InvalidSetting(
             f"The label set {name!r} is of another model.",
-            got=", ".join(map(_told, sorted(new))),
-            allowed=", ".join(map(_told, sorted(there))),
+            got=", ".join(map(_described, sorted(new))),
+            allowed=", ".join(map(_described, sorted(there))),
             fix="another --name: labels of two models have two scales",
         )
 
 
-def _told(maker: tuple[str, str]) -> str:
+def _described(maker: tuple[str, str]) -> str:
     return f"{maker[0]} ({maker[1]})"
 
 
@@ -141,6 +139,6 @@ def _told(maker: tuple[str, str]) -> str:
 def _alone(dataset: Dataset, name: str) -> Iterator[None]:
     """Keeps a second process from labelling the same set."""
     require_no_links(dataset.path)
-    what, fix = f"Another process is labelling {dataset.path} as {name!r}.", "wait for it, or give another --name"
-    with dataset_lock(dataset.path, f"labels/{name}.lock", DatasetBusy(what, fix=fix)):
+    busy = DatasetBusy(f"Another process is labelling {dataset.path} as {name!r}.", fix="wait for it, or give another --name")
+    with dataset_lock(dataset.path, f"labels/{name}.lock", busy):
         yield

@@ -1,4 +1,4 @@
-"""Rewards of models beside recorded episodes, in sets by name; the episodes' own files are never touched.
+"""Rewards of models for recorded episodes, in named sets; the episodes' files are never changed.
 
 Each set is a SQLite file in write-ahead mode: one row for each episode, with a SHA-256 over all of it. Sets of older versions
 have one over the numbers alone, and are read as before.
@@ -29,10 +29,10 @@ WHOLE = "row:"
 
 
 class LabelSet:
-    """One set of labels of a dataset; episodes that it says nothing about are missing from it, not zero."""
+    """One set of labels of a dataset; unlabelled episodes are missing from it, not zero."""
 
     def __init__(self, dataset: Dataset, name: str) -> None:
-        """Names a set, which begins to exist with its first label; raises InvalidSetting for a name that is no file's."""
+        """Opens a set, created by its first label; raises InvalidSetting for a name that no file can have."""
         if not NAME.fullmatch(name):
             raise InvalidSetting("A label set has an impossible name.", got=name, allowed=NAME.pattern)
         self.name = name
@@ -44,7 +44,7 @@ class LabelSet:
 
     @classmethod
     def existing(cls, dataset: Dataset, name: str) -> LabelSet:
-        """Returns a set that exists; raises UnknownName with the close matches, DatasetError if it is damaged."""
+        """Returns an existing set; raises UnknownName with the close matches, DatasetError if it is damaged."""
         if name not in (names := label_sets(dataset)):
             raise UnknownName("label set", name, names)
         found = cls(dataset, name)
@@ -52,7 +52,7 @@ class LabelSet:
         return found
 
     def add(self, identity: str, labels: RewardLabels) -> None:
-        """Stores the labels of an episode durably, in place of older ones; raises InvalidSetting if they do not fit it."""
+        """Stores or replaces the labels of an episode durably; raises InvalidSetting if the lengths differ."""
         self.add_all({identity: labels})
 
     def add_all(self, found: Mapping[str, RewardLabels]) -> None:
@@ -63,7 +63,7 @@ class LabelSet:
         self._database.change("INSERT OR REPLACE INTO labels VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def held(self) -> AbstractContextManager[None]:
-        """Returns a block in which storing is fast; a power cut may undo what was stored in its last second, no kill does."""
+        """Returns a block with fast writes; a power cut may undo its last second, a killed process nothing."""
         return self._database.held()
 
     def _require_fit(self, identity: str, labels: RewardLabels) -> None:
@@ -73,7 +73,7 @@ class LabelSet:
             raise InvalidSetting("Labels and episode differ in length.", got=sorted(lengths), allowed=f"{steps} steps")
 
     def read(self, identity: str) -> RewardLabels | None:
-        """Returns the labels of an episode, or None; raises EpisodeCorrupt if they are not as they were written."""
+        """Returns the labels of an episode, or None; raises EpisodeCorrupt if they were changed."""
         rows = self._rows("SELECT * FROM labels WHERE identity = ?", identity)
         return self._labels(rows[0]) if rows else None
 
@@ -82,14 +82,14 @@ class LabelSet:
 
     def _labels(self, row: tuple[Any, ...]) -> RewardLabels:
         labels = None
-        with suppress(TypeError, ValueError):  # SQLite keeps whatever it is given, whatever a column is declared as
+        with suppress(TypeError, ValueError):  # SQLite does not enforce column types
             labels = labels_of(_unsealed(row))
         if labels is None or len(labels) != self._steps.get(row[0], len(labels)):
             raise EpisodeCorrupt(f"The labels {self.name!r} of episode {row[0]} were changed.", fix="label it again")
         return labels
 
     def require_sound(self) -> None:
-        """Raises DatasetError unless the file is whole, and every row is as it was written and of an episode of the dataset."""
+        """Raises DatasetError unless the file is whole, and every row is unchanged and of an episode of the dataset."""
         self._database.require_sound()
         for row in self._rows("SELECT * FROM labels"):
             self._labels(row)
@@ -107,12 +107,12 @@ class LabelSet:
 
     @property
     def without_gaps(self) -> set[str]:
-        """Identities of the episodes every step of which has a label."""
+        """Identities of the episodes with a label for every step."""
         return {identity for identity, valid in self._rows("SELECT identity, valid FROM labels") if 0 not in valid}
 
     @property
     def makers(self) -> set[tuple[str, str]]:
-        """Models and hashes of their weights that the labels are of."""
+        """Models of the labels, with the hashes of their weights."""
         return {(model, weights) for model, weights in self._rows("SELECT DISTINCT model, weights_hash FROM labels")}
 
     def count(self, entries: Iterable[Entry]) -> int:
@@ -121,14 +121,14 @@ class LabelSet:
         return sum(int(labels.valid.sum()) for labels in found if labels is not None)
 
     def digest(self, entries: Iterable[Entry]) -> str:
-        """Returns what identifies the labels of these episodes, 16 hex digits; raises DatasetError for an empty set."""
+        """Returns a hash of the labels of these episodes, 16 hex digits; raises DatasetError for an empty set."""
         with self._database.reading() as connection:
             found = dict(connection.execute("SELECT identity, sha256 FROM labels"))
         return hashlib.sha256("\n".join(found.get(entry.identity, "none") for entry in entries).encode()).hexdigest()[:16]
 
 
 def label_sets(dataset: Dataset) -> list[str]:
-    """Returns the names of the sets that a dataset has."""
+    """Returns the names of a dataset's sets."""
     return sorted(path.stem for path in Path(dataset.path / "labels").glob(f"*{SUFFIX}"))
 
 
@@ -140,7 +140,7 @@ def row_of(labels: RewardLabels) -> tuple[Any, ...]:
 
 
 def labels_of(row: tuple[Any, ...]) -> RewardLabels | None:
-    """Returns the labels of the values of COLUMNS, None if the numbers are not those that were written."""
+    """Returns the labels of the values of COLUMNS, None if the numbers were changed."""
     values, valid, confidence, model, weights, prompt, digest = row
     if _digest(values, valid, confidence) != digest:
         return None
@@ -155,7 +155,7 @@ def labels_of(row: tuple[Any, ...]) -> RewardLabels | None:
 
 
 def quarantined(folder: Path) -> list[str]:
-    """Returns the identities of the episodes that repair has moved out of a dataset."""
+    """Returns the identities of the episodes in quarantine."""
     try:
         lines = (folder / "quarantine" / "entries.jsonl").read_text(errors="replace").splitlines()
     except OSError:
@@ -168,12 +168,12 @@ def quarantined(folder: Path) -> list[str]:
 
 
 def _sealed(identity: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns a row of a set: with a hash that binds the numbers, by their own, to the episode and to the model."""
+    """Returns a row of a set, with a hash that binds the numbers to the episode and the model."""
     return (identity, *row[:-1], _seal(identity, row))
 
 
 def _unsealed(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns the values of COLUMNS; raises ValueError if the hash over the whole row is another."""
+    """Returns the values of COLUMNS; raises ValueError if the hash over the row is wrong."""
     identity, *kept, seal = row
     if not seal.startswith(WHOLE):
         return (*kept, seal)

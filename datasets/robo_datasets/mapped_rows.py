@@ -1,4 +1,4 @@
-"""Rows of a replay (robo_rl.replay.rows) in plain .npy files, one for each array: written in one go, then mapped read-only."""
+"""Rows of a replay (robo_rl.replay.rows) in .npy files, one for each array: written once, then mapped read-only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from robo_rl.types import Array, Layout
 
 
 def write_rows(folder: Path, layout: Layout, count: int, parts: Iterable[Mapping[str, Array]]) -> dict[str, str]:
-    """Writes `count` rows durably, as they come in parts, and returns name -> SHA-256; raises OSError if the disk is full.
+    """Writes `count` rows durably, part by part, and returns name -> SHA-256; raises OSError if the disk is full.
 
     Files are written, not mapped: a write to a mapped file on a full disk kills the process.
     """
@@ -33,7 +33,7 @@ def write_rows(folder: Path, layout: Layout, count: int, parts: Iterable[Mapping
 
 
 def map_rows(folder: Path, layout: Layout, count: int, digests: Mapping[str, str]) -> dict[str, Array]:
-    """Returns name -> (count, ...) read-only; raises OSError, KeyError or ValueError unless every byte is as it was written."""
+    """Returns name -> (count, ...) read-only; raises OSError, KeyError or ValueError unless every byte is as written."""
     for name in layout:
         with _file(folder, name).open("rb") as file:  # also brings the file into the system's memory, if it fits
             if hashlib.file_digest(file, "sha256").hexdigest() != digests[name]:
@@ -57,7 +57,7 @@ def _file(folder: Path, name: str) -> Path:
 
 
 class _ArrayFile:
-    """A .npy file whose shape is known before its content."""
+    """Writer of a .npy file of known shape."""
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._digest = hashlib.sha256()

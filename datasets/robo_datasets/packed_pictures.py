@@ -1,7 +1,6 @@
-"""Pictures of an episode in far fewer bytes, for a dataset that was asked for it: JPEG frame by frame, or a film in AV1.
+"""Lossy compression of an episode's pictures: JPEG frame by frame, or an AV1 video.
 
-Both lose what the eye does not miss, so that what is read is not what the policy saw. Without being asked, a dataset keeps
-pictures exactly.
+Packed pictures differ from those that the policy saw. By default, a dataset keeps pictures exactly.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ Bytes = npt.NDArray[np.uint8]
 MOST_BYTES = 1 << 36
 """64 GiB of pictures in an episode; hdf5_arrays.Allowance."""
 MOST_UNPACKED = {"jpeg": 2_000, "av1": 100_000}
-"""Times the packed bytes: pictures of one colour, 1920 x 1080, reach 350 and 60,000."""
+"""Largest ratio of unpacked to packed bytes: pictures of one colour, 1920 x 1080, reach 350 and 60,000."""
 
 
 class Packing(Protocol):
-    """Makes bytes of the pictures of a camera."""
+    """Protocol of a compression of a camera's pictures."""
 
     name: str
 
     def pack(self, pictures: Pictures) -> list[bytes]:
-        """Returns the parts of which a file holds one after the other: one for each frame, or one for all of them."""
+        """Returns the encoded parts: one for each frame, or one for all of them."""
 
 
 @dataclass(frozen=True)
 class JPEG(Packing):
-    """One JPEG for each frame, colours in full resolution: any frame can be read alone."""
+    """One JPEG for each frame, colours in full resolution: frames can be read individually."""
 
     name = "jpeg"
     quality: int = 95
@@ -61,7 +60,7 @@ class JPEG(Packing):
 
 @dataclass(frozen=True)
 class AV1(Packing):
-    """One film an episode and camera: smallest, and to be decoded from its beginning."""
+    """One video for each episode and camera: smallest, but decoded from its beginning."""
 
     name = "av1"
     quality: int = 30
@@ -72,7 +71,7 @@ class AV1(Packing):
 
     @override
     def pack(self, pictures: Pictures) -> list[bytes]:
-        """Returns one part; raises InvalidSetting if PyAV came without an encoder."""
+        """Returns one part; raises InvalidSetting if PyAV has no encoder."""
         import av
 
         if "libsvtav1" not in av.codecs_available:
@@ -94,7 +93,7 @@ EXACT = "exact"
 
 
 def packing(words: str) -> Packing | None:
-    """Returns what "jpeg", "jpeg:90", "av1" or "av1:35" mean, None for "exact"; raises InvalidSetting."""
+    """Returns the packing of "jpeg", "jpeg:90", "av1" or "av1:35", None for "exact"; raises InvalidSetting."""
     name, has_quality, quality = words.partition(":")
     if words == EXACT:
         return None
@@ -106,19 +105,19 @@ def packing(words: str) -> Packing | None:
 
 
 def packed(pictures: Pictures, how: Packing) -> tuple[Bytes, npt.NDArray[np.int64]]:
-    """Returns all parts in a row, and where each ends."""
+    """Returns all parts concatenated, and their ends."""
     parts = how.pack(pictures)
     return np.frombuffer(b"".join(parts), np.uint8), np.cumsum([len(part) for part in parts])
 
 
 def unpacked(name: str, content: Bytes, ends: npt.NDArray[np.int64], shape: tuple[int, ...]) -> Pictures:
-    """Returns pictures of a shape, (T, H, W, 3); raises EpisodeCorrupt before anything absurd is allocated."""
+    """Returns pictures of a shape, (T, H, W, 3); raises EpisodeCorrupt before a large allocation."""
     size = math.prod(shape)
     if name not in PACKINGS or len(shape) != 4 or size > min(MOST_BYTES, MOST_UNPACKED[name] * content.size):
         raise EpisodeCorrupt(
-            "Packed pictures cannot be what the file says.",
+            "Packed pictures contradict the file's header.",
             got=f"{name}: {list(shape)} in {content.size} bytes",
-            allowed=f"{', '.join(PACKINGS)}, and at most so many times the packed bytes: {MOST_UNPACKED}",
+            allowed=f"{', '.join(PACKINGS)}, and at most these multiples of the packed bytes: {MOST_UNPACKED}",
         )
     frames = _frames_of_jpegs(content, ends, shape) if name == "jpeg" else _frames_of_film(content)
     pictures = np.empty(shape, np.uint8)
@@ -140,7 +139,7 @@ def _frames_of_jpegs(content: Bytes, ends: npt.NDArray[np.int64], shape: tuple[i
         raise EpisodeCorrupt("The packed pictures are not one after the other.", got=f"{len(ends)} parts", allowed=shape[0])
     for start, end in zip(starts, ends, strict=True):
         part = content[start:end]
-        if _size_of_jpeg(part.tobytes()) != shape[1:3]:  # asked before it is decoded: it may declare 65,535 x 65,535
+        if _size_of_jpeg(part.tobytes()) != shape[1:3]:  # before decoding: it may declare 65,535 x 65,535
             raise EpisodeCorrupt("A packed picture is not a JPEG of this size.", got=f"{len(part)} bytes", allowed=shape[1:3])
         frame = cv2.imdecode(part, cv2.IMREAD_COLOR)
         if frame is None:
@@ -149,7 +148,7 @@ def _frames_of_jpegs(content: Bytes, ends: npt.NDArray[np.int64], shape: tuple[i
 
 
 def _size_of_jpeg(part: bytes) -> tuple[int, int] | None:
-    """Returns height and width as the frame header of a JPEG declares them (ITU T.81, B.2.2), None if there is none."""
+    """Returns height and width in the frame header of a JPEG (ITU T.81, B.2.2), None if there is none."""
     place = 2 if part[:2] == b"\xff\xd8" else len(part)
     while place + 9 <= len(part) and part[place] == 0xFF:
         marker, length = part[place + 1], int.from_bytes(part[place + 2 : place + 4], "big")

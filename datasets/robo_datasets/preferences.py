@@ -1,7 +1,7 @@
-"""Comparisons of segments of a dataset, in sets by name; people, models and oracles may share one.
+"""Comparisons of segments of a dataset, in named sets; people, models and oracles may share one.
 
 DATASET/preferences/NAME.sqlite, in write-ahead mode: one row for each pair and rater, in the order of the answers, with a
-SHA-256 over it. Rows of older versions have none, and are read as before.
+SHA-256 over it. Rows of older versions have none and stay readable.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _COLUMNS = f"""first TEXT NOT NULL, first_start INTEGER NOT NULL, first_stop INT
 
 
 class PreferenceSet:
-    """Answers of raters on pairs; one of each rater to each pair."""
+    """Answers of raters on pairs, at most one for each rater and pair."""
 
     def __init__(self, dataset: Dataset, name: str) -> None:
-        """Names a set, which begins to exist with its first comparison; raises InvalidSetting for a name that is no file's."""
+        """Opens a set, created by its first comparison; raises InvalidSetting for a name that no file can have."""
         if not NAME.fullmatch(name):
             raise InvalidSetting("A set of preferences has an impossible name.", got=name, allowed=NAME.pattern)
         self.name, self._dataset = name, dataset.path
@@ -42,13 +42,13 @@ class PreferenceSet:
 
     @classmethod
     def existing(cls, dataset: Dataset, name: str) -> PreferenceSet:
-        """Returns a set that exists; raises UnknownName with the close matches."""
+        """Returns an existing set; raises UnknownName with the close matches."""
         if name not in (names := preference_sets(dataset)):
             raise UnknownName("set of preferences", name, names)
         return cls(dataset, name)
 
     def add(self, preferences: Iterable[Preference]) -> None:
-        """Stores comparisons durably, all or none; of a rater that compared the same pair before, the first answer stays."""
+        """Stores comparisons durably, all or none; a rater's first answer on a pair stays."""
         require_no_links(self._dataset)
         rows = [(*each.first, *each.second, _stored(each.label), each.rater, each.kind) for each in preferences]
         try:
@@ -62,7 +62,7 @@ class PreferenceSet:
             connection.executemany(query, [(*row, _digest(row)) for row in rows])
 
     def __iter__(self) -> Iterator[Preference]:
-        """Yields the comparisons in the order of the answers; raises EpisodeCorrupt if one is not as it was written."""
+        """Yields the comparisons in the order of the answers; raises EpisodeCorrupt if one was changed."""
         column = "sha256" if self._database.rows("preferences", _HASHED) else "NULL"
         for *row, digest in self._database.rows("preferences", f"SELECT {_FACTS}, {column} FROM preferences ORDER BY rowid"):
             if digest not in (None, _digest(row)) or not _is_plain(row):
@@ -75,19 +75,19 @@ class PreferenceSet:
             yield Preference((first, a, b), (second, c, d), "skip" if label == SKIP else label, rater, kind)
 
     def require_sound(self) -> None:
-        """Raises DatasetError unless the file is whole and every comparison is as it was written."""
+        """Raises DatasetError unless the file is whole and every comparison unchanged."""
         self._database.require_sound()
         for _ in self:
             pass
 
 
 def preference_sets(dataset: Dataset) -> list[str]:
-    """Returns the names of the sets that a dataset has."""
+    """Returns the names of a dataset's sets."""
     return sorted(path.stem for path in Path(dataset.path / FOLDER).glob(f"*{SUFFIX}"))
 
 
 def _is_plain(row: Sequence[Any]) -> bool:
-    """Returns whether each value is of its column's type: SQLite keeps whatever it is given."""
+    """Returns whether each value is of its column's type, which SQLite does not enforce."""
     are_typed = all(isinstance(value, kind) for value, kind in zip(row, _KINDS, strict=True))
     return are_typed and row[6] in (SKIP, 0.0, 0.5, 1.0) and row[8] in ("human", "model", "oracle")
 

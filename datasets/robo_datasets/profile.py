@@ -16,14 +16,15 @@ import numpy.typing as npt
 from robo_datasets.cache import Watch, read_listed
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
+from robo_datasets.figures import actor_name
 from robo_rl.replay.rows import columns_of
 from robo_rl.spec.environment import EnvironmentSpec
-from robo_rl.types import ActionSource, Array, Episode
+from robo_rl.types import Array, Episode
 
 DRAWN = 5_000
-"""Steps of an actor that coverage is computed from: it falls as data grow, so that all are judged by as many."""
+"""Steps of an actor for its coverage: it falls as data grow, so all actors are measured on as many."""
 BINS = 5
-"""Of each dimension, between its least and its greatest value."""
+"""Bins of each dimension, between its least and its greatest value."""
 SATURATED = 1 - 1e-6
 BLOCK = 256  # rows
 HISTOGRAM = 10
@@ -42,7 +43,7 @@ def profile(dataset: Dataset, watch: Watch = iter) -> dict[str, Any]:
         episode = read_listed(dataset, entry)
         for name, values in _arrays(episode).items():
             arrays.setdefault(name, _Moments()).add(values)
-        sources.update(map(_name, episode.sources.tolist()))
+        sources.update(map(actor_name, episode.sources.tolist()))
         pairs.setdefault(entry.source, []).append(_pairs(dataset.spec, episode)[drawn[number]])
     return {
         "episodes": len(entries),
@@ -59,10 +60,10 @@ def profile(dataset: Dataset, watch: Watch = iter) -> dict[str, Any]:
 
 
 def coverage(pairs: npt.NDArray[np.float64]) -> dict[str, Any] | None:
-    """Returns how varied pairs (N, D) of state and action are; None for fewer than two, or where nothing varies.
+    """Returns the coverage of pairs (N, D) of state and action; None for fewer than two, or if nothing varies.
 
-    `unique_bins`: the share of pairs that fall into a bin of their own kind, of BINS ** D. `nearest`: the median distance to
-    the nearest other pair, as a share of that when every dimension is shuffled by itself: 1 if no two are related.
+    `unique_bins`: number of occupied bins, of BINS ** D, per pair. `nearest`: median distance to the nearest other pair,
+    relative to that after shuffling each dimension independently: 1 if no two are related.
     """
     pairs = pairs[np.isfinite(pairs).all(1)]
     varied = pairs[:, np.ptp(pairs, axis=0) > 0] if len(pairs) else pairs
@@ -81,7 +82,7 @@ def coverage(pairs: npt.NDArray[np.float64]) -> dict[str, Any] | None:
 
 
 class _Moments:
-    """Range, mean and spread of an array by its last dimension (of all of it for pictures), without what is not finite."""
+    """Range, mean and spread of an array's finite values, by its last dimension (over all dimensions for pictures)."""
 
     def __init__(self) -> None:
         self._count: Any = 0
@@ -93,7 +94,7 @@ class _Moments:
         self._nan = self._infinite = self._saturated = 0
 
     def add(self, values: Array) -> None:
-        """Takes an episode's values (T, ...), some rows at a time: of pictures there is a float for each pixel."""
+        """Takes an episode's values (T, ...), in blocks of rows: pictures need a float for each pixel."""
         for start in range(0, len(values), BLOCK):
             part = values[start : start + BLOCK]
             self._add(part.reshape(len(part), -1) if part.ndim < 3 else part.reshape(-1, 1))
@@ -103,7 +104,7 @@ class _Moments:
         self._nan += int(np.isnan(values).sum())
         self._infinite += int((~is_finite).sum() - np.isnan(values).sum())
         self._saturated += int((np.abs(np.where(is_finite, values, 0)) >= SATURATED).sum())
-        if self._shift is None:  # sums of differences lose no digits where the values are far from 0
+        if self._shift is None:  # sums of differences lose no digits if the values are far from 0
             self._shift = np.where(is_finite, values, 0)[0].astype(np.float64)
         moved = np.where(is_finite, values - self._shift, 0.0)
         self._count = self._count + is_finite.sum(0)
@@ -139,10 +140,6 @@ class _Moments:
         return facts | ({"saturated": self._saturated / total} if is_bounded else {})
 
 
-def _name(source: int) -> str:
-    return ActionSource(source).name.lower() if source in {*ActionSource} else f"unknown ({source})"
-
-
 def _arrays(episode: Episode) -> dict[str, Array]:
     return {
         **{f"observations/{name}": values for name, values in episode.observations.items()},
@@ -153,14 +150,14 @@ def _arrays(episode: Episode) -> dict[str, Array]:
 
 
 def _pairs(spec: EnvironmentSpec, episode: Episode) -> npt.NDArray[np.float64]:
-    """Returns (T, D) numbers of the observation, pictures left out, beside the actions."""
+    """Returns (T, D): observations without pictures, concatenated with the actions."""
     steps = len(episode)
     seen = [episode.observations[name][:steps].reshape(steps, spec.observation[name].size) for name in columns_of(spec)]
     return np.concatenate([*seen, episode.actions.reshape(steps, spec.action.size if not spec.action.is_discrete else 1)], 1)
 
 
 def _drawn(entries: Sequence[Entry]) -> list[npt.NDArray[np.int64]]:
-    """Returns which steps of each episode are looked at closely: DRAWN of each actor, at random, always the same."""
+    """Returns the steps of each episode for coverage: DRAWN of each actor, at random with a fixed seed."""
     drawn: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64) for _ in entries]
     for actor in {entry.source for entry in entries}:
         numbers = [number for number, entry in enumerate(entries) if entry.source == actor]

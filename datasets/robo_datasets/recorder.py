@@ -1,4 +1,4 @@
-"""Record episodes into a dataset so that a crash loses at most one step."""
+"""Record episodes into a dataset; a crash loses at most one step."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from robo_rl.types import Transition
 
 
 class EpisodeRecorder:
-    """Adds one episode after another to a dataset; until an episode is stored, a journal has every step of it."""
+    """Adds episodes to a dataset; a journal has every step of an episode until it is stored."""
 
     def __init__(self, writer: DatasetWriter, source: str) -> None:
-        """source: who acts."""
+        """source: name of the actor."""
         self._writer, self._source = writer, source
         self._journal: Journal | None = None
 
     def begin(self, rollout: Rollout) -> None:
-        """Begin the journal of an episode."""
+        """Open the journal of an episode."""
         self.close()
         self._journal = self._writer.journal()
         self._journal.begin(rollout.observation, seed=rollout.seed, instruction=rollout.instruction, source=self._source)
 
     def step(self, transition: Transition) -> None:
-        """Add a step of the episode that has begun."""
-        assert self._journal is not None, "no episode has begun"
+        """Add a step of the current episode."""
+        assert self._journal is not None, "no episode was started"
         self._journal.step(transition)
 
     def end(self, rollout: Rollout | None) -> Entry | None:
-        """Store the episode that has begun and return its entry; drop it if it is None."""
+        """Store the current episode and return its entry; drop it if `rollout` is None."""
         journal, self._journal = self._journal, None
-        assert journal is not None, "no episode has begun"
+        assert journal is not None, "no episode was started"
         entry = None
         with journal:
             if rollout is not None:
@@ -49,7 +49,7 @@ class EpisodeRecorder:
         return entry
 
     def close(self) -> None:
-        """Leave an episode that was broken off to the next repair, which stores what there is of it."""
+        """Close the journal; the next repair stores the steps of an unfinished episode."""
         if self._journal is not None:
             self._journal.close()
 
@@ -64,7 +64,7 @@ def record_episode(
     supervisor: Supervisor | None = None,
     deterministic: bool = False,
 ) -> Entry:
-    """Plays one episode and stores it; `source` says who acted. Until it is stored, a journal has every step.
+    """Plays one episode and stores it; `source` names the actor. A journal has every step until then.
 
     Raises SpecMismatch unless the environment is the dataset's.
     """

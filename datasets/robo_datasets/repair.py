@@ -1,6 +1,6 @@
-"""Find and mend what crashes and damage leave in a dataset. Nothing is deleted: what cannot be read goes to quarantine/.
+"""Verify and repair a dataset after crashes or damage. Nothing is deleted: unreadable files go to quarantine/.
 
-Every action may be interrupted and taken again; a second repair finds nothing.
+Every action may be interrupted and repeated; a second repair finds nothing.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from robo_rl.types import Episode
 
 
 class Finding(NamedTuple):
-    """Something that was not as it should be."""
+    """One fault and its repair."""
 
     name: str
     problem: str
     action: str
-    """what was done; for `verify`, what `repair` would do"""
+    """the repair done; for `verify`, the repair that `repair` would do"""
 
 
 def verify(dataset: Dataset) -> list[Finding]:
-    """Reads every episode and returns what is wrong, changing nothing; raises DatasetError if disk or lock prevent reading."""
+    """Reads every episode and returns the faults, changing nothing; raises DatasetError if disk or lock prevent reading."""
     if (damage := _damage_of(dataset.catalogue)) is not None:
         return [Finding(NAME, str(damage), "make it again from the episodes")]
     entries = dataset.entries()
@@ -47,11 +47,11 @@ def verify(dataset: Dataset) -> list[Finding]:
     if dataset.card.get("content") not in (None, content_hash(entries)):
         complete = "none: the command that made it completes it with --append"
         findings.append(Finding(DESCRIPTION, "the episodes are not those that its content hash is of", complete))
-    return [*findings, *_label_faults(dataset), *_preference_faults(dataset)]
+    return [*findings, *_faults_of_sets(dataset)]
 
 
 def repair(writer: DatasetWriter, *, thorough: bool = True) -> list[Finding]:
-    """Mends a dataset and returns what was found; without `thorough` only what a crash of the recorder can leave."""
+    """Repairs a dataset and returns the findings; without `thorough` only leftovers of a crashed recorder."""
     dataset = writer.dataset
     findings = [*_mend_catalogue(dataset), *_sweep(dataset), *_adopt_orphans(writer), *_recover_journals(writer)]
     if thorough:
@@ -67,7 +67,7 @@ def repair(writer: DatasetWriter, *, thorough: bool = True) -> list[Finding]:
 
 
 def _damage_of(catalogue: Catalogue) -> DatasetError | None:
-    """Returns what is wrong with the file itself; raises DatasetError if only disk, lock or permissions are in the way."""
+    """Returns the damage of the file, or None; raises DatasetError if only disk, lock or permissions prevent reading."""
     try:
         catalogue.require_sound()
     except (DatabaseCorrupt, DatasetNotFound, EpisodeCorrupt) as error:
@@ -76,9 +76,9 @@ def _damage_of(catalogue: Catalogue) -> DatasetError | None:
 
 
 def _mend_catalogue(dataset: Dataset) -> Iterator[Finding]:
-    """Makes a damaged catalogue again, with the notes that can be read of it.
+    """Rebuilds a damaged catalogue, with its readable notes.
 
-    The new one is whole before the old one moves, so that a full disk changes nothing, and a kill loses no note.
+    The new one is complete before the old one moves: a full disk changes nothing, and a killed process loses no note.
     """
     damage, draft = _damage_of(dataset.catalogue), Catalogue(dataset.path, DRAFT)
     if draft.path.exists() and isinstance(_damage_of(draft), DatabaseCorrupt):
@@ -136,7 +136,7 @@ def _recover_journals(writer: DatasetWriter) -> Iterator[Finding]:
 
 
 def _recovered(dataset: Dataset, path: Path) -> Episode:
-    """Returns the episode of a journal; raises EpisodeCorrupt, SpecMismatch, or whatever a damaged record leads to."""
+    """Returns the episode of a journal; raises EpisodeCorrupt, SpecMismatch, or other errors of a damaged record."""
     FileName.parse(f"{path.stem}.{'0' * 16}.h5")  # the name becomes a file's
     if not path.is_file():
         raise EpisodeCorrupt("The journal is not a plain file.")
@@ -149,7 +149,7 @@ def _recovered(dataset: Dataset, path: Path) -> Episode:
 
 
 def _judged(dataset: Dataset, entry: Entry) -> tuple[str | None, Entry | None]:
-    """Returns what is wrong with an episode or with its entry, and what the entry should be where the episode can be read."""
+    """Returns the fault of an episode or its entry, and the correct entry if the episode is readable."""
     path = dataset.path / "episodes" / entry.file
     if not path.exists():
         return "its file is missing", None
@@ -165,24 +165,20 @@ def _judged(dataset: Dataset, entry: Entry) -> tuple[str | None, Entry | None]:
     return "the catalogue says something else about it than its file", true
 
 
-def _label_faults(dataset: Dataset) -> Iterator[Finding]:
-    for name in label_sets(dataset):
+def _faults_of_sets(dataset: Dataset) -> Iterator[Finding]:
+    """Yields the damaged sets of labels and preferences."""
+    found: list[tuple[type[LabelSet | PreferenceSet], str, str]] = []
+    found += [(LabelSet, name, "none: label it again") for name in label_sets(dataset)]
+    found += [(PreferenceSet, name, "none: compare again") for name in preference_sets(dataset)]
+    for kind, name, action in found:
         try:
-            LabelSet(dataset, name).require_sound()
+            kind(dataset, name).require_sound()
         except DatasetError as error:
-            yield Finding(name, str(error), "none: label it again")
-
-
-def _preference_faults(dataset: Dataset) -> Iterator[Finding]:
-    for name in preference_sets(dataset):
-        try:
-            PreferenceSet(dataset, name).require_sound()
-        except DatasetError as error:
-            yield Finding(name, str(error), "none: compare again")
+            yield Finding(name, str(error), action)
 
 
 def _quarantine_entry(dataset: Dataset, entry: Entry) -> None:
-    """Moves an episode out of sight, with what the catalogue knew of it."""
+    """Moves an episode and its entry to quarantine/."""
     with (dataset.path / "quarantine" / "entries.jsonl").open("a") as file:
         file.write(json.dumps(asdict(entry)) + "\n")
     path = dataset.path / "episodes" / entry.file

@@ -18,7 +18,7 @@ class Feature(Enum):
     REWARD = "reward", "delayed rewards of a model", "reward.name"
     RELABELLED = "relabelled", "a reward that changes as it is learned", "such a reward.name"
     COLLECTORS = "collectors", "collectors", "--collectors"
-    LEARNER_PROCESS = "process", "a separate learner process", "learner_process: on"
+    LEARNER_PROCESS = "process", "a learner in its own process", "learner_process: on"
     RECORDING = "recording", "recorded training episodes", "record_episodes"
     INITIAL_RUN = "initial", "an initial run", "initial.run"
     DEMONSTRATIONS = "data", "recorded episodes", "demonstrations"

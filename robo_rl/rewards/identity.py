@@ -25,7 +25,7 @@ class NamedSettings:
     """A dataclass of plain settings that all its answers follow from."""
 
     name: ClassVar[str]
-    """That of the entry point."""
+    """Name of the entry point."""
 
     @property
     def identity(self) -> tuple[str, str]:

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from typing_extensions import override
 
+from robo_app.recipes.recipe import read_recipe, to_yaml
+from robo_app.training.collector import collector_of
 from robo_bench.measurement import Bound, Case, Contestants, Effort, Figures, Timed, Trial, each, microseconds, timed
-from robo_cli.collector import collector_of
-from robo_cli.recipe import read_recipe, to_yaml
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_rl.cluster.connection import connected
@@ -72,8 +72,8 @@ def _acting(count: int, _: Effort, stack: ExitStack) -> Contestants:
         pool.publish(pool.version + 1, policy.parameters())
         return timed(each(lambda: _all(pool, request), recipe.learner.num_envs * STEPS), seconds).rate
 
-    local = [sys.executable, "-m", "robo_cli.collector"]
-    engines = _engines(local, "robo_cli.collector:collector_of", count)
+    local = [sys.executable, "-m", "robo_app.training.collector"]
+    engines = _engines(local, "robo_app.training.collector:collector_of", count)
     trials: dict[str, Trial] = {name: partial(trial, _pool(stack, engine, job, count)) for name, engine in engines.items()}
     return trials | {"one process": Bound(partial(trial, _pool(stack, InProcessEngine(collector_of), job, 1)))}
 

@@ -15,10 +15,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from robo_app.arguments.options import described, read_options
+from robo_app.jobs.interruption import loud_exit
 from robo_bench.measurement import PEAK_MEMORY, Case, Effort, Figures, confined
-from robo_cli.interruption import loud_exit
-from robo_cli.main import described
-from robo_cli.options import read_options
 from robo_rl.errors import InvalidSetting, UnknownName
 
 TEXT = "Measure speed. Peers are included if installed; figures are medians, ratios above 1 mean faster than the best."

@@ -106,13 +106,13 @@ def _small(_: Path, __: Pictures, batch: int) -> tuple[PictureReward, Forward]:
 
 def _embedded(folder: Path, scene: Pictures, _: int) -> tuple[PictureReward, Forward]:
     """Return the progress of an embedded model that was not fitted, for six things; its layers after the encoder are small."""
-    size, told = scene.shape[1], "go there"
+    size, instruction = scene.shape[1], "go there"
     slots = tuple(f"thing {number}" for number in range(6))
-    model = EmbeddedModel(Origin("labelling", "front", size, slots, tuple(told.split()), (told,)))
+    model = EmbeddedModel(Origin("labelling", "front", size, slots, tuple(instruction.split()), (instruction,)))
     model.encoder.usual.copy_(torch.from_numpy(scene[0]).float())
     model.encoder.still.fill_(value=True)
     model.save(folder)
-    reward = EmbeddedProgress(folder=str(folder), instruction=told)
+    reward = EmbeddedProgress(folder=str(folder), instruction=instruction)
     return reward, lambda pictures: partial(reward.model.encoder.describe, torch.from_numpy(pictures))
 
 

@@ -200,8 +200,8 @@ def _pictures_a_second(port: int, token: str, seconds: float) -> float:
                 count += time.monotonic() >= start
                 seen = {"kind": "seen", "camera": "camera_front", "number": int.from_bytes(message[1:5], "big")}
                 socket.send(json.dumps(seen))
-            elif (told := json.loads(message))["kind"] == "status":
-                socket.send(json.dumps({"kind": "seen", "camera": "report", "number": told["number"]}))
+            elif (received := json.loads(message))["kind"] == "status":
+                socket.send(json.dumps({"kind": "seen", "camera": "report", "number": received["number"]}))
     return count / seconds
 
 

@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import tyro
 
-from robo_cli.display import counted
-from robo_cli.recipe import require_at_least
-from robo_cli.reward_file import read_reward
-from robo_cli.typed_settings import RewardModelSettings
+from robo_app.arguments.free_settings import RewardModelSettings
+from robo_app.display.display import counted
+from robo_app.recipes.recipe import require_at_least
+from robo_app.recipes.reward_file import read_reward
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.rewards import RewardModel
 from robo_rl.rewards.audit.figures import Figure, by_episode, mean_of, rank_correlations, unknown
@@ -222,7 +222,7 @@ def bench_reward(arguments: BenchReward) -> int:
     if arguments.out is not None:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         name, weights = model.identity
-        told = {"reward": name, "weights": weights, "environment": arguments.environment, "seed": arguments.seed}
+        origin = {"reward": name, "weights": weights, "environment": arguments.environment, "seed": arguments.seed}
         figures = {name: figure.to_json() for name, figure in found.items()}
-        write_text(arguments.out, json.dumps(told | facts | figures, indent=1, allow_nan=False))
+        write_text(arguments.out, json.dumps(origin | facts | figures, indent=1, allow_nan=False))
     return 0

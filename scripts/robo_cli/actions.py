@@ -9,9 +9,8 @@ from typing import Any
 
 import tyro
 
-from robo_cli.main import described
-from robo_cli.options import read_options
-from robo_cli.purposes import documented
+from robo_app.arguments.options import described, read_options
+from robo_app.listings.purposes import documented
 from robo_rl.errors import RoboRLError, UnknownName
 
 BENCH = "robo_bench"
@@ -48,7 +47,15 @@ class Later:
         return getattr(module, self.options), getattr(module, self.function)
 
 
-Actions = Mapping[str, tuple[Any, Callable[[Any], int]] | Later]
+@dataclass(frozen=True)
+class Nested:
+    """An action that has actions of its own, such as `robo-rl reward fit`."""
+
+    text: str
+    actions: Mapping[str, Later]
+
+
+Actions = Mapping[str, tuple[Any, Callable[[Any], int]] | Later | Nested]
 """Name -> options class, with the description of the action as docstring, and function of the options."""
 
 
@@ -62,15 +69,22 @@ def run_action(command: str, actions: Actions, examples: str, arguments: list[st
     if name not in actions:
         raise UnknownName(f"action of robo-rl {command}", name, actions)
     found = actions[name]
+    if isinstance(found, Nested):
+        return run_action(f"{command} {name}", found.actions, _examples_of(f"{command} {name}", examples), rest)
     options, action = found.loaded() if isinstance(found, Later) else found
-    own = "\n".join(line for line in examples.splitlines() if line.startswith(f"robo-rl {command} {name} "))
-    description = described(options.__doc__ or "", own)
+    description = described(options.__doc__ or "", _examples_of(f"{command} {name}", examples))
     config = (tyro.conf.FlagCreatePairsOff,)
     return action(read_options(options, rest, prog=f"robo-rl {command} {name}", description=description, config=config))
 
 
-def _text(action: tuple[Any, Callable[[Any], int]] | Later) -> str:
-    """Return the description of an action for the list."""
+def _examples_of(command: str, examples: str) -> str:
+    return "\n".join(line for line in examples.splitlines() if line.startswith(f"robo-rl {command} "))
+
+
+def _text(action: tuple[Any, Callable[[Any], int]] | Later | Nested) -> str:
+    """Return the description of an action, for the list."""
+    if isinstance(action, Nested):
+        return action.text
     if isinstance(action, Later):
         return (documented(action.module, action.options) or "Needs a checkout of the repository.").partition("\n")[0]
     return (action[0].__doc__ or "").strip()

@@ -9,14 +9,8 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Sequence
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
-
-
-def command_of(words: Sequence[str]) -> list[str]:
-    """Return the command line of a workbench command that ends with this process."""
-    return [sys.executable, "-m", "robo_cli.job", str(os.getpid()), *words]
 
 
 def end_with(parent: int) -> None:

@@ -13,10 +13,11 @@ from typing import Any
 
 import tyro
 
-from robo_cli.interruption import loud_exit
-from robo_cli.options import read_options
+from robo_app.arguments.options import described, read_options
+from robo_app.jobs.exit_status import status_of
+from robo_app.jobs.interruption import loud_exit
 from robo_cli.plain_output import use_plain_output
-from robo_rl.errors import NonFiniteUpdate, RoboRLError, SimulationFailed, UnknownName, fix_of, is_of_disk
+from robo_rl.errors import RoboRLError, UnknownName, fix_of, is_of_disk
 
 GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
     "train": {
@@ -60,10 +61,10 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
 }
 """Group -> command -> class of its options, None if its module reads them itself, and its text."""
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+ROOMS = {name: group for group, commands in GROUPS.items() for name in commands}
+"""Command -> package of its module."""
 MODULES = {"study": "experiment", "race": "experiment"}
 """Commands with a module of another name."""
-DIVERGED = 3
-"""Exit status of a training with non-finite numbers or simulations."""
 START = """start with:
   robo-rl doctor
   robo-rl train arm-pick-rlpd
@@ -101,11 +102,6 @@ def _print_traceback(kind: type[BaseException], error: BaseException, trace: Tra
     sys.stderr.write("".join(traceback.format_exception(kind, error, trace)))
 
 
-def status_of(error: Exception) -> int:
-    """Return the exit status of an error: 3 if a training failed by its own settings, otherwise 1."""
-    return DIVERGED if isinstance(error, NonFiniteUpdate | SimulationFailed) else 1
-
-
 def dispatch(arguments: list[str]) -> int:
     """Runs one command and returns its exit status."""
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -118,7 +114,7 @@ def dispatch(arguments: list[str]) -> int:
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
         raise UnknownName("command", name, COMMANDS)
-    module: Any = importlib.import_module(f"robo_cli.{MODULES.get(name, name).replace('-', '_')}")
+    module: Any = importlib.import_module(f"robo_cli.{ROOMS[name]}.{MODULES.get(name, name).replace('-', '_')}")
     options, text = COMMANDS[name]
     if options is None:
         return int(module.main(rest))
@@ -131,11 +127,6 @@ def dispatch(arguments: list[str]) -> int:
 
 def _rows(commands: Mapping[str, tuple[str | None, str]]) -> str:
     return "\n".join(f"  {name:12} {text}" for name, (_, text) in commands.items())
-
-
-def described(text: str, examples: str) -> str:
-    """Return the text of a help page; tyro joins lines without an empty line between them."""
-    return "\n\n".join([text, "examples:", *examples.splitlines()])
 
 
 if __name__ == "__main__":

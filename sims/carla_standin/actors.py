@@ -1,4 +1,4 @@
-"""Actors, and the snapshot: one record an actor, in the order of their ids."""
+"""Actors and their snapshot: one record for each actor, in the order of ids."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Floats = npt.NDArray[np.float64]
 X, Y, Z, PITCH, YAW, ROLL, VX, VY, VZ, WX, WY, WZ, AX, AY, AZ = range(15)
 """Columns of `Bodies.motion`: m, degree, m/s, degree/s, m/s2."""
 LEAN = -0.05
-"""[degree] of pitch that snapshots say of vehicles: on its springs no car is exactly level. CARLA's agents ask whether an angle
-that they calculate from it is above 0, and would not see what is exactly ahead of an exactly level car."""
+"""[degree] Pitch of vehicles in snapshots: on its springs no car is exactly level. CARLA's agents test an angle calculated from
+it for > 0, and would miss a body exactly ahead of an exactly level car."""
 
 
 @dataclass(frozen=True)
@@ -28,46 +28,46 @@ class Box:
 
     @classmethod
     def standing(cls, length: float, width: float, height: float) -> Box:
-        """Returns the box of what stands on the ground."""
+        """Returns the box of a body that stands on the ground."""
         return cls((0.0, 0.0, height / 2), (length / 2, width / 2, height / 2))
 
     def encoded(self, actor: int) -> list[object]:
-        """Returns it as the client reads it."""
+        """Returns the box in the client's encoding."""
         return [list(self.centre), list(self.extent), [0.0, 0.0, 0.0], actor]
 
 
 @dataclass(eq=False)
 class Actor:
-    """Actor as the client sees it."""
+    """Actor of an episode."""
 
     id: int
     type_id: str
     attributes: dict[str, str]
     description: list[object]
-    """As the client sent it; it is sent back."""
+    """The client's description, returned unchanged."""
     box: Box = field(default_factory=Box)
     tag: int = 0
     parent: int = 0
     token: bytes = b""
-    """24 bytes where it has a stream."""
+    """24 bytes if it has a stream."""
     stream: int = 0
     row: int = -1
     place: int = 0
-    """Among the actors at the time of its spawning, from 1 on. What it draws by chance follows from this and not from its id,
-    which goes on counting when actors are destroyed: the same spawned again do the same again."""
+    """Position among the actors when it was spawned, from 1 on. It seeds the actor's random numbers, unlike the id, which keeps
+    counting when actors are destroyed: an actor spawned again behaves the same."""
     has_physics: bool = True
-    """False if it stays where it is put."""
+    """False if it never moves."""
     has_gravity: bool = True
     collides: bool = True
     is_aloft: bool = False
-    """True if it is far above or below the ground; it takes part in nothing there."""
+    """True if it is far above or below the ground, invisible to others and without collisions."""
     model: Vehicle | None = None
-    """A vehicle's own parameters, if a client has changed those of its kind."""
+    """Parameters of a vehicle, if a client has changed those of its kind."""
     physics_control: list[object] | None = None
-    """As a client has sent it last."""
+    """Last physics control of a client."""
 
     def encoded(self) -> list[object]:
-        """Returns it as the client reads it."""
+        """Returns the actor in the client's encoding."""
         tags = bytes([self.tag]) if self.tag else b""
         return [self.id, self.parent, self.description, self.box.encoded(self.id), tags, self.token]
 
@@ -78,7 +78,7 @@ class Actor:
 
     @property
     def is_solid(self) -> bool:
-        """True if it stands on the ground, where others see it and hit it."""
+        """True if it stands on the ground, visible to others and with collisions."""
         return self.has_body and not self.is_aloft
 
     @property
@@ -88,7 +88,7 @@ class Actor:
 
 
 class Bodies:
-    """All actors of an episode and what a snapshot says of them."""
+    """All actors of an episode and their records for snapshots."""
 
     def __init__(self) -> None:
         self.actors: list[Actor] = []
@@ -96,7 +96,7 @@ class Bodies:
         self.motion: Floats = np.zeros((0, 15))
         self.records = np.zeros(0, ACTOR_RECORD)
         self.lean: Floats = np.zeros(0)
-        """[degree] of pitch that only snapshots say: sensors and physics know none."""
+        """[degree] Pitch in snapshots only; sensors and physics have none."""
 
     def __iter__(self) -> Iterator[Actor]:
         return iter(self.actors)
@@ -127,7 +127,7 @@ class Bodies:
             left.row = row
 
     def place(self, actor: Actor, pose: list[list[float]]) -> None:
-        """Puts an actor somewhere, at rest."""
+        """Moves an actor to a pose, at rest."""
         self.motion[actor.row, :6] = [*pose[0], *pose[1]]
         self.motion[actor.row, 6:] = 0
 
@@ -145,7 +145,7 @@ def rows_of(actors: list[Actor]) -> npt.NDArray[np.intp]:
 
 
 def span_of(rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp] | slice:
-    """Returns rows as a slice if each follows the one before: what is read by a slice is no copy."""
+    """Returns consecutive rows as a slice, which reads without a copy."""
     if len(rows) and (rows == np.arange(rows[0], rows[0] + len(rows))).all():
         return slice(int(rows[0]), int(rows[-1]) + 1)
     return rows

@@ -1,4 +1,4 @@
-"""Actors that are fixed to others: they go along."""
+"""Actors attached to others, which move with their parents."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from carla_standin.poses import Pose
 
 
 class Attachments:
-    """All that are fixed. Parents stand upright, so only their place and yaw count."""
+    """Attached actors and their poses. Parents stand upright: only their position and yaw count."""
 
     def __init__(self) -> None:
         self.poses: dict[Actor, Pose] = {}
         self.reindex(Bodies())
 
     def reindex(self, bodies: Bodies) -> None:
-        """Notes rows anew; what is gone is forgotten."""
+        """Updates rows and drops destroyed actors."""
         self.poses = {actor: pose for actor, pose in self.poses.items() if actor.id in bodies.by_id}
         self.links = [
             (actor.row, bodies.by_id[actor.parent].row, [*self.poses[actor][0], *self.poses[actor][1]])
             for actor in bodies
             if actor in self.poses
         ]
-        """Row of a child, row of its parent, and its place and turn there."""
+        """Row of a child, row of its parent, and the pose in the parent's frame."""
 
     def step(self, bodies: Bodies) -> None:
-        """Moves all that are fixed to where their parents have gone. A parent comes before its children."""
+        """Moves attached actors with their parents. A parent comes before its children."""
         motion = bodies.motion
         for child, parent, (x, y, *others) in self.links:  # few, so that a loop is quicker than arrays
             pose = motion[parent].tolist()

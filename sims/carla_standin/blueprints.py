@@ -1,4 +1,4 @@
-"""Blueprints of everything that can be spawned, with CARLA's names; a few extra attributes exist only here and say so."""
+"""Blueprints of all actors that can be spawned, with CARLA's names and a few extra attributes, marked as such."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WOMEN = (1, 3, 5, 6, 9, 10, 12, 17, 18, 20, 22, 24, 27, 28, 29, 31, 33, 35, 38, 
 SECOND = 15
 """The first of generation 2."""
 DRIVERS = ("user", "traffic")
-"""Of a vehicle: whoever sends controls, or this server; of a walker too. No real server has the attribute."""
+"""Drivers of a vehicle or walker: the client, or this server. No real server has the attribute."""
 DYNAMICS = ("kinematic", "dynamic")
 
 
@@ -31,26 +31,26 @@ class Property:
     recommended: tuple[str, ...] = ()
     modifiable: bool = True
     strict: bool = False
-    """Whether only what is recommended may be set."""
+    """Whether only recommended values may be set."""
 
     def encoded(self) -> list[object]:
-        """Returns it as the client reads it."""
+        """Returns the property in the client's encoding."""
         return [self.name, int(self.kind), self.default, list(self.recommended), self.modifiable, self.strict]
 
 
 @dataclass(frozen=True)
 class Blueprint:
-    """One thing that can be spawned."""
+    """Type of an actor that can be spawned."""
 
     name: str
     properties: tuple[Property, ...] = field(default=())
 
     def encoded(self, number: int) -> list[object]:
-        """Returns it as the client reads it: its tags are the parts of its name."""
+        """Returns the blueprint in the client's encoding; its tags are the parts of its name."""
         return [number, self.name, self.name.replace(".", ","), [part.encoded() for part in self.properties]]
 
     def values(self, given: list[list[object]]) -> dict[str, str]:
-        """Returns attributes by name: those that were given over the defaults; raises Refused for what is no text."""
+        """Returns attributes by name: defaults updated by the given ones; raises Refused unless all are texts."""
         found = {part.name: part.default for part in self.properties}
         for name, _, value in given:
             if not isinstance(name, str) or not isinstance(value, str):
@@ -135,7 +135,7 @@ _LENS = (
     _number("lens_x_size", 0.08),
     _number("lens_y_size", 0.08),
 )
-"""Accepted, and change nothing: cameras are pinholes."""
+"""Accepted and ignored: cameras are pinholes."""
 _RGB = {
     "gamma": 2.2,
     "bloom_intensity": 0.675,
@@ -166,7 +166,7 @@ _RGB = {
     "chromatic_aberration_intensity": 0.0,
     "chromatic_aberration_offset": 0.0,
 }
-"""Of a colour camera, as CARLA has them. Accepted, and change nothing: there is no light."""
+"""Attributes of CARLA's colour camera. Accepted and ignored: there is no light."""
 _EXPOSURE = (
     *(_number(name, value) for name, value in _RGB.items()),
     Property("blade_count", Attribute.INT, "5"),

@@ -1,15 +1,15 @@
-"""Frames and seconds of a server. In asynchronous mode the clock on the wall says when the next frame is due."""
+"""Frames and simulated seconds of a server; in asynchronous mode, frames follow real time."""
 
 from __future__ import annotations
 
 import time
 
 RATE = 20.0
-"""[1/s] frames of asynchronous mode; also the step where a client fixes none."""
+"""[1/s] Frames of asynchronous mode; its inverse is the default step."""
 
 
 class Clock:
-    """Frames go on rising over episodes; seconds of an episode begin at 0."""
+    """Clock whose frames count over all episodes, and whose seconds start at 0 in each."""
 
     def __init__(self, rate: float = RATE) -> None:
         self.rate = rate
@@ -17,16 +17,16 @@ class Clock:
         self.due = 0.0
 
     def restart(self) -> None:
-        """Begins an episode."""
+        """Starts an episode."""
         self.elapsed = 0.0
 
     def advance(self, dt: float) -> None:
-        """Begins a frame."""
+        """Starts a frame."""
         self.frame += 1
         self.elapsed += dt
 
     def until_due(self, dt: float) -> float:
-        """Returns the time [s] until the next frame of asynchronous mode, 0 if it is due; time that was lost stays lost."""
+        """Returns the time [s] until the next frame of asynchronous mode, 0 if it is due; delays are not made up for."""
         now = time.monotonic()
         self.due = min(self.due, now + dt)
         if self.due > now:

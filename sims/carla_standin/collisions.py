@@ -1,6 +1,6 @@
-"""Collisions of oriented boxes on the ground: vehicles of clients and walkers, against all that is solid.
+"""Collisions of oriented boxes on the ground: clients' vehicles and walkers against all solid bodies.
 
-Cars that drive themselves avoid each other and are not tested against each other.
+Cars of the server's traffic avoid each other and are not tested against each other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from carla_standin.walkers import MASS, Walkers
 
 Floats = npt.NDArray[np.float64]
 BUILDING = Actor(0, "static.building", {}, [0, "static.building", []])
-"""What the client sees of a building that it hits."""
+"""Actor that stands for a building in collisions."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def _dot(first: tuple[float, float], second: tuple[float, float]) -> float:
 
 
 def overlap(one: Rectangle, other: Rectangle) -> tuple[float, tuple[float, float]] | None:
-    """Returns how deep two rectangles lie in each other, and the direction that parts them, from the other to the one."""
+    """Returns penetration depth and separating direction, from `other` to `one`, of two rectangles; None if they are apart."""
     best: tuple[float, tuple[float, float]] | None = None
     offset = (one.x - other.x, one.y - other.y)
     for axis in (*one.axes, *other.axes):  # the separating axis theorem
@@ -73,14 +73,14 @@ class Hit:
 
 
 class Collisions:
-    """All that is solid, with the sizes that a step needs."""
+    """Collision detection and response for all solid bodies."""
 
     def __init__(self, buildings: Floats) -> None:
         self.buildings = buildings
         self.reindex(Bodies(), (), Walkers())
 
     def reindex(self, bodies: Bodies, groups: Sequence[Driven], walkers: Walkers) -> None:
-        """Notes rows and sizes anew."""
+        """Updates rows and sizes."""
         self.walkers = walkers
         self.solid = [actor for actor in bodies if actor.is_solid and actor.collides]
         self.rows = rows_of(self.solid)
@@ -90,16 +90,16 @@ class Collisions:
         self.hitters = np.array(hitters, np.intp)
         radius = np.append(self.radius, np.hypot(self.buildings[:, 3], self.buildings[:, 4]))
         self.reach = (self.radius[self.hitters, None] + radius) ** 2
-        """[m2] of a hitter and anything else, buildings last: the square of the distance within which they may touch."""
+        """[m2] (hitters, bodies and then buildings): squared distance within which they may touch."""
         self.reach[np.arange(len(self.hitters)), self.hitters] = -1.0
         for number, first in enumerate(self.hitters):  # a pair of two hitters once
             self.reach[number, self.hitters[self.hitters < first]] = -1.0
         self.is_alone = not (self.reach > 0.0).any()
-        """Whether there is nobody to hit."""
+        """Whether no collision is possible."""
         self.places = np.concatenate([np.zeros((len(self.solid), 2)), self.buildings[:, :2]])
 
     def step(self, bodies: Bodies) -> list[Hit]:
-        """Parts what overlaps, takes the speed of approach, and returns who hit what."""
+        """Separates overlapping bodies, removes their speed of approach, and returns the hits."""
         if self.is_alone:
             return []
         hits: list[Hit] = []
@@ -111,7 +111,7 @@ class Collisions:
         return hits
 
     def _near(self, bodies: Bodies) -> list[tuple[int, int]]:
-        """Returns the pairs of a hitter and something else, buildings last, whose circles touch."""
+        """Returns pairs of a hitter and another body whose circles touch, buildings last."""
         self.places[: len(self.solid)] = bodies.motion[self.rows, :2]
         offset = self.places - self.places[self.hitters, None]
         offset *= offset
@@ -138,7 +138,7 @@ class Collisions:
         return max(_dot(self._velocity(bodies, second), normal) - _dot(self._velocity(bodies, first), normal), 0.0)
 
     def _part(self, bodies: Bodies, first: Actor, second: Actor, depth: float, normal: tuple[float, float]) -> float:
-        """Part a vehicle from something else; return the impulse [N s]."""
+        """Separate a vehicle from another body; return the impulse [N s]."""
         masses = [self._mass(actor) for actor in (first, second)]
         inverse = 1 / masses[0] + 1 / masses[1]
         impulse = self._approach(bodies, first, second, normal) / inverse if inverse else 0.0
@@ -152,9 +152,9 @@ class Collisions:
     def _part_from_walker(
         self, bodies: Bodies, walker: Actor, other: Actor, depth: float, normal: tuple[float, float]
     ) -> float:
-        """Part a walker from something else; return the impulse [N s].
+        """Separate a walker from another body; return the impulse [N s].
 
-        A walker who walks into something is stopped and moves nothing; what drives into a walker throws him forward.
+        A walker who walks into a body stops and moves nothing; a body that drives into a walker throws it forward.
         """
         approach = self._approach(bodies, walker, other, normal)
         if other in self.walkers.velocity:
@@ -171,7 +171,7 @@ class Collisions:
         return impulse + MASS * (approach - driven)
 
     def _mass(self, actor: Actor) -> float:
-        """Return a mass [kg], infinite for what nothing moves."""
+        """Return a mass [kg], infinite for immovable bodies."""
         return model_of(actor).mass if actor in self.group and actor.has_physics else math.inf
 
     def _with_building(self, bodies: Bodies, actor: Actor, building: Floats) -> Iterator[Hit]:
@@ -192,7 +192,7 @@ class Collisions:
         return float(bodies.motion[actor.row, VX]), float(bodies.motion[actor.row, VY])
 
     def _push(self, bodies: Bodies, actor: Actor, normal: tuple[float, float], depth: float, change: float) -> None:
-        """Moves an actor out and changes its velocity along the normal."""
+        """Moves an actor along the normal by `depth` and changes its velocity by `change`."""
         motion = bodies.motion[actor.row]
         motion[X] += normal[0] * depth
         motion[Y] += normal[1] * depth
@@ -201,7 +201,7 @@ class Collisions:
         self.group[actor].struck(actor, motion)
 
     def is_free(self, bodies: Bodies, actor: Actor, pose: list[list[float]]) -> bool:
-        """True if an actor that is not there yet would touch no other body."""
+        """True if a new actor would touch no other body."""
         half_length, half_width, _ = actor.box.extent
         wanted = Rectangle(pose[0][0], pose[0][1], math.radians(pose[1][1]), half_length, half_width)
         return not any(

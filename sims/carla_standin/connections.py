@@ -1,4 +1,4 @@
-"""One socket that never blocks: what cannot be sent at once is sent when there is room."""
+"""Non-blocking connections with a buffer for data that cannot be sent at once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import socket
 
 LOG = logging.getLogger(__name__)
 MOST_PENDING = 256 * 1024 * 1024
-"""[bytes] kept for readers that do not read, all together; beyond it, whoever has most of them is given up."""
+"""[bytes] Buffered for slow readers, in all; beyond it, the connection with the most is closed."""
 MOST_CONNECTIONS = 400
-"""At each port; more are turned away, for a process may have 1024 files on many systems."""
+"""Connections at each port; many systems allow a process 1024 files."""
 ROOM = 4 * 1024 * 1024
-"""[bytes] asked of the kernel for each direction, so that a picture is one call."""
+"""[bytes] Kernel buffer of each direction: a picture fits into one call."""
 BUFFER = memoryview(bytearray(1 << 16))
-"""What all connections read into, one after the other; nobody gets more at a time, so that others have their turn."""
+"""Read buffer of all connections; its size limits a read, so that other connections get their turn."""
 
 
 class Connection:
@@ -30,7 +30,7 @@ class Connection:
         selector.register(sock, selectors.EVENT_READ, handler)
 
     def send(self, *parts: bytes | memoryview, may_drop: bool = False) -> None:
-        """Sends a message, or leaves it out where the last one is still under way and it may be dropped."""
+        """Sends a message; drops it if the last one is pending and `may_drop` is set."""
         if not self.is_open or (self.pending and may_drop):
             return
         sent = 0
@@ -53,7 +53,7 @@ class Connection:
             slowest.close()
 
     def flush(self) -> None:
-        """Sends what is pending, as far as there is room."""
+        """Sends pending data as far as the socket takes it."""
         try:
             sent = self.sock.send(self.pending)
         except BlockingIOError:
@@ -67,7 +67,7 @@ class Connection:
             self.selector.modify(self.sock, selectors.EVENT_READ, self.handler)
 
     def received(self) -> bytes | None:
-        """Returns what has arrived; b"" if nothing has, None if the other side is gone."""
+        """Returns received data; b"" if there is none, None if the other side has closed."""
         try:
             return bytes(BUFFER[: self.sock.recv_into(BUFFER)]) or None
         except BlockingIOError:
@@ -76,7 +76,7 @@ class Connection:
             return None
 
     def close(self) -> None:
-        """Closes the socket; twice is no error."""
+        """Closes the socket; may be called twice."""
         if self.is_open:
             self.is_open = False
             SLOW.discard(self)
@@ -86,11 +86,11 @@ class Connection:
 
 
 SLOW: set[Connection] = set()
-"""Those with something pending."""
+"""Connections with pending data."""
 
 
 def accepted(listener: socket.socket, selector: selectors.BaseSelector) -> socket.socket | None:
-    """Returns a client that has called, or None if it is gone again or there are too many."""
+    """Returns a new connection, or None if it was closed again or there are too many."""
     try:
         sock, _ = listener.accept()
     except OSError as error:

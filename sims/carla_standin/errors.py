@@ -1,4 +1,4 @@
-"""Errors of the stand-in: each says what is wrong, what it got, what is allowed, and what to do."""
+"""Errors of the stand-in, each with the problem, the value, the allowed values and a fix."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class InvalidMap(StandInError):
 
 
 class UnknownMap(StandInError):
-    """No map has this name."""
+    """A map's name is unknown."""
 
     def __init__(self, name: str, names: Sequence[str], fix: str) -> None:
         close = difflib.get_close_matches(name, names)

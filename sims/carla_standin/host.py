@@ -1,4 +1,4 @@
-"""Context of all calls: the world, its streams and the maps that can be loaded."""
+"""Context of all calls: the world, its streams and the available maps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 from carla_standin.errors import Refused
 from carla_standin.maps.catalogue import NAMES, town
-from carla_standin.maps.reading import from_opendrive
+from carla_standin.maps.opendrive_reader import from_opendrive
 from carla_standin.maps.town import Town
 from carla_standin.pacing import Pacing
 from carla_standin.population import Population
@@ -16,7 +16,7 @@ from carla_standin.world import World
 
 LOG = logging.getLogger(__name__)
 FOLDER = "Carla/Maps/"
-NOBODY = Population()
+EMPTY = Population()
 OWN = "OpenDriveMap"
 """CARLA's name of a map that a client has sent."""
 
@@ -24,26 +24,26 @@ OWN = "OpenDriveMap"
 class Host:
     """Holds one world at a time."""
 
-    def __init__(self, world: World, population: Population = NOBODY, *, has_navigation: bool = True) -> None:
+    def __init__(self, world: World, population: Population = EMPTY, *, has_navigation: bool = True) -> None:
         self.world, self.population, self.has_navigation = world, population, has_navigation
-        population.settle(world)
+        population.spawn(world)
         self.sent: Town | None = None
-        """The map that a client has sent last."""
+        """Last map from a client."""
         self.managers: dict[object, list[object]] = {}
-        """Port -> [address, port] of Traffic Managers, which live in clients."""
+        """Port -> [address, port] of the clients' Traffic Managers."""
         self.pacing = Pacing(self.managers)
 
     @property
     def streams(self) -> Streams:
-        """Returns who listens."""
+        """Streams of the world and their subscribers."""
         return self.world.streams
 
     def map_names(self) -> list[str]:
-        """Returns what can be loaded, in the form that clients expect."""
+        """Returns the names of the maps, in the clients' form."""
         return [f"/Game/{FOLDER}{name}" for name in NAMES]
 
     def load(self, name: str, reset_settings: bool = True) -> None:
-        """Begins an episode on a map; "" is the present one."""
+        """Starts an episode on a map; "" is the current one."""
         if not isinstance(name, str):
             raise Refused("The name of a map is no text.", got=name)
         short = name.rsplit("/", 1)[-1]
@@ -57,11 +57,11 @@ class Host:
             self.world.settings = Settings()
         self.streams.renew()
         self.world.begin(chosen)
-        self.population.settle(self.world)
+        self.population.spawn(self.world)
         LOG.info("map %s, episode %d", chosen.name, self.world.episode)
 
     def receive(self, text: str) -> None:
-        """Keeps a map that a client sent; raises InvalidMap if it is broken, and Refused if it is no text."""
+        """Stores a client's map; raises InvalidMap if it is broken, Refused if it is not a text."""
         if not isinstance(text, str):
             raise Refused("A map is no text.", got=type(text).__name__)
         self.sent = Town(from_opendrive(text, OWN))

@@ -1,6 +1,6 @@
-"""Every size, index and byte layout of the protocol of the CARLA 0.9.16 client. No other module holds one.
+"""All sizes, indices and byte layouts of the protocol of the CARLA 0.9.16 client.
 
-The client casts what it receives without a check: a wrong size or number here is a segmentation fault there.
+The client casts received bytes without a check: a wrong size or number here is a segmentation fault there.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from enum import IntEnum
 import numpy as np
 
 VERSION = "0.9.16"
-"""Of the only client that these layouts are for."""
+"""Version of the client with these layouts."""
 
 TOKEN = struct.Struct("<IHBB16s")
-"""stream id, port, protocol, kind of address, address: none, so that the client takes the host that it is connected to."""
+"""stream id, port, protocol, kind of address, address: none, so the client uses the host of its connection."""
 TCP, NO_ADDRESS = 1, 0
 WORLD_STREAM = 1
 """Id of the stream of snapshots."""
 LENGTH = struct.Struct("<I")
-"""Before each message of a stream; and what a client sends once: the id of the stream."""
+"""Length before each message of a stream; also the id of the stream in a client's subscription."""
 SENSOR_HEADER = struct.Struct("<QQd6f")
 """type, frame, timestamp [s], x, y, z, pitch, yaw, roll"""
 SNAPSHOT_HEADER = struct.Struct("<Qdf3iI")
@@ -57,7 +57,7 @@ FIELDS: tuple[tuple[str, str, int], ...] = (
     ("walking", "<f4", 77),
     ("jump", "u1", 81),
 )
-"""Name, type and place of the parts of an actor's record; of the union, each kind of actor has its own."""
+"""Name, type and offset of the fields of an actor's record; each kind of actor has its own member of the union."""
 _NAMES, _FORMATS, _OFFSETS = (list(column) for column in zip(*FIELDS, strict=True))
 ACTOR_RECORD = np.dtype({"names": _NAMES, "formats": _FORMATS, "offsets": _OFFSETS, "itemsize": 119})
 ACTIVE = 1
@@ -67,21 +67,21 @@ LIDAR_POINT = np.dtype([("place", "<f4", 3), ("intensity", "<f4")])
 SEMANTIC_POINT = np.dtype([("place", "<f4", 3), ("cosine", "<f4"), ("actor", "<u4"), ("tag", "<u4")])
 """Place in the sensor's frame [m], cosine of the angle of incidence, id of an actor or 0, label."""
 RADAR_POINT = np.dtype([("velocity", "<f4"), ("azimuth", "<f4"), ("altitude", "<f4"), ("depth", "<f4")])
-"""m/s, positive if it goes away; rad; rad; m"""
+"""m/s, positive if the distance grows; rad; rad; m"""
 DVS_EVENT = np.dtype([("x", "<u2"), ("y", "<u2"), ("t", "<i8"), ("pol", "?")])
 """Column and row [pixel], time [ns], true if it became brighter."""
 FLOW_PIXEL = np.dtype([("x", "<f4"), ("y", "<f4")])
 
 NAV_SET, NAV_ENTRY = struct.Struct("<4sii5f2i"), struct.Struct("<Ii")
-"""Before the tiles of a navigation mesh: magic, version, tiles, origin, width, height, most tiles, most polygons of a tile;
-and before each tile: its reference and size."""
+"""Header of a navigation mesh: magic, version, tiles, origin, width, height, most tiles, most polygons of a tile; and header of
+a tile: its reference and size."""
 NAV_SET_KIND, NAV_TILE_KIND = (b"TESM", 1), (b"VAND", 7)
 """Magic, which is read as a number, and version."""
 NAV_TILE = struct.Struct("<4si3iI9i3f6ff")
 """Magic, version, column, row, layer, user; numbers of polygons, corners, links, details, their corners and triangles, nodes
 of a tree, ways off the mesh, and the first of these; height, radius and step of a walker; bounds; cells in a metre."""
 NAV_TILE_LOW = 72
-"""Where the bounds begin."""
+"""Offset of the bounds."""
 NAV_POLYGON = np.dtype(
     [
         ("first_link", "<u4"),
@@ -112,7 +112,7 @@ assert NAV_DETAIL.itemsize == 12
 
 
 class SensorType(IntEnum):
-    """First number of a sensor's header, as 0.9.16 counts."""
+    """First number of a sensor's header in 0.9.16."""
 
     COLLISION = 0
     DEPTH = 1
@@ -169,7 +169,7 @@ class Attribute(IntEnum):
     COLOUR = 5
 
 
-class Colour(IntEnum):
+class TrafficLightState(IntEnum):
     """States of a traffic light."""
 
     RED = 0
@@ -212,10 +212,10 @@ class Tag(IntEnum):
 
 
 def token(stream: int, port: int) -> bytes:
-    """Returns what a client needs to find a stream."""
+    """Returns the address of a stream for a client."""
     return TOKEN.pack(stream, port, TCP, NO_ADDRESS, b"")
 
 
 def length_of(parts: Iterable[bytes | memoryview]) -> bytes:
-    """Returns what goes before the parts of a message of a stream."""
+    """Returns the encoded length of a message of several parts."""
     return LENGTH.pack(sum(map(len, parts)))

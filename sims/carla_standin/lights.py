@@ -1,8 +1,9 @@
-"""Traffic lights: the controllers of a junction are green one after the other, with yellow and a time when all are red."""
+"""Traffic lights: the controllers of a junction are green in turn, separated by yellow and a time of red for all."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from carla_standin.actors import Actor, Bodies, Box
 from carla_standin.errors import Refused
-from carla_standin.layouts import Colour, Tag
+from carla_standin.layouts import Tag, TrafficLightState
 from carla_standin.maps.curves import Floats
 from carla_standin.maps.grid import LIGHT
 from carla_standin.maps.roads import Road, Signal
@@ -22,11 +23,14 @@ TIMES = (10.0, 3.0, 2.0)
 """[s] of green, yellow and red after it."""
 SHOWN = np.array([(40, 40, 230), (40, 210, 240), (60, 200, 60), (60, 60, 60), (60, 60, 60)], np.uint8)
 """Blue, green, red in a picture, in the order of the colours."""
+GREY = (90, 90, 90)
+Size = tuple[float, float, float, float]
+"""[m] half length, half width, bottom, top"""
 REACH = 12.0
-"""[m] before a stop line where a light counts: drivers that brake once they are there stop from 50 km/h before the line."""
-ORDER = Colour.GREEN, Colour.YELLOW, Colour.RED
-"""Of a cycle, and of TIMES."""
-NEXT = {Colour.GREEN: Colour.YELLOW, Colour.YELLOW: Colour.RED}
+"""[m] Length of a light's area before its stop line: braking there from 50 km/h, cars stop before the line."""
+ORDER = TrafficLightState.GREEN, TrafficLightState.YELLOW, TrafficLightState.RED
+"""Colours of a cycle, in the order of TIMES."""
+NEXT = {TrafficLightState.GREEN: TrafficLightState.YELLOW, TrafficLightState.YELLOW: TrafficLightState.RED}
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Place:
 
     @property
     def pose(self) -> Pose:
-        """At the pole, looking the way that traffic goes."""
+        """Pose of the pole, facing the direction of traffic."""
         x, y, heading = (
             float(value[0]) for value in self.road.beside(*(np.array([v]) for v in (self.signal.s, self.signal.t)))
         )
@@ -47,24 +51,31 @@ class Place:
 
     @property
     def reach(self) -> float:
-        """[m] before the stop line where it counts."""
+        """[m] Length of its area before the stop line."""
         return min(REACH, self.road.length)
 
     @property
     def stations(self) -> tuple[float, float]:
-        """From where to where along the road it counts."""
+        """Begin and end [m] of its area along the road."""
         return (self.road.length - self.reach, self.road.length) if self.signal.orientation == "+" else (0.0, self.reach)
 
     def lane_ids(self) -> list[int]:
-        """Returns the driving lanes that it counts for."""
+        """Returns the driving lanes it applies to."""
         low, high = sorted(self.signal.lanes)
         return [lane.id for lane in self.road.lanes if low <= lane.id <= high and lane.kind == "driving"]
 
     def box(self) -> Box:
-        """Returns where it counts, in the frame of its pose: before it and to the left."""
+        """Returns its area, in the frame of its pose: before it and to the left."""
         edges = [float(edge[0]) for lane in self.lane_ids() for edge in self.road.edges(lane, np.array([self.signal.s]))]
         near, far = (abs(abs(self.signal.t) - abs(edge)) for edge in (max(edges, key=abs), min(edges, key=abs)))
         return Box((-self.reach / 2, -(near + far) / 2, 1.0), (self.reach / 2, (far - near) / 2, 1.0))
+
+    def appear(self, bodies: Bodies, number: int, type_id: str, tag: Tag) -> Actor:
+        """Adds its actor, with the id `number`, and returns it."""
+        actor = Actor(number, type_id, {}, [0, type_id, [["role_name", 4, ""]]], self.box(), tag)
+        bodies.add(actor, self.pose)
+        bodies.records["sign"][-1] = str(self.signal.id).encode()
+        return actor
 
 
 @dataclass
@@ -74,18 +85,18 @@ class Cycle:
     groups: list[list[int]]
     """Numbers of lights that are green together."""
     turn: int = 0
-    colour: Colour = Colour.GREEN
+    colour: TrafficLightState = TrafficLightState.GREEN
     lights: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.lights = [light for group in self.groups for light in group]
 
     def advance(self) -> None:
-        """Goes on to the next colour, and after red to the next group."""
+        """Switches to the next colour, after red of the next group."""
         if self.colour in NEXT:
             self.colour = NEXT[self.colour]
         else:
-            self.turn, self.colour = (self.turn + 1) % len(self.groups), Colour.GREEN
+            self.turn, self.colour = (self.turn + 1) % len(self.groups), TrafficLightState.GREEN
 
 
 class Lights:
@@ -105,7 +116,7 @@ class Lights:
         controlled = {light for cycle in self.cycles for light in cycle.lights}
         self.cycles += [Cycle([[light]]) for light in number.values() if light not in controlled]
         count = len(self.places)
-        self.colours = np.full(count, Colour.RED, np.uint8)
+        self.colours = np.full(count, TrafficLightState.RED, np.uint8)
         self.frozen = np.zeros(count, bool)
         self.times = np.tile(np.array(TIMES), (count, 1))
         self.actors: list[Actor] = []
@@ -127,18 +138,13 @@ class Lights:
 
     def appear(self, bodies: Bodies, first: int) -> int:
         """Adds the lights' actors with ids from `first` on; returns the next id."""
-        for index, place in enumerate(self.places):
-            actor = Actor(first + index, "traffic.traffic_light", {}, [0, "traffic.traffic_light", []], place.box())
-            actor.description = [0, actor.type_id, [["role_name", 4, ""]]]
-            actor.tag = Tag.TRAFFIC_LIGHT
-            self.actors.append(actor)
-            bodies.add(actor, place.pose)
-            bodies.records["sign"][-1] = str(place.signal.id).encode()
+        for number, place in enumerate(self.places, first):
+            self.actors.append(place.appear(bodies, number, "traffic.traffic_light", Tag.TRAFFIC_LIGHT))
         self.ids = np.array([actor.id for actor in self.actors], np.uint32)
         return first + len(self.places)
 
     def step(self, bodies: Bodies, dt: float) -> None:
-        """Lets time pass at all junctions and writes what snapshots say."""
+        """Advances all cycles and writes the records for snapshots."""
         if not self.actors:
             return
         self.elapsed += dt * self.runs
@@ -156,16 +162,16 @@ class Lights:
         records["frozen"], records["colour"] = self.frozen, self.colours
 
     def _note(self) -> None:
-        """Notes which cycles run and when [s] their colours end."""
+        """Updates the running cycles and the times [s] at which their colours end."""
         self.runs = np.array([not self.frozen[cycle.lights[0]] for cycle in self.cycles], bool)
         ends = [self.times[cycle.groups[cycle.turn][0], ORDER.index(cycle.colour)] for cycle in self.cycles]
         self.limits = np.array(ends) - 1e-9
 
     def _show(self, cycle: Cycle) -> None:
-        self.colours[cycle.lights] = Colour.RED
+        self.colours[cycle.lights] = TrafficLightState.RED
         self.colours[cycle.groups[cycle.turn]] = cycle.colour
 
-    # what clients do
+    # calls of clients
 
     def number(self, actor: Actor) -> int:
         """Returns the number of a light; raises Refused for another actor."""
@@ -183,7 +189,7 @@ class Lights:
 
     def set_colour(self, actor: Actor, colour: int) -> None:
         """Shows a colour, until the junction's cycle changes it."""
-        self.colours[self.number(actor)] = Colour(colour)
+        self.colours[self.number(actor)] = TrafficLightState(colour)
 
     def set_time(self, actor: Actor, which: int, seconds: float) -> None:
         """Sets the time [s] of green (0), yellow (1) or red (2) of a light."""
@@ -197,31 +203,35 @@ class Lights:
         self._note()
 
     def reset(self, actor: Actor | None = None) -> None:
-        """Begins the cycle of one junction, or of all, anew."""
+        """Restarts the cycle of one junction, or of all."""
         for number, cycle in enumerate(self.cycles):
             if actor is None or self.number(actor) in cycle.lights:
-                cycle.turn, cycle.colour, self.elapsed[number] = 0, Colour.GREEN, 0.0
+                cycle.turn, cycle.colour, self.elapsed[number] = 0, TrafficLightState.GREEN, 0.0
                 self._show(cycle)
         self._note()
 
-    # what cameras see
+    # boxes for cameras
 
     def boxes(self) -> Boxes:
         """Returns a pole and a head for each light."""
-        count = len(self.places)
-        poses = np.array([[*place.pose[0][:2], math.radians(place.pose[1][1])] for place in self.places]).reshape(-1, 3)
-        sizes = np.repeat([[0.1, 0.1, 0.0, 3.0], [0.25, 0.3, 3.0, 4.0]], count, axis=0)
-        numbers: Floats = np.concatenate([np.tile(poses, (2, 1)), sizes], axis=1)
-        tags = np.repeat(np.array([Tag.POLE, Tag.TRAFFIC_LIGHT], np.uint8), count)
-        colours = np.full((2 * count, 3), 90, np.uint8)
-        return Boxes(numbers, tags, colours, np.zeros(2 * count, np.int64))
+        return pole_boxes(self.places, (0.1, 0.1, 0.0, 3.0), (0.25, 0.3, 3.0, 4.0), Tag.TRAFFIC_LIGHT, GREY)
 
     def paint(self) -> npt.NDArray[np.uint8]:
         """Returns the colours (n, 3) of the heads."""
         return SHOWN[self.colours]
 
 
+def pole_boxes(places: Sequence[Place], pole: Size, head: Size, tag: Tag, colour: tuple[int, int, int]) -> Boxes:
+    """Returns the boxes of all poles and then of all heads; colour: of the heads."""
+    count = len(places)
+    poses = np.array([[*place.pose[0][:2], math.radians(place.pose[1][1])] for place in places]).reshape(-1, 3)
+    numbers: Floats = np.concatenate([np.tile(poses, (2, 1)), np.repeat([pole, head], count, axis=0)], axis=1)
+    tags = np.repeat(np.array([Tag.POLE, tag], np.uint8), count)
+    colours = np.repeat(np.array([GREY, colour], np.uint8), count, axis=0)
+    return Boxes(numbers, tags, colours, np.zeros(2 * count, np.int64))
+
+
 def places(town: Town) -> list[Place]:
-    """Returns where a map has lights."""
+    """Returns the places of a map's lights."""
     found = [Place(signal, road) for road in town.road_map.roads for signal in road.signals if signal.type == LIGHT]
     return [place for place in found if place.lane_ids()]

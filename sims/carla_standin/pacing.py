@@ -1,14 +1,14 @@
-"""Pauses between answers while a client's Traffic Manager runs, so that the two threads of the client never miss each other.
+"""Pauses between answers while a client's Traffic Manager runs, against a race between two threads of the client.
 
-In synchronous mode the client of 0.9.16 hands each frame from its main thread to the thread of the Traffic Manager and back, by
-two conditions that are notified without the lock their waiters hold: a notification that falls between a waiter's last look and
-its sleep is lost, and both threads wait for ever. Each thread hears from this server just before it goes to sleep:
+In synchronous mode the client of 0.9.16 passes each frame from its main thread to the Traffic Manager's thread and back, by two
+conditions that are notified without the lock of their waiters: a notification between a waiter's last check and its sleep
+is lost, and both threads wait indefinitely. Each thread gets an answer of this server just before it sleeps:
 
-- the Traffic Manager asks for the settings, and then waits for the main thread, which `tick()` wakes with its answer;
-- the main thread has the answer of `tick()`, and then waits for the Traffic Manager, whose batch of controls is answered last.
+- the Traffic Manager gets the settings, and then waits for the main thread, which the answer of `tick()` wakes;
+- the main thread gets the answer of `tick()`, and then waits for the Traffic Manager, whose batch of controls is answered last.
 
-So the answer of a tick waits until that of the last settings is `APART` old, the others until that of the last tick is: whoever
-got the earlier one sleeps by then.
+The answer of a tick is therefore delayed until that of the last settings is `APART` old, the others until that of the last tick
+is: the thread that got the earlier answer sleeps by then.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable, Sized
 
 APART = 0.003
-"""[s] that a thread of a client may take from an answer to its sleep. A tick takes 6 ms or more then."""
+"""[s] Allowance for a client's thread from an answer to its sleep. A tick then takes 6 ms or more."""
 AFTER = {"tick": "settings", "settings": "tick", "batch": "tick"}
-"""Kind of an answer -> kind of the answers that it keeps its distance from."""
+"""Kind of an answer -> kind of the earlier answers from which it is delayed."""
 
 
 class Pacing:

@@ -1,4 +1,4 @@
-"""Cars and walkers that a server puts on its map by itself, the same for the same seed."""
+"""Cars and walkers that a server spawns in each episode, reproducible by their seed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from carla_standin.world import World
 
 MODELS = ("vehicle.tesla.model3", "vehicle.lincoln.mkz_2020", "vehicle.audi.a2", "vehicle.mini.cooper_s")
 WALKERS = blueprints.WALKERS[:6]
-"""Fewer than there are, and no others: a seed means the same traffic however many names are added."""
+"""A fixed subset of the walkers: new blueprints do not change the traffic of a seed."""
 KERB = 2.75
-"""[m] from the middle of the outer lane to where walkers wait."""
+"""[m] from the middle of the outer lane to waiting walkers."""
 TRIES = 20
-"""Places that are tried for each walker."""
+"""Attempts to place each walker."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Population:
     walkers: int = 0
     seed: int = 0
 
-    def settle(self, world: World) -> None:
-        """Puts them where there is room, fewer if there is too little."""
+    def spawn(self, world: World) -> None:
+        """Spawns vehicles and walkers, fewer if there is too little room."""
         random = np.random.default_rng([self.seed, 3])
         places = world.town.spawn_points
         for number in random.permutation(len(places)):
@@ -52,7 +52,7 @@ class Population:
 
 
 def _kerb(world: World, random: np.random.Generator) -> Pose:
-    """Returns a place beside an outer lane, looking across the street."""
+    """Returns a pose next to an outer lane, facing the street."""
     lanes = world.town.lanes
     outer = [number for number, way in enumerate(lanes.ways) if way.right < 0 and way.junction == -1 and way.length > 30]
     way = int(random.choice(outer))

@@ -1,4 +1,4 @@
-"""Numbers from clients, checked; and poses: [[x, y, z], [pitch, yaw, roll]] in m and degrees."""
+"""Checks of numbers and poses from clients; a pose is [[x, y, z], [pitch, yaw, roll]] in m and degrees."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pose(value: Any) -> Pose:
 
 
 def combined(parent: Any, relative: Pose) -> Pose:
-    """Returns the pose of what is fixed to a parent, whose pose is x, y, z, pitch, yaw, roll; the parent stands upright."""
+    """Returns the pose of an actor attached to a parent; parent: x, y, z, pitch, yaw, roll, upright."""
     x, y, z, pitch, yaw, roll = (float(value) for value in parent)
     (rx, ry, rz), (rpitch, ryaw, rroll) = relative
     cosine, sine = math.cos(math.radians(yaw)), math.sin(math.radians(yaw))

@@ -1,4 +1,4 @@
-"""Props of CARLA 0.9.16's catalogue: length, width, height [m] of each, as things of the kind are, rounded."""
+"""Props of CARLA 0.9.16's catalogue: typical length, width, height [m] of each, rounded."""
 
 from __future__ import annotations
 

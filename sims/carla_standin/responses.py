@@ -1,4 +1,4 @@
-"""Envelopes of answers: the client's Response<T> for a value, nothing or a list of answers."""
+"""Envelopes of answers: the client's Response<T> for a value, no value or a list of answers."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ Answer = list[object]
 
 
 def value(result: object) -> Answer:
-    """Returns a result in its wrapping."""
+    """Returns the answer of a call with a result."""
     return [[1, result]]
 
 
 def no_value(message: str) -> Answer:
-    """Returns why there is no result."""
+    """Returns the error of a call with a result."""
     return [[0, [message]]]
 
 
 def done(_: object = None) -> Answer:
-    """Returns the answer of what has no result."""
+    """Returns the answer of a call without a result."""
     return [[False]]
 
 
 def not_done(message: str) -> Answer:
-    """Returns why it was not done."""
+    """Returns the error of a call without a result."""
     return [[True, [message]]]
 
 
 class Call:
-    """A function of the server as the client calls it: answers, and refusals as answers."""
+    """A function of the server that returns answers, and refusals as answers."""
 
     def __init__(
         self, function: Callable[..., object], wrap: Callable[[object], object], refuse: Callable[[str], object]

@@ -1,4 +1,4 @@
-"""The port of calls: msgpack-rpc, answered in the order of arrival, each answer at once where a client waits for it."""
+"""The port of calls: msgpack-rpc, answered in the order of arrival, at once if a client waits for the answer."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any
 import msgpack
 
 from carla_standin.connections import Connection
-from carla_standin.notices import say
+from carla_standin.log_once import log_once
 
 LOG = logging.getLogger(__name__)
 REQUEST, REPLY = 0, 1
 LARGEST = 4 * 1024 * 1024
-"""[bytes] of calls that have not come to their end, of all clients together; beyond it, whoever has most is given up. Maps are
-the largest calls. What has come of a call may take 80 times as much memory if it is a list of empty lists."""
+"""[bytes] Incomplete calls of all clients together; beyond it, the client with the most is disconnected. Maps are the largest
+calls. An incomplete call may take 80 times as much memory if it is a list of empty lists."""
 LONGEST = 100_000
-"""Entries of a list in a call: a batch is the longest. Room for all is made when the first has come."""
+"""Entries of a list in a call: a batch is the longest. Memory for all is allocated at the first."""
 MOST_WITHHELD = 64 * 1024
-"""[bytes] of answers that nobody waits for, kept until one that somebody waits for goes the same way."""
+"""[bytes] Answers without a waiting client, buffered until the next one with a waiting client."""
 AFTER: dict[tuple[object, object], str] = {("apply_batch", "tick_cue"): "tick_of_batch"}
-"""Two calls of a client, one straight after the other -> how the second is understood."""
-MOST_BEGUN = 10
-"""Calls of one client that are undone for it."""
+"""Two consecutive calls of a client -> the call that replaces the second."""
+MOST_CLEANUPS = 10
+"""Cleanup calls of one client."""
 LONGEST_REASON = 400
 """Characters of a refusal in the log."""
 ENDED_BY = {"add_traffic_manager_running": "forget_traffic_manager"}
-"""Call of a client -> call with the same arguments that undoes it once the client is gone."""
+"""Call of a client -> cleanup call with the same arguments after the client has disconnected."""
 
 
 class Caller:
@@ -50,15 +50,15 @@ class Caller:
             strict_map_key=False,
         )
         self.fed = self.finished = self.half = 0
-        """[bytes] that have come, those of calls that have come to their end, and the others"""
+        """[bytes] received, of complete calls, and of incomplete ones"""
         self.pack = msgpack.Packer(unicode_errors="replace").pack
         self.withheld = b""
         self.last: object = None
-        self.begun: list[tuple[str, list[object]]] = []
-        """Calls to be undone when the client is gone."""
+        self.cleanups: list[tuple[str, list[object]]] = []
+        """Calls to make after the client has disconnected."""
 
     def serve(self, mask: int) -> None:
-        """Answers what has arrived."""
+        """Answers the received calls."""
         if mask & selectors.EVENT_WRITE:
             self.connection.flush()
         if not mask & selectors.EVENT_READ:
@@ -85,23 +85,23 @@ class Caller:
         self._keep(self.fed - self.finished)
 
     def close(self) -> None:
-        """Ends the connection, forgets what has come of a call and undoes what must not outlive the client."""
+        """Closes the connection, drops an incomplete call and makes the cleanup calls."""
         self.connection.close()
-        for name, arguments in self.begun:
+        for name, arguments in self.cleanups:
             self.calls[name](*arguments)
-        self.begun = []
+        self.cleanups = []
         self.unpacker = None
         UNFINISHED.discard(self)
 
     def _keep(self, half: int) -> None:
-        """Notes how much has come of a call that has not come to its end."""
+        """Updates the size of the incomplete call; disconnects the client with the largest one above the limit."""
         if not half and not self.half:
             return
         self.half = half
         (UNFINISHED.add if half else UNFINISHED.discard)(self)
         if sum(caller.half for caller in UNFINISHED) > LARGEST:
             most = max(UNFINISHED, key=lambda caller: caller.half)
-            LOG.warning("a client is disconnected: its call has not come to its end after %d kB", most.half // 1000)
+            LOG.warning("a client is disconnected: its call is incomplete after %d kB", most.half // 1000)
             most.close()
 
     def _answer(self, message: Any) -> None:
@@ -113,7 +113,7 @@ class Caller:
         if not is_awaited and name in self.calls:
             _say_refusal(name, error, result)
         answer = self.withheld + self.pack([REPLY, number, error, result])
-        # The first argument says whether the client goes on without waiting: [true].
+        # The first argument is [true] if the client does not wait for the answer.
         if not is_awaited and len(answer) < MOST_WITHHELD:
             self.withheld = answer
             return
@@ -123,14 +123,14 @@ class Caller:
     def _called(self, name: object, arguments: list[object]) -> tuple[str | None, object]:
         call = self.calls.get(name) if isinstance(name, str) else None
         if call is None:
-            say(f"unknown call: {str(name)[:100]}", kind=f"unknown {str(name)[:100]}")
+            log_once(f"unknown call: {str(name)[:100]}", kind=f"unknown {str(name)[:100]}")
             return f"the stand-in has no call {str(name)[:100]!r}", None
         call = self.calls.get(AFTER.get((self.last, name), ""), call)
         self.last = name
         try:
             result = call(*arguments)
-            if name in ENDED_BY and (ENDED_BY[name], arguments) not in self.begun[:MOST_BEGUN]:
-                self.begun = [*self.begun[-MOST_BEGUN:], (ENDED_BY[name], arguments)]
+            if name in ENDED_BY and (ENDED_BY[name], arguments) not in self.cleanups[:MOST_CLEANUPS]:
+                self.cleanups = [*self.cleanups[-MOST_CLEANUPS:], (ENDED_BY[name], arguments)]
             return None, result
         except Exception as error:  # one bad call must not end the server
             LOG.exception("call %s failed", name)
@@ -138,11 +138,11 @@ class Caller:
 
 
 def _say_refusal(name: object, error: str | None, result: Any) -> None:
-    """Log why a call failed whose answer no client waits for; each reason once."""
+    """Log the error of a call without a waiting client; each reason once."""
     responses = result if name == "apply_batch" and isinstance(result, list) else [result]
     reasons = [error] if error is not None else [reason for response in responses if (reason := _reason(response))]
     if reasons:
-        say(f"{str(name)[:100]} is refused, and its client does not wait for an answer: {reasons[0]}")
+        log_once(f"{str(name)[:100]} is refused, and its client does not wait for an answer: {reasons[0]}")
 
 
 def _reason(response: Any) -> str | None:
@@ -154,4 +154,4 @@ def _reason(response: Any) -> str | None:
 
 
 UNFINISHED: set[Caller] = set()
-"""Those of whose call only a part has come."""
+"""Callers with an incomplete call."""

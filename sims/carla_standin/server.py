@@ -1,4 +1,4 @@
-"""The server's process: two ports, one thread, asleep where nothing is to be done."""
+"""The server's process: two ports, one thread, asleep while idle."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from carla_standin.connections import accepted
 from carla_standin.errors import InvalidOption, PortsTaken
 from carla_standin.host import Host
 from carla_standin.maps.catalogue import town
+from carla_standin.polling import LINGER, Poller
 from carla_standin.population import Population
 from carla_standin.rpc import Caller
 from carla_standin.streams import Streams
 from carla_standin.vehicles import MODELS
-from carla_standin.waiting import LINGER, Waiting
 from carla_standin.world import World
 
 LOG = logging.getLogger(__name__)
@@ -36,23 +36,23 @@ class Options:
     """Options of a server: world and addresses."""
 
     port: int = 2000
-    """Of calls; streams use the next one. 0 takes a free pair."""
+    """Port of calls; streams use the next one. 0 takes a free pair."""
     map: str = "ring"
-    """ring, grid, highway, or one drawn by chance, such as grid_train_0 or grid_test_0."""
+    """ring, grid, highway, stops, or one drawn at random, such as grid_train_0 or grid_test_0."""
     physics: str = "kinematic"
     """Model of vehicles without an attribute `dynamics`: kinematic or dynamic."""
     rate: float = RATE
     """[1/s] frames of asynchronous mode."""
     traffic: int = 0
-    """Cars that drive themselves, in each episode."""
+    """Cars of the server's traffic, in each episode."""
     walkers: int = 0
     """Walkers that cross streets, in each episode."""
     seed: int = 0
-    """Of both."""
+    """Seed of both."""
     linger: float = LINGER
-    """[s] of looking for the next call of a busy client before it sleeps; 0: it sleeps at once, and leaves more of the core."""
+    """[s] of polling for the next call of a busy client before sleeping; 0 sleeps at once and uses less of the core."""
     navigation: bool = True
-    """Whether clients get a navigation mesh for AI walkers, which each keeps in a file; without, they make no files."""
+    """Whether clients get a navigation mesh for AI walkers, which each caches in a file; without it, they write no files."""
     host: str = "127.0.0.1"
     """Address to listen at. The protocol has no passwords: leave it."""
 
@@ -72,10 +72,10 @@ class Options:
 
 
 class Server:
-    """Listens from the moment it is made."""
+    """Server that listens as soon as it is constructed."""
 
     def __init__(self, options: Options) -> None:
-        first = town(options.map)  # an unknown name is told before a port is taken
+        first = town(options.map)  # raises for an unknown name before a port is taken
         calls, streams = listeners(options.host, options.port)
         self.port = int(calls.getsockname()[1])
         self.listener = calls
@@ -88,11 +88,11 @@ class Server:
         self.selector = selectors.DefaultSelector()
         self.selector.register(calls, selectors.EVENT_READ, self._accept)
         self.selector.register(self.host.streams, selectors.EVENT_READ, lambda _: self.host.streams.serve())
-        self.waiting = Waiting(self.selector, options.linger)
+        self.poller = Poller(self.selector, options.linger)
         self.is_running = True
 
     def stop_with(self, file: int) -> None:
-        """Stops when the other end of a pipe is closed: whoever holds it is gone."""
+        """Stops when the other end of a pipe is closed, for example by the end of its process."""
         self.selector.register(file, selectors.EVENT_READ, partial(self._ended, file))
 
     def _ended(self, file: int, _: int) -> None:
@@ -104,10 +104,10 @@ class Server:
             Caller(sock, self.selector, self.calls)
 
     def run(self) -> None:
-        """Serves until it is stopped."""
+        """Serves until stopped."""
         cv2.setNumThreads(1)  # its threads wait for each other by spinning, which costs more than these small pictures
         while self.is_running:
-            for key, mask in self.waiting.ready(self._patience()):
+            for key, mask in self.poller.ready(self._timeout()):
                 key.data(mask)
             if self.host.world.settings.synchronous:
                 self._prepare()
@@ -115,11 +115,11 @@ class Server:
     def _prepare(self) -> None:
         try:
             self.host.world.prepare()
-        except Exception:  # the next step meets it again, and tells who asked for it
+        except Exception:  # the next step raises it again, for the client that called it
             LOG.exception("preparing a step failed")
 
-    def _patience(self) -> float | None:
-        """Returns how long nothing is due; in asynchronous mode does what is."""
+    def _timeout(self) -> float | None:
+        """Returns the time [s] until the next step, or None in synchronous mode; does a step that is due."""
         world = self.host.world
         if world.settings.synchronous:
             return None
@@ -165,7 +165,7 @@ def listeners(host: str, port: int) -> tuple[socket.socket, socket.socket]:
 
 
 def main() -> None:
-    """Runs a server for the process that started this one: options come on the command line, readiness goes to stdout."""
+    """Runs a server for the parent process: options on the command line, the port on stdout when it is ready."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="carla stand-in: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes the pipe
     server = Server(Options(**json.loads(sys.argv[1])))

@@ -1,4 +1,4 @@
-"""Settings of an episode, as the client sends and reads them."""
+"""Settings of an episode, in the client's encoding."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from carla_standin.errors import Refused
 
 LONGEST = 60.0
-"""[s] of a step; the world moves in shorter ones."""
+"""[s] Longest step; the world divides it into shorter ones."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """In the order of the protocol; only the first three change anything here."""
+    """Settings in the order of the protocol; only the first three have an effect."""
 
     synchronous: bool = False
-    """Whether time passes only when a client ticks."""
+    """Whether time passes only at a client's ticks."""
     no_rendering: bool = False
     """Whether cameras are still."""
     fixed_delta: tuple[bool, float] | tuple[bool] = (False,)
@@ -33,7 +33,7 @@ class Settings:
 
     @classmethod
     def decoded(cls, values: Any) -> Settings:
-        """Returns settings from what a client sent; raises Refused for a step that is none."""
+        """Returns a client's settings; raises Refused if they are invalid."""
         if not isinstance(values, list) or len(values) < len(fields(cls)):
             raise Refused("These are no episode settings.", got=values)
         if not isinstance(values[0], bool) or not isinstance(values[1], bool) or not _is_optional_number(values[2]):
@@ -45,11 +45,11 @@ class Settings:
         return settings
 
     def encoded(self) -> list[object]:
-        """Returns them as the client reads them."""
+        """Returns the settings in the client's encoding."""
         return [list(value) if isinstance(value, tuple) else value for value in astuple(self)]
 
     def step(self, otherwise: float) -> float:
-        """Returns the step [s], or another one if none is fixed."""
+        """Returns the step [s], or `otherwise` if none is fixed."""
         return self.fixed_delta[1] if len(self.fixed_delta) > 1 and self.fixed_delta[1] > 0 else otherwise
 
 

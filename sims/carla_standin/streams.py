@@ -1,4 +1,4 @@
-"""The streaming port: a client connects once for each stream, says which, and reads from then on."""
+"""The streaming port: a client connects once for each stream, sends its id, and then reads."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from carla_standin import layouts
 from carla_standin.connections import MOST_CONNECTIONS, Connection, accepted
 from carla_standin.errors import Refused
 
-PATIENCE = 0.25
-"""[s] that a tick waits for a subscription that was announced."""
+SUBSCRIPTION_TIMEOUT = 0.25
+"""[s] that a tick waits for an announced subscription."""
 RENEWAL = 1.0
-"""[s] after the load of a map in which a client is to close its stream of snapshots and open another."""
+"""[s] Time for a client to reopen its stream of snapshots after the load of a map."""
 
 
 class Subscriber:
@@ -36,15 +36,15 @@ class Streams:
         self.subscribers: dict[int, list[Subscriber]] = {}
         self.announced: set[int] = set()
         self.may_drop = True
-        """Whether a slow reader loses messages; where a client waits for each, it must not."""
+        """Whether a slow reader loses messages; False if a client waits for each."""
         self.renewed_by = 0.0
 
     def fileno(self) -> int:
-        """Returns what another selector can wait for."""
+        """Returns the file descriptor for another selector."""
         return self.selector.fileno()
 
     def announce(self, stream: int) -> bytes:
-        """Returns the token of a stream that a client is about to subscribe to."""
+        """Returns the token of a stream and expects a subscription to it."""
         if not isinstance(stream, int) or not 0 < stream < 2**32:
             raise Refused("This is no number of a stream.", got=stream)
         token = layouts.token(stream, self.port)
@@ -53,11 +53,11 @@ class Streams:
         return token
 
     def is_heard(self, stream: int) -> bool:
-        """Return True if a client listens."""
+        """Return True if a client is subscribed."""
         return bool(self.subscribers.get(stream))
 
     def send(self, stream: int, *parts: bytes | memoryview) -> None:
-        """Sends a message to all who listen."""
+        """Sends a message to all subscribers."""
         subscribers = self.subscribers.get(stream)
         if subscribers:
             length = layouts.length_of(parts)
@@ -72,26 +72,26 @@ class Streams:
             del self.subscribers[stream]
 
     def renew(self) -> None:
-        """Expects a client to change its stream of snapshots.
+        """Expects a client to reopen its stream of snapshots.
 
-        The client of 0.9.16 may corrupt its memory where a snapshot arrives while it closes that stream: none is sent before.
+        The client of 0.9.16 may corrupt its memory if a snapshot arrives while it closes that stream: none is sent before.
         """
         self.renewed_by = time.monotonic() + RENEWAL
 
     def until_renewed(self) -> float:
-        """Returns for how long [s] nothing should be sent of its own accord."""
+        """Returns the time [s] for which no unrequested step should be sent."""
         return max(self.renewed_by - time.monotonic(), 0.0) if self.renewed_by else 0.0
 
     def wait(self) -> None:
-        """Waits for the subscriptions that were announced, each once: `listen()` returns before its connection exists."""
+        """Waits once for each announced subscription: `listen()` returns before its connection exists."""
         if self.announced:
-            end = time.monotonic() + PATIENCE
+            end = time.monotonic() + SUBSCRIPTION_TIMEOUT
             while self.announced and (left := end - time.monotonic()) > 0:
                 self.serve(left)
             self.announced.clear()
 
     def serve(self, timeout: float = 0.0) -> None:
-        """Accepts, reads and writes what can be."""
+        """Accepts, reads and writes without blocking longer than `timeout` [s]."""
         for key, mask in self.selector.select(timeout):
             if key.data is None:
                 sock = accepted(self.listener, self.selector)

@@ -1,4 +1,4 @@
-"""Vehicles that clients drive: controls in, motion out."""
+"""Vehicles driven by clients: from controls to motion."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class Driven:
         self.only: One | None = None
         self.rows = rows_of([])
         self.overrides: dict[Actor, Override] = {}
-        """Vehicles whose next step is not that of their model."""
+        """Vehicles with departures from their model."""
         self.targets: dict[Actor, Ackermann] = {}
-        """Of vehicles under Ackermann control."""
+        """Targets of vehicles under Ackermann control."""
         self.flushed: list[Actor] = []
-        """Vehicles whose controls hold for one step."""
+        """Vehicles with controls for one step only."""
 
     def __len__(self) -> int:
         return len(self.actors)
 
     def keep(self, actors: list[Actor]) -> None:
-        """Has these vehicles from now on; what is known of them stays."""
+        """Replaces the vehicles; the state of the kept ones stays."""
         kept = [self.actors.index(actor) for actor in actors if actor in self.actors]
         self.actors = [self.actors[number] for number in kept] + [actor for actor in actors if actor not in self.actors]
         self.state = self.state.resized(kept, len(self.actors))
@@ -63,12 +63,12 @@ class Driven:
         return self.overrides.setdefault(actor, Override())
 
     def place(self, actor: Actor, bodies: Bodies) -> None:
-        """Takes over where an actor was put, at rest."""
+        """Sets a vehicle's state to the pose of its actor, at rest."""
         self.launch(actor, bodies, 0.0, 0.0)
         self.override(actor).spin = 0.0
 
     def launch(self, actor: Actor, bodies: Bodies, vx: float, vy: float) -> None:
-        """Takes over where an actor is, with a velocity in the world's frame; the tyres' grip stops what goes sideways."""
+        """Sets a vehicle's state to its actor's pose, with a velocity in the world's frame; grip stops its lateral part."""
         number, state = self.actors.index(actor), self.state
         state.x[number], state.y[number], state.yaw[number] = bodies.motion[actor.row, [X, Y, YAW]]
         state.turning[number] = state.wheel[number] = 0.0
@@ -93,7 +93,7 @@ class Driven:
         self._set_velocity(actor, own[0] + vx, own[1] + vy)
 
     def struck(self, actor: Actor, motion: npt.NDArray[np.float64]) -> None:
-        """Takes over place and velocity after a collision; what goes sideways is lost to the tyres."""
+        """Sets a vehicle's position and velocity after a collision; the tyres absorb the lateral part."""
         number, state = self.actors.index(actor), self.state
         yaw = math.radians(state.yaw[number])
         state.x[number], state.y[number] = motion[X], motion[Y]
@@ -103,7 +103,7 @@ class Driven:
             self.overrides[actor].slide = 0.0
 
     def control(self, actor: Actor, bodies: Bodies, wanted: list[float]) -> None:
-        """Takes a client's [throttle, steer, brake, hand brake, reverse, manual gear shift, gear]; pedals are clamped."""
+        """Sets [throttle, steer, brake, hand brake, reverse, manual gear shift, gear]; pedals are clamped."""
         throttle, steer, brake, hand_brake, reverse, manual, gear = wanted
         number, controls = self.actors.index(actor), self.controls
         self.targets.pop(actor, None)
@@ -129,7 +129,7 @@ class Driven:
         self.targets[actor] = target
 
     def _drive(self, bodies: Bodies, dt: float) -> None:
-        """Work the pedals of vehicles under Ackermann control."""
+        """Set the pedals of vehicles under Ackermann control."""
         for actor, target in self.targets.items():
             number = self.actors.index(actor)
             controls = One(self.controls, number)
@@ -141,13 +141,13 @@ class Driven:
             record["gear"] = int(controls.direction)
 
     def flush(self, bodies: Bodies) -> None:
-        """Take back the controls that hold for one step."""
+        """Reset the controls that are valid for one step."""
         for actor in self.flushed:
             self.control(actor, bodies, [0.0] * 7)
         self.flushed = []
 
     def step(self, bodies: Bodies, dt: float) -> None:
-        """Moves all vehicles and writes what a snapshot says of them."""
+        """Moves all vehicles and writes their motion."""
         if not self.actors:
             return
         if self.targets:
@@ -176,7 +176,7 @@ class Driven:
         bodies.motion[self.rows] = block
 
     def _with_slides(self, apart: Sequence[tuple[int, Actor, Override]]) -> State:
-        """Return the state with what the model knows nothing of: it would take a slide for speed along the wheels."""
+        """Return the state with slides and spins, which the model would take for speed along the wheels."""
         shown = self.state.resized(range(len(self)), len(self))
         for number, actor, override in apart:
             if override.constant is None or actor.is_aloft:
@@ -196,11 +196,11 @@ def write(state: Any, motion: npt.NDArray[np.float64], dt: float) -> None:
 
 
 def model_of(actor: Actor) -> Vehicle:
-    """Returns the model of a vehicle, as a client has changed it."""
+    """Returns the parameters of a vehicle, with a client's changes."""
     return actor.model or BY_NAME[actor.type_id]
 
 
 def effective(actor: Actor) -> Vehicle:
-    """Return the model that a vehicle moves by: without gravity its tyres have no grip."""
+    """Return the effective parameters of a vehicle: without gravity its tyres have no grip."""
     model = model_of(actor)
     return model if actor.has_gravity else replace(model, grip=0.0)

@@ -1,4 +1,4 @@
-"""Walkers: they go where a client tells them, or cross the street to and fro by themselves."""
+"""Walkers, controlled by clients or crossing the street back and forth."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ Floats = npt.NDArray[np.float64]
 MASS = 80.0
 """[kg]"""
 SLIDING = 5.0
-"""[m/s2] deceleration of a walker who was thrown."""
+"""[m/s2] deceleration of a thrown walker."""
 FASTEST = 10.0
 """[m/s]"""
 SPANS, PAUSES = (8.0, 14.0), (2.0, 8.0)
-"""[m] of a crossing and [s] of the wait before it: each is drawn once, from the walker's seed, and again at each end."""
+"""[m] Range of a crossing's length, drawn once, and [s] of the wait at each end, both from the walker's seed."""
 CARE = 2.5
-"""[s]: a walker does not step out where a car that goes on would be near within this time."""
+"""[s] A walker does not step out if a car at constant velocity would be near within this time."""
 NEAR = 4.0
-"""[m] that count as near."""
+"""[m] Distance that counts as near."""
 
 
 @dataclass
 class Script:
-    """A walker that crosses by itself: ahead, back, ahead, ..."""
+    """Script of a walker that crosses the street: ahead, back, ahead, ..."""
 
     random: np.random.Generator
     heading: float
-    """[rad] of the way there."""
+    """[rad] of the way ahead."""
     speed: float
     length: float
     waiting: float = 0.0
@@ -41,7 +41,7 @@ class Script:
     sign: float = field(default=-1.0)
 
     def velocity(self, place: Floats, cars: Floats, dt: float) -> tuple[float, float]:
-        """Returns where to go in this step; `cars` (n, 4) are places and velocities."""
+        """Returns the velocity of this step; `cars` (n, 4) are positions and velocities."""
         if self.left <= 0.0:
             self.waiting -= dt
             if self.waiting > 0.0 or self._in_danger(place, cars):
@@ -71,13 +71,13 @@ class Walkers:
         self.velocity: dict[Actor, tuple[float, float]] = {}
         self.scripts: dict[Actor, Script] = {}
         self.led: dict[Actor, Floats] = {}
-        """Velocity [m/s] of those whom a client has put further on its way since the last step."""
+        """Velocity [m/s] of walkers that a client's AI controller has moved since the last step."""
         self.thrown: dict[Actor, Floats] = {}
-        """Velocity [m/s] that a collision has added to a walker's own."""
+        """Velocity [m/s] added by a collision."""
         self.reindex(Bodies())
 
     def reindex(self, bodies: Bodies) -> None:
-        """Notes rows anew; a new walker stands, or crosses by itself where it was told to."""
+        """Updates rows; new walkers stand still."""
         self.actors = [actor for actor in bodies if actor.type_id.startswith("walker.")]
         self.velocity = {actor: self.velocity.get(actor, (0.0, 0.0)) for actor in self.actors}
         self.scripts = {actor: script for actor, script in self.scripts.items() if actor in self.velocity}
@@ -89,7 +89,7 @@ class Walkers:
         self.going: Floats = np.array([self.velocity[actor] for actor in self.actors]).reshape(-1, 2)
 
     def direct(self, actor: Actor, yaw: float) -> None:
-        """Lets a walker cross by itself, at first the way that it looks [degree]."""
+        """Starts the script of a walker, first along its yaw [degree]."""
         try:
             seed, speed = int(actor.attributes["driver_seed"]), float(actor.attributes["speed"])
         except ValueError:
@@ -99,7 +99,7 @@ class Walkers:
         self.scripts[actor] = Script(random, math.radians(yaw), min(max(speed, 0.1), FASTEST), length, wait)
 
     def control(self, actor: Actor, bodies: Bodies, direction: list[float], speed: float) -> None:
-        """Takes a client's direction and speed."""
+        """Sets a walker's direction and speed."""
         if actor not in self.velocity:
             raise Refused(f"actor {actor.id} ({actor.type_id}) is no walker")
         length = math.hypot(direction[0], direction[1])
@@ -111,12 +111,12 @@ class Walkers:
         record["direction"], record["walking"] = direction, speed
 
     def lead(self, actor: Actor, way: Floats, speed: float) -> None:
-        """Note that a client has taken a walker along `way` (2,) [m], at a speed [m/s]."""
+        """Set the velocity of a walker that a client has moved by `way` (2,) [m], at a speed [m/s]."""
         length = float(np.hypot(*way))
         self.led[actor] = way * (min(max(speed, 0.0), FASTEST) / length) if length else np.zeros(2)
 
     def step(self, bodies: Bodies, dt: float) -> None:
-        """Moves all walkers; they look where they go."""
+        """Moves all walkers and turns them into their direction of motion."""
         if not self.actors:
             return
         block = bodies.motion[self.rows]
@@ -140,7 +140,7 @@ class Walkers:
         bodies.motion[self.rows] = block
 
     def _throw(self, dt: float) -> Floats:
-        """Return the velocities (n, 2) of walkers who were thrown, and let them slide to a stop."""
+        """Return the velocities (n, 2) of thrown walkers, and slow them down."""
         found = np.zeros((len(self.actors), 2))
         for actor, velocity in list(self.thrown.items()):
             speed = float(np.hypot(*velocity))
@@ -152,7 +152,7 @@ class Walkers:
         return found
 
     def struck(self, actor: Actor, bodies: Bodies, normal: tuple[float, float], depth: float, throw: float) -> None:
-        """Move a walker out of something, take the velocity into it, and add the velocity [m/s] of a throw."""
+        """Separate a walker from another body, remove the velocity into it, and add the velocity [m/s] of a throw."""
         motion = bodies.motion[actor.row]
         motion[X] += normal[0] * depth
         motion[Y] += normal[1] * depth
@@ -162,6 +162,6 @@ class Walkers:
         if throw:
             self.thrown[actor] = self.thrown.get(actor, np.zeros(2)) + throw * np.array(normal)
         script = self.scripts.get(actor)
-        if script is not None and script.left > 0.0:  # who was stopped has not gone the way that he has counted
+        if script is not None and script.left > 0.0:  # a stopped walker has not covered the distance counted
             ahead = math.cos(script.heading) * normal[0] + math.sin(script.heading) * normal[1]
             script.left -= script.sign * ahead * depth

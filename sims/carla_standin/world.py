@@ -1,4 +1,4 @@
-"""One world: the map, the actors, and what a step does to them."""
+"""One world: the map, the actors, and a simulation step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from carla_standin.attachments import Attachments
 from carla_standin.clock import RATE, Clock
 from carla_standin.collisions import Collisions, Hit
 from carla_standin.errors import Refused
-from carla_standin.falling import Falling
+from carla_standin.free_fall import FreeFall
 from carla_standin.lights import Lights
 from carla_standin.maps.ground import lane_area, stop_line
 from carla_standin.maps.navigation import distance
@@ -19,28 +19,28 @@ from carla_standin.maps.town import Town
 from carla_standin.physics.parameters import BY_NAME as VEHICLES
 from carla_standin.poses import Pose, combined
 from carla_standin.props import PROPS
-from carla_standin.sensors.kinds import KINDS
+from carla_standin.road_context import RoadContext
+from carla_standin.sensors.registry import KINDS
 from carla_standin.sensors.scene import Boxes, Scene
 from carla_standin.sensors.sensor import Sensor
 from carla_standin.settings import Settings
 from carla_standin.signs import Signs
 from carla_standin.streams import Streams
-from carla_standin.surroundings import Surroundings
 from carla_standin.traffic.cars import Cars
 from carla_standin.vehicles import MODELS, Driven
 from carla_standin.walkers import Walkers
 
 FIRST_ID = 1
-"""Of the spectator; ids count on from it in every episode."""
+"""Id of the spectator; ids count from it in every episode."""
 ABOVE: Pose = [[0.0, 0.0, 20.0], [-30.0, 0.0, 0.0]]
-"""Where the spectator begins."""
+"""Initial pose of the spectator."""
 WALKER_SIZE = (0.4, 0.4, 1.8)
 CHILD_SIZE = (0.35, 0.35, 1.2)
 LEADER = "controller.ai.walker"
 ASTRAY = 10.0
-"""[m] from a pavement within which a client, which looks 12 m far, finds it."""
+"""[m] Largest distance of an AI walker from a pavement; the client searches within 12 m."""
 LONGEST = 0.1
-"""[s] of a step of motion, in which no car passes through another. A longer step of the world is several of them."""
+"""[s] Longest step of motion, in which no car passes through another; longer steps are divided."""
 CALM = [0.0] * 4 + [0.0, 60.0] + [0.0] * 8
 """Weather of a clear noon."""
 
@@ -59,8 +59,8 @@ class World:
         self.begin(town)
 
     def begin(self, town: Town) -> None:
-        """Begins an episode on a map: nobody is left but the spectator."""
-        # The same map is no other one: a client that hears of one asks for lamps, in a thread whose error ends its process.
+        """Starts an episode on a map, with the spectator as the only actor."""
+        # The same map is not reported as a change: the client would query lamps in a thread whose errors end its process.
         self.map_changed |= town is not self.town
         self.town = town
         self.episode += 1
@@ -69,14 +69,14 @@ class World:
         self.bodies = Bodies()
         self.attachments = Attachments()
         self.driven = {name: Driven(name) for name in MODELS}
-        self.surroundings = Surroundings(town.ground)
+        self.road_context = RoadContext(town.ground)
         self.collisions = Collisions(town.buildings)
         self.hits: list[Hit] = []
         self.walkers = Walkers()
-        self.falling = Falling()
+        self.falling = FreeFall()
         self.lamps: dict[int, int] = {}
         self.gains: dict[int, list[float]] = {}
-        """Of Ackermann controllers, if a client has set them."""
+        """Gains of Ackermann controllers, if a client has set them."""
         self.lights, self.signs = Lights(town), Signs(town)
         if not town.ground.lights.any():
             areas = [
@@ -105,11 +105,11 @@ class World:
         """Returns an actor by its id; raises Refused if there is none."""
         found = self.bodies.by_id.get(number) if isinstance(number, int) else None
         if found is None:
-            raise Refused(f"actor {number} is not there")
+            raise Refused(f"actor {number} does not exist")
         return found
 
     def spawn(self, description: list[object], pose: Pose, parent: int = 0) -> Actor:
-        """Returns a new actor; raises Refused for an unknown blueprint and where the place is taken."""
+        """Returns a new actor; raises Refused for an unknown blueprint, or if the place is occupied."""
         type_id, given = str(description[1]), description[2]
         blueprint = blueprints.BY_NAME.get(type_id)
         if blueprint is None or not isinstance(given, list):
@@ -142,7 +142,7 @@ class World:
         return actor
 
     def _require_pavement(self, walker: Actor) -> None:
-        """Raise Refused if a client would look in vain for a way for a walker, and end in a segmentation fault."""
+        """Raise Refused if a client would find no path for a walker and end in a segmentation fault."""
         if not self.town.navigation:
             return
         x, y = self.bodies.motion[walker.row, :2].tolist()
@@ -152,7 +152,7 @@ class World:
                 f"Walker {walker.id} is too far from a pavement to be led: the client would crash.",
                 got=f"{away:.1f} m",
                 allowed=f"up to {ASTRAY:g} m",
-                fix="spawn walkers where world.get_random_location_from_navigation() says",
+                fix="spawn walkers at world.get_random_location_from_navigation()",
             )
 
     def _add(self, actor: Actor, pose: Pose) -> Actor:
@@ -161,20 +161,20 @@ class World:
         return actor
 
     def _equip(self, actor: Actor) -> None:
-        """Gives a sensor what it measures with, and a stream."""
+        """Creates the sensor and the stream of an actor."""
         if actor.type_id in KINDS:
             self.sensors.append(KINDS[actor.type_id](actor, self))
             actor.stream, self.next_stream = self.next_stream, self.next_stream + 1
             actor.token = layouts.token(actor.stream, self.streams.port)
 
     def driver_of(self, actor: Actor) -> None:
-        """Puts a vehicle under its physical model."""
+        """Adds a vehicle to its physical model."""
         group = self.driven[actor.attributes["dynamics"] or self.physics]
         group.keep([*group.actors, actor])
         group.place(actor, self.bodies)
 
     def place(self, actor: Actor, pose: Pose) -> None:
-        """Puts an actor somewhere, at rest."""
+        """Moves an actor to a pose, at rest."""
         was_aloft = actor.is_aloft
         if actor in self.cars.actors:
             self.cars.check(pose)
@@ -191,7 +191,7 @@ class World:
             self.reindex()
 
     def lead(self, actor: Actor, pose: Pose, speed: float) -> None:
-        """Put a walker a step further on its client's way; it is told as one who goes there at a speed [m/s]."""
+        """Move a walker to the pose of its client's AI controller; snapshots report it as moving at a speed [m/s]."""
         if not actor.type_id.startswith("walker."):
             raise Refused(f"actor {actor.id} ({actor.type_id}) is no walker")
         before = self.bodies.motion[actor.row, :2].copy()
@@ -202,7 +202,7 @@ class World:
         return self.falling.settled(actor, pose)
 
     def set_physics(self, actor: Actor, enabled: bool) -> None:
-        """Freeze a vehicle where it is, or let it go, at rest and on the ground if it is near; walkers walk in either case."""
+        """Freeze or release a vehicle, at rest, and on the ground if it is near; walkers are not affected."""
         if not actor.type_id.startswith("vehicle."):
             return
         group = self.group_of(actor)
@@ -212,13 +212,13 @@ class World:
         group.override(actor)
 
     def set_gravity(self, actor: Actor, enabled: bool) -> None:
-        """Let gravity hold a vehicle, or not: without it, nothing falls and no tyre has grip."""
+        """Enable or disable an actor's gravity: without it, actors do not fall and tyres have no grip."""
         actor.has_gravity = enabled
         if actor.type_id.startswith("vehicle."):
             self.group_of(actor).measure()
 
     def set_collisions(self, actor: Actor, enabled: bool) -> None:
-        """Let an actor take part in collisions, or pass through everything."""
+        """Enable or disable an actor's collisions."""
         actor.collides = enabled
         self.reindex()
 
@@ -233,14 +233,14 @@ class World:
             self.reindex()
 
     def group_of(self, actor: Actor) -> Driven:
-        """Returns the physical model that moves a vehicle; raises Refused if a client does not drive it."""
+        """Returns the physical model of a vehicle; raises Refused unless a client drives it."""
         for group in self.driven.values():
             if actor in group.actors:
                 return group
         raise Refused(f"actor {actor.id} ({actor.type_id}) is not driven by clients")
 
     def destroy(self, actor: Actor) -> None:
-        """Removes an actor and what is fixed to it; raises Refused for what belongs to the map."""
+        """Removes an actor and those attached to it; raises Refused for actors of the map."""
         if actor is self.spectator or actor in self.lights.actors or actor in self.signs.actors:
             raise Refused(f"actor {actor.id} ({actor.type_id}) belongs to the map")
         for child in [other for other in self.bodies if other.parent == actor.id]:
@@ -256,11 +256,11 @@ class World:
         self.reindex()
 
     def reindex(self) -> None:
-        """Lets everybody note anew where the actors stand in the snapshot."""
+        """Updates the actors' rows of the snapshot in all parts of the world."""
         self.attachments.reindex(self.bodies)
         for group in self.driven.values():
             group.rows = rows_of(group.actors)
-        self.surroundings.reindex(self.bodies)
+        self.road_context.reindex(self.bodies)
         self.walkers.reindex(self.bodies)
         self.collisions.reindex(self.bodies, tuple(self.driven.values()), self.walkers)
         self.is_scene_stale = True
@@ -274,7 +274,7 @@ class World:
         return self.settings.step(1.0 / self.clock.rate)
 
     def tick(self, *, snapshot_first: bool = False) -> int:
-        """Does one step and tells everybody, measurements first if it is not asked otherwise; returns its frame."""
+        """Does one step and sends measurements and snapshot, in this order by default; returns its frame."""
         dt = self.step_seconds
         self.clock.advance(dt)
         count = max(math.ceil(dt / LONGEST - 1e-9), 1)
@@ -283,20 +283,20 @@ class World:
             self.hits += self._move(dt / count)
         for group in self.driven.values():
             group.flush(self.bodies)
-        self.surroundings.write(self.bodies, self.lights.ids, self.lights.colours)
+        self.road_context.write(self.bodies, self.lights.ids, self.lights.colours)
         self.attachments.step(self.bodies)
         if snapshot_first:
-            self._tell(dt)
+            self._send_snapshot(dt)
         self.has_looked = False
         for sensor in self.sensors:
             sensor.serve(self)
         if not snapshot_first:
-            self._tell(dt)
+            self._send_snapshot(dt)
         self.is_prepared = False
         return self.clock.frame
 
     def _move(self, dt: float) -> list[Hit]:
-        """Move everything by one step; return who hit what."""
+        """Move all actors by one step; return the hits."""
         self.lights.step(self.bodies, dt)
         self.cars.step(self.bodies, dt)
         for group in self.driven.values():
@@ -307,13 +307,13 @@ class World:
         return self.collisions.step(self.bodies)
 
     def prepare(self) -> None:
-        """Does once what the next step needs and no call is likely to change, while nobody waits for it."""
+        """Computes the leaders of the next step in advance, while no client waits."""
         is_due, self.is_prepared = not self.is_prepared and len(self.cars) > 0, True
         if is_due:
             self.cars.look(self.bodies)
 
     def look(self) -> None:
-        """Sees where everything is, once a step, for those sensors that want to know."""
+        """Updates the scene for sensors, once a step."""
         if self.is_scene_stale:  # not in reindex(): most worlds have no camera, and an episode spawns its actors one by one
             self.scene.reindex(self.bodies)
             self.is_scene_stale = False
@@ -321,7 +321,7 @@ class World:
             self.scene.step(self.bodies, self.lights.paint())
             self.has_looked = True
 
-    def _tell(self, dt: float) -> None:
+    def _send_snapshot(self, dt: float) -> None:
         if self.streams.is_heard(layouts.WORLD_STREAM):
             clock = self.clock
             state = layouts.MAP_CHANGED if self.map_changed else 0
@@ -332,7 +332,7 @@ class World:
 
 
 def shape_of(type_id: str) -> tuple[Box, int]:
-    """Returns the box of a type and its label; neither for what has none."""
+    """Returns box and label of a type; an empty box and 0 for types without a body."""
     if type_id in VEHICLES:
         model = VEHICLES[type_id]
         return Box.standing(model.length, model.width, model.height), model.tag
@@ -346,5 +346,5 @@ def shape_of(type_id: str) -> tuple[Box, int]:
 
 
 def grounded(pose: Pose) -> Pose:
-    """Return a pose on the ground: what drives or walks by itself does so nowhere else."""
+    """Return a pose on the ground, the only place for the server's traffic."""
     return [[pose[0][0], pose[0][1], 0.0], pose[1]]

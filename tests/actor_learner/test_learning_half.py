@@ -10,13 +10,14 @@ import gymnasium
 import numpy as np
 import pytest
 
+from factories import axes, make_spec
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.rollout.intervention import PersonInTheLoop
 from robo_rl.rollout.step_log import StepLog, StepReader
 from robo_rl.runs.checkpoints import packed, unpacked
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.actor_learner.learning import LearningTraining
 from robo_rl.training.actor_learner.server import Finished
@@ -25,12 +26,7 @@ from robo_rl.training.replay_learning import ReplayLearner
 from robo_rl.training.step_sources import EnvironmentSteps, Explorer
 from robo_rl.types import ActionSource, Array, Labels, Metrics, StateDict, StepRewards
 
-SPEC = EnvironmentSpec(
-    "test/Line",
-    ObservationSpec((ArraySpec("place", (2,)),)),
-    ActionSpec(("x", "y"), (-1.0, -1.0), (1.0, 1.0), ("m", "m")),
-    max_steps=7,
-)
+SPEC = make_spec("test/Line", ArraySpec("place", (2,)), action=axes("x", "y", unit="m"), max_steps=7)
 CONFIG = HILSERLConfig(hidden=(8,), batch_size=8, learning_starts=10, replay_capacity=500)
 STEPS = 60
 

@@ -144,7 +144,7 @@ def kill_and_see_it_gone(folder: Path) -> Any:
     return deed
 
 
-def test_a_policy_is_learnt_by_another_process_and_without_its_parameters_it_is_not(tmp_path: Path, acting: Any) -> None:
+def test_policy_learns_only_with_parameters_of_learner_process(tmp_path: Path, acting: Any) -> None:
     training = acting(tmp_path, 300)
     run(training, tmp_path)
     assert training.policy.slope[0] > 0.5 and training.step_learner.version == 300
@@ -159,7 +159,7 @@ def test_parameters_that_are_never_sent_teach_nothing(tmp_path: Path, acting: An
     assert training.policy.slope[0] == 0
 
 
-def test_a_learner_that_is_killed_is_replaced_nothing_is_lost_and_versions_only_grow(tmp_path: Path, acting: Any) -> None:
+def test_killed_learner_is_replaced_and_versions_only_grow(tmp_path: Path, acting: Any) -> None:
     taken: list[int] = []
     deeds = {90: send(tmp_path, signal.SIGKILL), 150: send(tmp_path, signal.SIGKILL)}
     training = acting(tmp_path, 240, Killing(tmp_path, deeds))
@@ -192,7 +192,7 @@ def test_a_learner_that_hangs_is_replaced_and_nothing_is_lost(tmp_path: Path, ac
     assert_learnt_as_if_nothing_had_happened(tmp_path)
 
 
-def test_a_slow_learner_holds_the_acting_process_back_and_nothing_is_dropped(tmp_path: Path, acting: Any) -> None:
+def test_slow_learner_blocks_actor_without_drops(tmp_path: Path, acting: Any) -> None:
     tell(tmp_path, seconds=0.02, most_ahead=5)
     behind: list[int] = []
     training = acting(tmp_path, 120)
@@ -218,7 +218,7 @@ class InRealTime(Killing):
         self.holding += 1
 
 
-def test_what_goes_on_by_itself_is_held_while_there_is_no_learner_and_its_episode_ends(tmp_path: Path, acting: Any) -> None:
+def test_held_episode_ends_while_learner_is_absent(tmp_path: Path, acting: Any) -> None:
     tell(tmp_path, most_ahead=1000)
     deeds: dict[int, Any] = {}
     environment = InRealTime(tmp_path, deeds)
@@ -237,7 +237,7 @@ def test_what_goes_on_by_itself_is_held_while_there_is_no_learner_and_its_episod
     assert_learnt_as_if_nothing_had_happened(tmp_path)
 
 
-def test_a_learner_that_dies_again_and_again_ends_the_training_with_its_last_words(tmp_path: Path, acting: Any) -> None:
+def test_repeated_learner_death_ends_training_with_its_error(tmp_path: Path, acting: Any) -> None:
     tell(tmp_path, last_words="no room for the replay memory", deaths=2)
     training = acting(tmp_path, 10)
     with pytest.raises(RunError, match=r"The learner died 2 times in a row(.|\n)*no room for the replay memory"):
@@ -251,7 +251,7 @@ def test_what_the_learner_refuses_ends_the_training_and_is_told(tmp_path: Path, 
         run(training, tmp_path)
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told_to_whoever_asks_for_the_next(tmp_path: Path, acting: Any) -> None:
+def test_failed_checkpoint_is_reported_to_next_request(tmp_path: Path, acting: Any) -> None:
     (tmp_path / "checkpoints").write_text("no folder")
     training = acting(tmp_path, 160)
     with pytest.raises(OSError, match="Not a directory"):
@@ -287,7 +287,7 @@ def killed_somewhere(folder: Path, steps: int, seed: int, kills: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_both_killed_at_random_moments_lose_nothing_and_learn_nothing_twice(tmp_path: Path, seed: int) -> None:
+def test_random_kills_of_both_lose_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
     tell(tmp_path, seconds=0.003)
     actors_killed = killed_somewhere(tmp_path, 2000, seed, 8)
     assert_nothing_lost_nothing_twice(tmp_path, actors_killed)

@@ -11,6 +11,7 @@ from robo_bench.measurement import Case, Effort
 MOMENT = Effort(seconds=0.001, repeats=1, threads=1)
 
 
+@pytest.mark.slow
 def test_ppo_is_measured_beside_stable_baselines():
     row = Case("loops", "steps/s", partial(ppo.whole_loops, peers={"DummyVecEnv": (2,)})).measure(MOMENT)
     assert row.peers.keys() == {"sb3 DummyVecEnv 2"}

@@ -1,10 +1,13 @@
 """The measuring module measures: every case runs and names its peers. How fast anything is, no test says."""
 
+import pytest
+
 from robo_bench.measurement import Effort
 from robo_bench.rendering import cases
 
 
-def test_every_case_has_figures_for_ours_and_its_peers_or_its_limit():
+@pytest.mark.slow
+def test_each_rendering_case_has_figures_or_a_limit():
     effort = Effort(seconds=1e-9, repeats=1)
     rows = [case.measure(effort) for case in cases(effort)]
     assert len(rows) == 6

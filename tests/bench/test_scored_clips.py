@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from factories import make_spec
 from robo_bench.scored_clips import SCORES, clips_of, episode_of, facts_of, scored, scores_of
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.evaluation.statistics import wilson
@@ -16,7 +17,7 @@ from robo_rl.rewards.success.classifier import ClassifierConfig, SuccessNetwork
 from robo_rl.rewards.success.classifier_reward import ClassifierReward, save
 from robo_rl.rewards.success.examples import Measured
 from robo_rl.rewards.synthetic import Constant, Oracle
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Labels
 
 COLOURS = ("red", "green", "blue")
@@ -75,7 +76,7 @@ def test_scores_by_hand():
     assert not scores_of(done).any()  # what is done at the start shows nothing
 
 
-def test_every_instruction_has_as_many_clips_of_every_score_and_wrong_ones_are_false():
+def test_scores_are_balanced_and_wrong_instructions_are_false():
     counts = Counter((clip.instruction, clip.score) for clip in CLIPS)
     assert set(counts) == {(index, score) for index in range(3) for score in SCORES} and set(counts.values()) == {20}
     wrong = [clip for clip in CLIPS if clip.is_counterfactual]
@@ -123,21 +124,19 @@ def test_answers_that_are_no_share_have_no_error_but_an_order():
 
 def saved_classifier(folder, side: int = 8, guard: str = "", camera: str = "camera_front") -> str:
     picture = ArraySpec("camera_front", (side, side, 3), "uint8", role="image")
-    spec = EnvironmentSpec(
-        "test/Lights", ObservationSpec((ArraySpec("light", (1,)), picture)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
-    )
+    spec = make_spec("test/Lights", ArraySpec("light", (1,)), picture)
     config, rate = ClassifierConfig(image_size=8, hidden=4, camera=camera, guard=guard), wilson(1, 2)
     network = SuccessNetwork((side, side, 3) if camera else (1,), 4, 8)
     save(folder, network, config, spec, Measured(0.5, rate, rate, rate, 2, 2, (), 0.0, rate), {})
     return str(folder)
 
 
-def test_a_classifier_of_pictures_is_scored_though_clips_are_of_no_environment(tmp_path):
+def test_picture_classifier_is_scored_on_clips(tmp_path):
     found = scored(ClassifierReward(folder=saved_classifier(tmp_path / "a")), LIGHTS, CLIPS[:40])
     assert found["error"].is_measured and found["missing"].interval.estimate == 0
     for name, more, error, message in (
         ("b", {"side": 16}, SpecMismatch, r"size: \(8, 8, 3\) of the pictures, \(16, 16, 3\) of test/Lights"),
-        ("c", {"guard": "light=0.5:"}, InvalidSetting, "guarded=false"),
+        ("c", {"guard": "light=0.5:"}, InvalidSetting, "guarded false"),
         ("d", {"camera": ""}, SpecMismatch, "fingerprint: '' of the episode"),
     ):
         with pytest.raises(error, match=message):

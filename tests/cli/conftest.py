@@ -1,15 +1,19 @@
 """Jobs of studies and races without a process for each, which costs seconds; trainings that are interrupted."""
 
 import signal
+import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from robo_cli import jobs
+from robo_app.jobs import jobs
 from robo_cli.main import dispatch, status_of
 from robo_rl.errors import RoboRLError
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.runs.observer import RunRecord
+
+sys.path.append(str(Path(__file__).parent))  # for what the tests share
 
 
 @pytest.fixture

@@ -9,10 +9,19 @@ import os
 import signal
 import sys
 
+import scipy.stats  # noqa: F401
+import torch  # noqa: F401
+
+import robo_rl.report  # noqa: F401  imported once instead of by every child
+
 sys.path.insert(0, sys.argv[2])
 from stub_training import StubTraining
 
-from robo_cli import jobs, sweep, sweep_folder, sweep_search
+from robo_app.jobs import jobs
+from robo_app.recipes.recipe import read_recipe
+from robo_app.sweeps import folder as sweep_folder
+from robo_app.sweeps import search as sweep_search
+from robo_cli.experiments import sweep
 
 
 def counted(operation, left):
@@ -40,6 +49,8 @@ def live(operations: int) -> None:
 
 def main() -> None:
     jobs.Running, jobs.PERIOD = StubTraining, 0.0
+    sweep_search.optuna_library()
+    read_recipe("arm-reach-sac")
     for lives in range(1, 100):
         if (child := os.fork()) == 0:
             with open(os.devnull, "w") as sys.stdout:

@@ -7,17 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from factories import make_dataset, make_episode, make_spec
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import DatasetError, InvalidSetting, UnknownName
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Episode
 
-SPEC = EnvironmentSpec(
-    "test/Light",
-    ObservationSpec((ArraySpec("camera_front", (4, 4, 3), "uint8", role="image"), ArraySpec("light", (1,)))),
-    ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
-)
+SPEC = make_spec("test/Light", ArraySpec("camera_front", (4, 4, 3), "uint8", role="image"), ArraySpec("light", (1,)))
 
 
 def episode(seed: int, steps: int = 12) -> Episode:
@@ -25,22 +22,19 @@ def episode(seed: int, steps: int = 12) -> Episode:
     random, success = np.random.default_rng(seed), seed % 2 == 0
     light = np.linspace(0.1, 1.0 if success else 0.3, steps + 1) + random.normal(0, 0.02, steps + 1)
     pictures = np.repeat(np.rint(np.clip(light, 0, 1) * 200).astype(np.uint8), 48).reshape(steps + 1, 4, 4, 3)
-    actions = random.uniform(-1, 1, (steps, 1)).astype(np.float32)
-    return Episode(
-        {"camera_front": pictures, "light": light[:, None].astype(np.float32)}, actions, actions,
-        (np.diff(light) + (np.arange(steps) == steps - 1) * success).astype(np.float32), np.zeros(steps, np.int8),
-        np.arange(steps + 1.0) + 100 * seed, success, not success, "goal" if success else "time_limit", success, seed,
-        SPEC.fingerprint, "light it",
-    )  # fmt: skip
+    return make_episode(
+        {"camera_front": pictures, "light": light[:, None].astype(np.float32)},
+        actions=random.uniform(-1, 1, (steps, 1)).astype(np.float32),
+        rewards=(np.diff(light) + (np.arange(steps) == steps - 1) * success).astype(np.float32),
+        timestamps=np.arange(steps + 1.0) + 100 * seed,
+        **{"terminated": success, "success": success, "seed": seed, "spec_fingerprint": SPEC.fingerprint},
+        instruction="light it",
+    )
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory) -> Path:
-    found = Dataset.create(tmp_path_factory.mktemp("recorded") / "data", SPEC)
-    with found.writer() as writer:
-        for seed in range(20):
-            writer.add(episode(seed))
-    return found.path
+    return make_dataset(tmp_path_factory.mktemp("recorded") / "data", SPEC, map(episode, range(20))).path
 
 
 @pytest.fixture(autouse=True)

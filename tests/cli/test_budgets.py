@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import yaml
 
-from robo_cli import assembly, environments, main  # assembly, so that its own environments, which evaluate, are not counted
+from robo_app.recipes import environments
+from robo_app.training import assembly
+from robo_cli import main  # assembly, so that its own environments, which evaluate, are not counted
 from robo_rl.environments import discovery
 from robo_rl.runs.run import find_run
 

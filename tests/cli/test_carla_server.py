@@ -14,7 +14,7 @@ from robo_sims.carla.connection import VERSION, server_version
 COMMAND = [sys.executable, "-m", "robo_cli.main", "carla-server"]
 
 
-def test_it_says_where_it_listens_answers_and_ends_when_interrupted():
+def test_server_prints_address_answers_and_stops_on_interrupt():
     process = subprocess.Popen([*COMMAND, "--port", "0", "--map", "ring", "--traffic", "3"], stdout=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()

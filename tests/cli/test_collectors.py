@@ -15,10 +15,11 @@ import pytest
 import yaml
 from safetensors.numpy import load_file
 
-from robo_cli import collecting, main
-from robo_cli.collecting import CollectingSettings, require_collectable
-from robo_cli.collector import collector_of
-from robo_cli.recipe import parse_recipe, to_yaml
+from robo_app.recipes.recipe import parse_recipe, to_yaml
+from robo_app.training import collecting
+from robo_app.training.collecting import CollectingSettings, require_collectable
+from robo_app.training.collector import collector_of
+from robo_cli import main
 from robo_rl.cluster.local import InProcessEngine
 from robo_rl.errors import InvalidSetting
 from robo_rl.runs.checkpoints import packed, unpacked
@@ -69,7 +70,7 @@ def learnt(run: Run, step: int) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in state.items()}
 
 
-def test_processes_learn_the_same_bits_and_a_killed_run_goes_on_exactly(
+def test_killed_collector_run_resumes_bit_for_bit(
     written: Any, tmp_path: Path, in_this_process: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = written(PPO)
@@ -88,7 +89,7 @@ def test_processes_learn_the_same_bits_and_a_killed_run_goes_on_exactly(
     assert cut.description["collectors"]["count"] == 2
 
 
-def test_off_policy_learners_learn_every_step_also_after_an_interruption(
+def test_off_policy_uses_every_step_after_interruption(
     written: Any, tmp_path: Path, in_this_process: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = RunRecord.on_step
@@ -161,6 +162,6 @@ def test_an_actor_of_a_cluster_answers_as_a_process_does() -> None:
 
 
 def find_spec(recipe: Any) -> Any:
-    from robo_cli.environments import spec_of
+    from robo_app.recipes.environments import spec_of
 
     return spec_of(recipe)

@@ -4,19 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from robo_cli.compare import Compare, run
-from robo_cli.report import Report
-from robo_cli.report import run as run_report
-from robo_cli.selection import find_runs
+from factories import axes, make_spec
+from robo_app.arguments.run_selection import find_runs
+from robo_cli.experiments.compare import Compare, run
+from robo_cli.experiments.report import Report
+from robo_cli.experiments.report import run as run_report
 from robo_rl.errors import InvalidSetting, RunError, RunNotFound, SpecMismatch, UnknownName
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.runs.run import Run
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 
-SPEC = EnvironmentSpec(
+SPEC = make_spec(
     "test/Task",
-    ObservationSpec((ArraySpec("position", (2,), unit="m"),)),
-    ActionSpec(("x",), (-1.0,), (1.0,), ("m/s",), "joint_velocity", 0.05),
+    ArraySpec("position", (2,), unit="m"),
+    action=axes("x", unit="m/s", mode="joint_velocity", control_period=0.05),
     success_rule="it is there",
 )
 
@@ -87,7 +88,7 @@ def test_one_shared_seed_gives_valid_json_without_interval(make, tmp_path, capsy
     assert "NaN" not in text and json.loads(text)["comparisons"]["return"]["mean_difference"]["low"] is None
 
 
-def test_success_is_compared_where_both_know_it_and_what_was_cut_is_said(make, tmp_path, capsys):
+def test_compare_uses_common_success_and_reports_cut_episodes(make, tmp_path, capsys):
     a = make("a", 0, [None, False, False, False, True, True, None, False])
     b = make("b", 0, [True, True, True, None, True, True, None, False])
     text = compare(tmp_path, capsys, a, b)

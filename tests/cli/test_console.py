@@ -25,7 +25,7 @@ def test_where_no_robot_answers_it_says_so():
         dispatch(["console", "--robot", "http://127.0.0.1:1", "--no-browser"])
 
 
-def test_labelled_episodes_are_recorded_and_discarded_ones_are_not(tmp_path):
+def test_console_records_labelled_and_drops_discarded_episodes(tmp_path):
     command = [
         sys.executable,
         "-m",

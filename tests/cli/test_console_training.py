@@ -16,15 +16,15 @@ import yaml
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from robo_app.robots.twin_process import twin_process
 from robo_cli.main import dispatch
-from robo_cli.twin_process import twin_process
 from robo_datasets.dataset import Dataset
 from robo_rl.runs.run import find_run
 from robo_rl.types import ActionSource
 
 RIGHT = [0.0, 0.5, 0.0, 0.0, 1.0]
 RECIPE = {
-    "environment": {"name": "robo/ArmReach-v0", "arguments": {"action_repeat": 2, "max_steps": 40}},
+    "environment": {"name": "robo/ArmReach-v0", "arguments": {"action_repeat": 2, "max_steps": 28}},
     "algorithm": "rlpd",
     "learner": {"hidden": [16, 16], "critics": 2, "updates_per_step": 1, "batch_size": 16, "learning_starts": 5},
     "demonstrations": {"episodes": 1},
@@ -96,16 +96,16 @@ def learners(folder):
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = path.read_bytes()
-            if b"robo_cli.learner_process" in words and str(folder).encode() in words:
+            if b"robo_app.training.learner_process" in words and str(folder).encode() in words:
                 found.append(int(path.parent.name))
     return found
 
 
-def test_a_person_begins_takes_over_labels_and_is_lost_and_a_learner_that_dies_once_learns_from_it(tmp_path):
+def test_console_training_survives_lost_operator_and_learner(tmp_path):
     (tmp_path / "reach.yaml").write_text(yaml.safe_dump(RECIPE))
     runs, demos = tmp_path / "runs", tmp_path / "demos"
     dispatch(["train", str(tmp_path / "reach.yaml"), "--out", str(runs)])
-    settings = ["--environment.arguments.action_repeat", "2", "--environment.arguments.max_steps", "40"]
+    settings = ["--environment.arguments.action_repeat", "2", "--environment.arguments.max_steps", "28"]
     dispatch(["record", "robo/ArmReach-v0", "--episodes", "1", "--out", str(demos), *settings])
     command = [sys.executable, "-m", "robo_cli.main", "refine", "latest", "--runs", str(runs), "--dataset", str(demos)]
     command += ["--human", "console", "--port", "0", "--no-browser", "--steps", "60", "--episodes", "1"]

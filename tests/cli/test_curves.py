@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from robo_cli.curves import Curve, _mean, curve, draw_curves
+from robo_app.display.learning_curves import Curve, _mean, curve, draw_curves
 from robo_rl.evaluation.evaluation import Evaluation
 
 
@@ -34,7 +34,7 @@ def evaluated(
     return run
 
 
-def test_a_curve_is_the_success_of_each_evaluation_and_the_return_where_none_is_declared(tmp_path):
+def test_curve_is_success_or_return_if_undeclared(tmp_path):
     outcomes = {100: [0, 0, 1, 0], 200: [1, 1, 1, 0]}
     assert curve(evaluated(tmp_path / "a", outcomes)) == Curve("robo/ArmReach-v0", (100, 200), (0.25, 0.75), "success")
     assert curve(evaluated(tmp_path / "b", outcomes, declared=False)).values == pytest.approx((2.5, 7.5))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from robo_cli.interruption import resumable
+from robo_app.jobs.interruption import resumable
+from robo_app.recipes.recipe import read_recipe
 from robo_cli.main import dispatch
-from robo_cli.recipe import read_recipe
 from robo_rl.errors import InvalidSetting, RoboRLError, RunError
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.runs.run import Run, write_text
@@ -87,7 +87,8 @@ def test_a_text_that_is_not_written_leaves_nothing(damaged: Path, monkeypatch: p
 @pytest.mark.parametrize("ending", ["raise SystemExit(0)", "import os; os._exit(0)", "import os; os._exit(7)"])
 def test_an_environment_cannot_end_a_command_as_if_it_were_done(ending: str) -> None:
     program = f"""
-from robo_cli import evaluate, main
+from robo_cli import main
+from robo_cli.train import evaluate
 def run(order):
     {ending}
 evaluate.run = run

@@ -72,7 +72,7 @@ def test_append_refuses_the_same_episodes_again(recorded):
 
 
 def test_an_interrupted_recording_says_how_it_goes_on(monkeypatch, capsys):
-    from robo_cli import record
+    from robo_app.recording import record
 
     def interrupted(environment, policy, writer, *, seed, **facts):
         if seed == 2:
@@ -245,7 +245,7 @@ def test_a_damaged_episode_leaves_no_half_of_a_dataset(recorded):
     assert {path.name for path in Path("data").iterdir()} == {"reach"}
 
 
-def test_episodes_that_are_there_already_get_the_labels_that_they_lack(recorded, capsys):
+def test_present_episodes_get_missing_labels(recorded, capsys):
     shutil.copytree(recorded, "data/labelled")
     labelled = Dataset(Path("data/labelled"))
     for entry in labelled.entries():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from robo_cli.data_view import has_display
+from robo_app.display.browser import has_display
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.viewer.server import viewer_server

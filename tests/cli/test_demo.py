@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from websockets.sync.client import connect
 
-from robo_cli import demo
+from robo_app.robots import hil_demo
+from robo_app.robots.twin_process import twin_process
 from robo_cli.main import dispatch
-from robo_cli.twin_process import twin_process
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import RobotUnavailable
 from robo_rl.runs.observer import RunRecord
@@ -24,7 +24,7 @@ SHORT = ["demo", "hil", "--human", "simulated", "--steps", "60", "--episodes", "
 
 @pytest.mark.parametrize("task", ["pick", pytest.param("peg", marks=pytest.mark.slow)])
 def test_one_command_teaches_the_twin_and_the_same_goes_on(task, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(demo, "DEMONSTRATIONS", 2)
+    monkeypatch.setattr(hil_demo, "DEMONSTRATIONS", 2)
     order = [*SHORT, "--task", task, "--out", str(tmp_path)]
     original = RunRecord.on_step
 
@@ -49,16 +49,18 @@ def test_one_command_teaches_the_twin_and_the_same_goes_on(task, tmp_path, capsy
     assert find_run("latest", tmp_path / "runs").path == run.path and (run.path / "evaluation.json").exists()
 
 
-def test_a_person_is_expected_by_default_and_each_task_has_its_recipe(tmp_path, monkeypatch):
-    order = demo.Hil(out=tmp_path, task="peg", port=0)
-    monkeypatch.setattr(demo, "DEMONSTRATIONS", 1)
-    demonstrations = demo._demonstrations(replace(order))
-    recipe = demo.recipe_of(order, "http://127.0.0.1:1", demonstrations)
+def test_demo_expects_a_person_and_has_a_recipe_per_task(tmp_path, monkeypatch):
+    order = hil_demo.Hil(out=tmp_path, task="peg", port=0)
+    monkeypatch.setattr(hil_demo, "DEMONSTRATIONS", 1)
+    demonstrations = hil_demo._demonstrations(replace(order))
+    recipe = hil_demo.recipe_of(order, "http://127.0.0.1:1", demonstrations)
     assert (recipe.human.kind, recipe.human.port, recipe.environment.name) == ("console", 0, "robot:http://127.0.0.1:1")
     assert recipe.environment.arguments["control"] == "end_effector_delta_closed" and recipe.learner.gripper == ""
     recorded = Dataset(Path(recipe.demonstrations.dataset)).spec
     assert (recorded.name, recorded.action.names) == ("robo/ArmPegInsert-v0", ("dx", "dy", "dz", "turn"))
-    assert recipe.steps == 8000 and demo.recipe_of(replace(order, steps=70), "http://127.0.0.1:1", demonstrations).steps == 70
+    assert (
+        recipe.steps == 8000 and hil_demo.recipe_of(replace(order, steps=70), "http://127.0.0.1:1", demonstrations).steps == 70
+    )
     assert recipe.evaluation.before and recipe.evaluation.every == 0 and recipe.record_episodes
 
 

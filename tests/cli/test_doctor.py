@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from robo_cli import doctor, machine_checks, package_checks
-from robo_cli.doctor import Doctor
-from robo_cli.finding import Finding
+from robo_app.machine import machine_checks, package_checks
+from robo_app.machine.finding import Finding
+from robo_cli.machine import doctor
+from robo_cli.machine.doctor import Doctor
 from robo_rl.errors import SandboxUnavailable
 from robo_sims import rendering
 
@@ -47,7 +48,7 @@ def test_missing_mujoco_is_a_problem(packages):
 
 
 @pytest.mark.parametrize(("mujoco", "made_for"), [("3.17.0", "3.8.1"), ("3.8.1", "3.17.0")])
-def test_dm_control_of_another_mujoco_is_a_problem_in_both_directions(packages, mujoco, made_for):
+def test_doctor_reports_mismatch_of_dm_control_and_mujoco(packages, mujoco, made_for):
     packages("mujoco", mujoco)
     packages("dm-control", "1.0.41", "mujoco-mjx; extra == 'mjx'", f"mujoco>={made_for}")
     assert texts(package_checks.mujoco) == [
@@ -164,7 +165,7 @@ def test_a_full_disk_is_told_before_it_is_full(monkeypatch, tmp_path, free, leve
     assert found.level == level and str(tmp_path) in found.text
 
 
-def test_the_runs_folder_is_tried_with_a_real_write_and_left_clean(tmp_path):
+def test_doctor_writes_to_runs_folder_and_cleans_up(tmp_path):
     (found,) = machine_checks.durable_writes(tmp_path)
     assert found == Finding("ok", f"checkpoints can be written to {tmp_path}")
     assert list(tmp_path.iterdir()) == []
@@ -214,7 +215,7 @@ def test_every_check_runs_on_this_machine(tmp_path):
     assert all(finding.fix for finding in findings if finding.level != "ok")
 
 
-def test_a_machine_that_cannot_confine_programs_is_told_what_to_install(monkeypatch):
+def test_doctor_names_missing_sandbox_package(monkeypatch):
     assert texts(machine_checks.sandbox) == ["ok: reward programs run in a sandbox with seccomp -> None"]
 
     def missing() -> bytes:

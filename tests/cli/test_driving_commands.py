@@ -39,7 +39,7 @@ def robo_rl(*commands, folder, without="", limit=90):
     return done.stdout
 
 
-def test_a_policy_is_evaluated_on_a_set_of_routes_with_measures_a_film_and_a_report(tmp_path):
+def test_evaluate_routes_writes_measures_video_and_report(tmp_path):
     told = robo_rl(
         f"train drive-route {LITTLE}",
         "evaluate latest --routes town-test --episodes 2 --videos 1 --environment.arguments.traffic 3",
@@ -57,7 +57,7 @@ def test_a_policy_is_evaluated_on_a_set_of_routes_with_measures_a_film_and_a_rep
 
 
 @pytest.mark.slow
-def test_a_server_that_is_named_takes_the_place_of_the_stand_in_and_nothing_else_changes(tmp_path):
+def test_named_server_replaces_stand_in_without_other_change(tmp_path):
     serve = [sys.executable, "-m", "robo_cli.main", "carla-server", "--port", "0", "--map", "grid"]
     server = subprocess.Popen(serve, stdout=subprocess.PIPE, text=True)
     try:
@@ -113,7 +113,7 @@ def test_commands_that_a_fit_for_driving_prints_work(tmp_path):
 
 
 @pytest.mark.slow
-def test_driving_is_recorded_labelled_by_what_is_seen_and_learnt_from_offline(tmp_path):
+def test_driving_is_recorded_labelled_and_learned_offline(tmp_path):
     (tmp_path / "goals.yaml").write_text(GOALS)
     told = robo_rl(
         "record carla/Town-v0 --episodes 3 --noise 0.1 --out data "

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import yaml
 
+from robo_app.recipes.recipe import recipe_files
 from robo_cli import main
-from robo_cli.recipe import recipe_files
 from robo_rl.environments.discovery import load
 from robo_rl.rewards.images.picture_reward import PictureReward
 from robo_rl.types import Labels
@@ -98,7 +98,7 @@ PICTURES = {
 def test_training_makes_no_environment_in_vain(
     name: str, changes: dict[str, Any], read: int, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("robo_cli.reward_file.load", load_brightness)
+    monkeypatch.setattr("robo_app.recipes.reward_file.load", load_brightness)
     assert main.dispatch(["train", str(shortened(name, **changes))]) == 0
     assert len(made.stepped) == 3, "training, evaluation during training, final evaluation"
     assert made.count - len(made.stepped) == read

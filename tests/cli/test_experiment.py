@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from robo_cli.experiment import read_plan
-from robo_cli.experiment_race import Race
-from robo_cli.experiment_study import Study
+from robo_app.experiments.plan import read_plan
+from robo_app.experiments.race import Race
+from robo_app.experiments.study import Study
+from robo_app.jobs.trainings import Training, changed_settings, flat, keep_settings
 from robo_cli.main import dispatch
-from robo_cli.trainings import Training, changed_settings, flat, keep_settings
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
 from robo_rl.runs.run import find_run
 

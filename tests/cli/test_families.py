@@ -13,9 +13,9 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from robo_cli import reference
+from robo_app.recording import reference_scores as reference
+from robo_app.recording.exploration_policies import WanderingPolicy
 from robo_cli.main import dispatch
-from robo_cli.wandering import WanderingPolicy
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash
 from robo_datasets.repair import verify

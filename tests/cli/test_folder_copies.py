@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robo_cli import folder_copies
-from robo_cli.folder_copies import ChangingFolder, place
+from robo_app.cluster import folder_copies
+from robo_app.cluster.folder_copies import ChangingFolder, place
 from robo_rl.errors import WorkerFailed
 from robo_rl.runs.checkpoints import checkpoint_steps, has_checkpoint
 
@@ -40,7 +40,7 @@ def test_a_copy_follows_its_folder(written):
     assert folder.changes() == ({}, [])
 
 
-def test_a_checkpoint_that_is_removed_while_the_folder_is_read_is_none(written, monkeypatch):
+def test_checkpoint_removed_during_listing_is_skipped(written, monkeypatch):
     old, scandir = written / "checkpoints/0000000020", os.scandir
 
     def removed(path):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from robo_cli.jobs import Crew, Job
+from robo_app.experiments.seeds import seeds_of
+from robo_app.jobs.jobs import Crew, Job
+from robo_app.sweeps.stopping import Stopping
 from robo_cli.main import dispatch
-from robo_cli.sweep_stopping import Stopping
-from robo_cli.train_seeds import seeds_of
 from robo_rl.environments.discovery import load, make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 

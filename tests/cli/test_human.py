@@ -11,12 +11,13 @@ import pytest
 import yaml
 from safetensors.numpy import load_file
 
-from robo_cli import assembly, main
-from robo_cli.assembly import plan_of
-from robo_cli.environments import RecipeEnvironments
-from robo_cli.experiment import read_plan
-from robo_cli.race_table import human_seconds, race_page
-from robo_cli.recipe import parse_recipe
+from robo_app.experiments.plan import read_plan
+from robo_app.experiments.race_table import human_seconds, race_page
+from robo_app.recipes.environments import RecipeEnvironments
+from robo_app.recipes.recipe import parse_recipe
+from robo_app.training import assembly
+from robo_app.training.assembly import plan_of
+from robo_cli import main
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rollout.simulated_human import SimulatedHuman
@@ -45,7 +46,7 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_run_with_a_person_is_logged_resumed_exactly_and_evaluated_alone(
+def test_human_run_is_logged_and_resumed_exactly(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], interrupted_at: Any
 ) -> None:
     original, evaluate, command = RunRecord.on_step, assembly.evaluate, SimulatedHuman.command
@@ -169,7 +170,7 @@ def test_hg_dagger_without_anybody_is_refused() -> None:
         built(algorithm="hg-dagger", learner={}, human={}, online={"steps": 5})
 
 
-def test_an_unknown_kind_and_an_environment_without_expert_are_refused() -> None:
+def test_unknown_human_or_missing_expert_is_refused() -> None:
     with pytest.raises(UnknownName, match=r"Unknown kind of simulated human 'lasy'(.|\n)*'lazy'"):
         built(human={"kind": "lasy"}, learner={"offline_fraction": 0.0})
     alone = {"environment": {"name": "gymnasium/InvertedPendulum-v5"}, "learner": {"offline_fraction": 0.0}}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from robo_cli import jobs
-from robo_cli.jobs import Crew, Job
+from robo_app.jobs import jobs
+from robo_app.jobs.jobs import Crew, Job
 
 
 class Endless:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from robo_cli.assembly import plan_of, policy_of, recipe_of
-from robo_cli.environments import RecipeEnvironments
-from robo_cli.keeping import RunEpisodes
+from robo_app.recipes.environments import RecipeEnvironments
+from robo_app.training.assembly import plan_of, policy_of, recipe_of
+from robo_app.training.episode_recording import RunEpisodes
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.repair import verify

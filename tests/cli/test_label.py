@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from robo_app.recipes.reward_file import program_file
 from robo_cli.main import dispatch
-from robo_cli.reward_file import program_file
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet, label_sets
 from robo_rl.errors import DatasetError, InvalidSetting, RoboRLError, UnknownName
@@ -55,7 +55,7 @@ def are_equal(one, other) -> bool:
     return all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def test_an_oracles_labels_train_what_the_rewards_themselves_train(dataset, capsys):
+def test_oracle_labels_train_same_policy_as_rewards(dataset, capsys):
     dispatch(["label", "data", "--reward", "oracle", "--name", "oracle"])
     dispatch(["label", "data", "--reward", "constant", "--reward.settings.value", "1", "--name", "flat"])
     own = trained()
@@ -66,7 +66,7 @@ def test_an_oracles_labels_train_what_the_rewards_themselves_train(dataset, caps
     assert "rewards of the label set flat" in capsys.readouterr().out
 
 
-def test_a_run_on_labels_is_resumed_with_them_and_refused_with_others(dataset):
+def test_labelled_run_resumes_only_with_its_labels(dataset):
     dispatch(["label", "data", "--reward", "noisy-oracle", "--name", "noisy"])
     whole = trained("--labels", "noisy")
     run = find_run("latest", Path("runs"))
@@ -146,9 +146,7 @@ def test_what_there_is_can_be_listed(capsys):
     dispatch(["reward", "list"])
     dispatch(["reward", "show", "noisy-oracle"])
     told = capsys.readouterr().out
-    assert (
-        "what a perfect model would say" in told and "deviation" in told and "in units of the reward" in " ".join(told.split())
-    )
+    assert "as of a perfect model" in told and "deviation" in told and "in units of the reward" in " ".join(told.split())
 
 
 @pytest.mark.parametrize(
@@ -210,7 +208,7 @@ def test_a_mistake_with_preferences_is_one_error(dataset, arguments, error, mess
         dispatch(arguments)
 
 
-def test_annotations_are_for_steps_that_can_be_described_and_replies_for_their_environment(dataset, monkeypatch):
+def test_annotations_need_describable_steps_and_own_replies(dataset, monkeypatch):
     words = [
         "label",
         str(dataset.path),
@@ -237,7 +235,7 @@ def test_annotations_are_for_steps_that_can_be_described_and_replies_for_their_e
         (["lare", "--reward.settings.path", f"{program_file('arm_reach')}"], "lare", r"program:PATH"),
     ],
 )
-def test_what_is_learned_in_a_run_says_that_recorded_episodes_need_another_reward(dataset, reward, name, also):
+def test_online_rewards_are_refused_for_recorded_episodes(dataset, reward, name, also):
     data, told = str(dataset.path), "learned while a policy acts, and has no labels for recorded episodes"
     for words in (
         ["label", data, "--reward", *reward, "--name", "never"],

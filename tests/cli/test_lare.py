@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from robo_cli.experiment import read_plan
+from robo_app.experiments.plan import read_plan
 from robo_cli.main import dispatch
 from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
 
@@ -54,7 +54,7 @@ def test_a_study_writes_programs_trains_and_makes_nothing_twice(in_this_process,
         dispatch(order)
 
 
-def test_the_shipped_study_is_read_and_others_keep_their_datasets():
+def test_shipped_study_loads_and_custom_keeps_datasets():
     study = read_plan("lare")
     assert {"dense", "episodic", "rd", "rrd", "lare", "lare-unverified", "direct"} == {*study.methods}
     assert [bool(read_plan(name).datasets) for name in ("lare", "offline", "labels")] == [False, True, True]

@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 import yaml
 
-from robo_cli import assembly, learner_process, main
-from robo_cli.assembly import recipe_of
-from robo_cli.loops import loop_of
-from robo_cli.recipe import EnvironmentSettings, parse_recipe
+from robo_app.recipes.loop_choice import loop_of
+from robo_app.recipes.recipe import EnvironmentSettings, parse_recipe
+from robo_app.training import assembly, learner_process
+from robo_app.training.assembly import recipe_of
+from robo_cli import main
 from robo_rl.errors import InvalidSetting, RobotUnavailable
 from robo_rl.protocols.contract import ACTOR_LEARNER
 from robo_rl.rollout.step_log import StepReader
@@ -95,9 +96,7 @@ def test_an_interrupted_run_has_saved_everything_before_it_ends(
     assert {"acting", "record"} <= set(checkpoint.parts)
 
 
-def test_a_robot_that_is_lost_before_the_first_step_leaves_no_learner_behind(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_robot_lost_before_first_step_stops_learner(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(*_: Any) -> None:
         raise RobotUnavailable("It gives no answer.")
 
@@ -106,7 +105,7 @@ def test_a_robot_that_is_lost_before_the_first_step_leaves_no_learner_behind(
     monkeypatch.setattr(LearnerProcess, "_start", lambda self: (started.append(self), start(self)))
     died = [sys.executable, Path(__file__).with_name("train_and_die.py"), recipe, tmp_path, "step", "25"]
     assert subprocess.run(died, timeout=200, check=False).returncode == -signal.SIGKILL
-    for place in ("robo_cli.training_runs.Evaluator", "robo_cli.training_runs.wait_for_robot"):
+    for place in ("robo_app.training.training_runs.Evaluator", "robo_app.training.training_runs.wait_for_robot"):
         with monkeypatch.context() as patched, pytest.raises(RobotUnavailable):
             patched.setattr(place, lost)
             main.dispatch(["resume", "latest", "--runs", str(tmp_path)])
@@ -115,9 +114,7 @@ def test_a_robot_that_is_lost_before_the_first_step_leaves_no_learner_behind(
     assert_all_was_learnt_from(find_run("latest", tmp_path))
 
 
-def test_what_judges_is_closed_and_only_the_control_loop_comes_first(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scorers_are_closed_and_control_loop_comes_first(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     robot = {"environment": {"name": "robot/Fake-v0", "arguments": {"max_steps": 12}}, "algorithm": "sac", "human": {}}
     more = {"learner": {"hidden": [8], "batch_size": 8}, "demonstrations": {}, "steps": 20, "evaluation": {"before": True}}
     recipe.write_text(yaml.safe_dump({**RECIPE, **robot, **more}))
@@ -177,7 +174,7 @@ class Alone:
             raise Finished
 
 
-def test_it_goes_on_from_what_a_run_has_learnt_also_once_that_run_is_gone_and_the_dataset_was_moved(tmp_path: Path) -> None:
+def test_warm_start_survives_deleted_run_and_moved_dataset(tmp_path: Path) -> None:
     short = {"steps": 30, "log_every": 0, "checkpoint_every": 0, "evaluation": {"episodes": 1, "videos": 0}}
     (tmp_path / "first.yaml").write_text(yaml.safe_dump({**RECIPE, **short, "learner_process": "off"}))
     assert main.dispatch(["train", str(tmp_path / "first.yaml"), "--out", str(tmp_path / "first")]) == 0
@@ -243,5 +240,5 @@ def test_robots_have_it_by_themselves(changes: dict[str, Any], expected: bool) -
 @pytest.mark.parametrize("algorithm", ["bc", "hg-dagger", "ppo", "sb3-sac"])
 def test_a_learner_that_does_not_act_step_by_step_is_refused(algorithm: str) -> None:
     recipe = parse_recipe({**RECIPE, "algorithm": algorithm, "learner": {}}, source="a test")
-    with pytest.raises(InvalidSetting, match=rf"The learner {algorithm} cannot be trained with a separate learner process"):
+    with pytest.raises(InvalidSetting, match=rf"The learner {algorithm} cannot be trained with a learner in its own process"):
         loop_of(recipe)

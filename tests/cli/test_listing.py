@@ -1,4 +1,4 @@
-"""The listing of our own components says what they say; `python -m robo_cli.listing` writes it again."""
+"""The listing of our own components says what they say; `python -m robo_app.listings.listing` writes it again."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from robo_cli import listing
+from robo_app.listings import listing
 from robo_rl.environments.discovery import environment_names
 
 
 def test_listing_is_up_to_date() -> None:
-    assert json.loads(listing.FILE.read_text()) == listing.written(), "python -m robo_cli.listing"
+    assert json.loads(listing.FILE.read_text()) == listing.written(), "python -m robo_app.listings.listing"
 
 
 def test_environments_are_those_of_the_families() -> None:

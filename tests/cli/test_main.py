@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from robo_cli import listing, main
-from robo_cli.recipe import parse_recipe, read_recipe, recipe_files, to_yaml
+from robo_app.listings import listing
+from robo_app.recipes.recipe import parse_recipe, read_recipe, recipe_files, to_yaml
+from robo_cli import main
 from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, MissingExtra, SpecMismatch, UnknownName
 
@@ -190,9 +191,7 @@ def test_a_family_without_its_package_says_what_to_install(
         main.dispatch(["envs", "metaworld/reach-v3"])
 
 
-def test_a_policy_is_not_evaluated_where_actions_mean_something_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluation_is_refused_if_action_meaning_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.dispatch(["train", tiny(tmp_path), "--out", str(tmp_path / "runs")]) == 0
     shown = capsys.readouterr().out
     assert "tiny 10/10" in shown and "success" in shown and "2 episodes" in shown, "plain lines in a pipe"

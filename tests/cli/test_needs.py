@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from robo_app.recipes.recipe import read_recipe, recipe_files
+from robo_app.recipes.required_files import require_needs
 from robo_cli.main import dispatch
-from robo_cli.needs import require_needs
-from robo_cli.recipe import read_recipe, recipe_files
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting
 from robo_rl.rewards.fitted_folder import NEEDED, fitted
 

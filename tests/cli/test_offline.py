@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from robo_cli.experiment import read_plan
-from robo_cli.experiment_inputs import Asked, Compared
+from robo_app.arguments.free_settings import Group, gather
+from robo_app.arguments.run_selection import runs_of
+from robo_app.experiments.inputs import Asked, Compared
+from robo_app.experiments.plan import read_plan
 from robo_cli.main import dispatch
-from robo_cli.selection import runs_of
-from robo_cli.typed_settings import Group, gather
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import normalised
 from robo_datasets.labelling import shuffle
@@ -304,7 +304,7 @@ def test_settings_of_labels_arrive_as_they_were_written(tmp_path):
         assert json.loads(gather(command, [group])[-1]) == settings
 
 
-def test_a_training_counts_only_with_the_settings_of_the_study_as_it_is(study, in_this_process):
+def test_training_counts_only_with_current_study_settings(study, in_this_process):
     order = ["study", study, "--out", "out"]
     assert dispatch(order) == 0
     first = {*Path("out/runs").iterdir()}
@@ -320,7 +320,7 @@ def test_a_training_counts_only_with_the_settings_of_the_study_as_it_is(study, i
     assert {*Path("out/runs").iterdir()} == first | anew
 
 
-def test_a_run_of_another_method_with_the_same_ending_is_not_taken_for_it(tmp_path):
+def test_run_of_method_with_same_suffix_is_ignored(tmp_path):
     for name in ("20260101-000000-bc--some-data-0", "20260102-000000-td3-bc--some-data-0", "20260103-000000-bc--some-data-10"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "recipe.yaml").touch()
@@ -335,7 +335,7 @@ CHANGES = [  # file, before, after, message
 ]
 
 
-def test_sources_and_datasets_of_other_settings_are_refused_and_left_alone(study, in_this_process):
+def test_foreign_sources_and_datasets_are_refused_untouched(study, in_this_process):
     assert dispatch(["study", study, "--out", "out"]) == 0
     made = {path: path.stat().st_mtime_ns for path in Path("out").rglob("*") if path.is_file()}
     for file, before, after, message in CHANGES:

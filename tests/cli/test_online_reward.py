@@ -54,7 +54,7 @@ def brightness(monkeypatch):
     def load_it(group: Any, name: str) -> Any:
         return Brightness if name == "brightness" else load(group, name)
 
-    monkeypatch.setattr("robo_cli.reward_file.load", load_it)
+    monkeypatch.setattr("robo_app.recipes.reward_file.load", load_it)
 
 
 def train(recipe: str, *options: str) -> Run:
@@ -67,7 +67,7 @@ def parameters(run: Run) -> dict[str, np.ndarray]:
     return load_file(run.path / "checkpoints" / "0000000030" / "learner.safetensors")
 
 
-def test_a_run_says_whose_reward_it_learnt_from_and_what_both_paid(capsys):
+def test_run_records_reward_name_and_both_returns(capsys):
     run = train(RECIPE, "--record-episodes")
     told = run.description["reward"]
     assert told["model"] == told["completion_model"] == "brightness" and len(told["weights"]) == 16
@@ -82,7 +82,7 @@ def test_a_run_says_whose_reward_it_learnt_from_and_what_both_paid(capsys):
     assert kept.card["arguments"]["cameras"] == ["front"]
 
 
-def test_interrupted_and_resumed_equals_uninterrupted_and_another_reward_is_refused(monkeypatch, capsys):
+def test_online_reward_resumes_exactly_and_refuses_another(monkeypatch, capsys):
     whole = parameters(train(RECIPE))
     original = RunRecord.on_step
 
@@ -127,7 +127,7 @@ ON_POLICY = {
 
 
 @pytest.mark.parametrize("algorithm", ON_POLICY)
-def test_policies_of_several_environments_learn_from_it_and_act_without_a_camera(algorithm, capsys):
+def test_vector_policies_learn_online_and_act_without_camera(algorithm, capsys):
     old = "algorithm: sac\nlearner: {hidden: [8], batch_size: 8, learning_starts: 4}"
     assert old in RECIPE
     run = train(RECIPE.replace(old, f"algorithm: {algorithm}\n{ON_POLICY[algorithm]}"))

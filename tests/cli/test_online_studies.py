@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from robo_cli.experiment import read_plan
-from robo_cli.experiment_inputs import differing
-from robo_cli.experiment_tables import study_facts, study_page
-from robo_cli.markdown import ends
-from robo_cli.recipe import to_yaml
-from robo_cli.train import recipe_of
+from robo_app.display.markdown_tables import ends
+from robo_app.experiments.inputs import differing
+from robo_app.experiments.plan import read_plan
+from robo_app.experiments.tables import study_facts, study_page
+from robo_app.recipes.recipe import to_yaml
+from robo_app.training.train_options import recipe_of
 from robo_rl.errors import UnknownName
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.evaluation.measures import Measure
@@ -48,7 +48,7 @@ def folders(words) -> dict[str, str]:
     return {word: words[at + 1] for at, word in enumerate(words) if word.endswith(".folder")}
 
 
-def test_models_are_fitted_before_and_found_by_rewards_and_completions(study):
+def test_models_are_fitted_first_for_rewards_and_completion(study):
     (job,) = models(study)
     (command,) = job.commands
     assert command[:5] == ["reward", "fit", "embedded", "--out", "out/models/reach"]
@@ -93,7 +93,7 @@ methods: {seen: {recipe: offline-iql, model: pick, settings: {then: online, rewa
         read_plan("data.yaml")
 
 
-def test_the_shipped_study_compares_true_seen_and_shuffled_rewards():
+def test_shipped_study_compares_true_learned_and_shuffled():
     study = read_plan("pictures")
     kinds = {f"{task}-{kind}" for task in ("reach", "pick") for kind in ("true", "vlm", "shuffled")}
     assert {*study.methods} == kinds | {"cloned", "refined-true", "refined-vlm"}
@@ -127,7 +127,7 @@ def finished_run(folder, crashes, way):
     return folder
 
 
-def test_a_claim_may_be_about_what_is_measured_and_less_may_be_better(tmp_path):
+def test_claims_accept_measures_and_lower_is_better(tmp_path):
     Path("study.yaml").write_text(
         "summary: Fewer crashes.\nseeds: [0]\nmethods: {careful: {recipe: drive-town}, fast: {recipe: drive-town}}\n"
         "claims: [{better: careful, than: fast, by: crashes, fewer: true}, {better: fast, than: careful, by: way}]\n"
@@ -142,7 +142,7 @@ def test_a_claim_may_be_about_what_is_measured_and_less_may_be_better(tmp_path):
     assert "| careful < fast, crashes | +0.85 [" in page and "| careful | 0.5 | 0.1 [0.00253, 0.557] |" in page
 
 
-def test_the_study_of_driving_is_judged_on_routes_that_nobody_was_trained_on():
+def test_driving_study_evaluates_on_unseen_routes():
     study = read_plan("driving")
     for method, _, seed in study.cells():
         recipe = recipe_of(study.words(method, seed, Path("out")))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from robo_app.arguments.options import whole_numbers
+from robo_app.recipes.recipe import read_recipe
 from robo_cli.main import dispatch
-from robo_cli.options import whole_numbers
-from robo_cli.recipe import read_recipe
 from robo_rl.errors import InvalidSetting
 
 PICK = "train arm-pick-rlpd"

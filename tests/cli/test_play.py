@@ -26,15 +26,18 @@ import numpy as np
 import pytest
 
 import robo_rl
-from robo_cli import play, play_window
+from factories import axes, make_spec
+from robo_app.playback import drawing
+from robo_app.playback import window as play_window
+from robo_app.playback.page.server import PlayServer
+from robo_app.playback.playback import Command, Moment, Player, episode_of
+from robo_app.playback.window import Window, simulation_of
 from robo_cli.main import dispatch
-from robo_cli.play_page.server import PlayServer
-from robo_cli.play_window import Window, simulation_of
-from robo_cli.playback import Command, Moment, Player, episode_of
+from robo_cli.train import play
 from robo_rl.errors import InvalidSetting, RenderingUnavailable
 from robo_rl.evaluation.video import read_frames
 from robo_rl.rollout.episode import RandomPolicy
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 
 COMMON = {"evaluation": {"episodes": 2, "videos": 0}}
 TINY = {"hidden": [8], "batch_size": 5}
@@ -65,10 +68,10 @@ class Line(gymnasium.Env[Any, Any]):
     """A point that moves for five steps of 0.1 s, and draws its seed and its step."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
-    environment_spec = EnvironmentSpec(
+    environment_spec = make_spec(
         "test/Line",
-        observation=ObservationSpec((ArraySpec("position", (1,), unit="m"),)),
-        action=ActionSpec(("x",), (-1.0,), (1.0,), ("m/s",), mode="joint_velocity", control_period=0.1),
+        ArraySpec("position", (1,), unit="m"),
+        action=axes("x", unit="m/s", mode="joint_velocity", control_period=0.1),
     )
 
     def __init__(self, render_mode: str | None = "rgb_array") -> None:
@@ -405,15 +408,15 @@ def test_window_opens_where_there_is_a_display(
     runs: dict[str, robo_rl.Run], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown: list[str] = []
-    monkeypatch.setattr(play, "_in_window", lambda *_: shown.append("window") or 0)
-    monkeypatch.setattr(play, "_in_browser", lambda *_: shown.append("browser") or 0)
+    monkeypatch.setattr(play, "play_in_window", lambda *_: shown.append("window") or 0)
+    monkeypatch.setattr(play, "play_in_browser", lambda *_: shown.append("browser") or 0)
     monkeypatch.setenv("DISPLAY", ":0")
-    monkeypatch.setattr(play, "has_window", lambda: True)
+    monkeypatch.setattr(play_window, "has_window", lambda: True)
     for name in RECIPES:
         dispatch(["play", str(runs[name].path)])
     dispatch(["play", str(runs["sac"].path), "--viewer", "browser"])
     assert shown == ["window", "window", "browser", "browser"], "no window of MuJoCo shows a grid"
-    monkeypatch.setattr(play, "has_window", lambda: False)
+    monkeypatch.setattr(play_window, "has_window", lambda: False)
     dispatch(["play", str(runs["sac"].path)])
     assert shown[-1] == "browser", "the display may be one that is gone"
     with pytest.raises(InvalidSetting, match=r"not simulated by MuJoCo(.|\n)*--viewer browser"):
@@ -435,6 +438,7 @@ def test_environment_that_draws_nothing_is_one_error(
         return environment()
 
     monkeypatch.setattr(play, "judged_environment_of", make)
+    monkeypatch.setattr(drawing, "judged_environment_of", make)
     for options in (["--video", str(tmp_path / "film.mp4")], ["--viewer", "browser", "--port", "0"]):
         with pytest.raises(RenderingUnavailable, match="draws no pictures"):
             dispatch(["play", str(runs["ppo"].path), *options])

@@ -34,7 +34,7 @@ def parameters(folder: Path) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in state.items()}
 
 
-def test_interrupted_inside_a_rollout_and_resumed_equals_uninterrupted(
+def test_ppo_resumes_exactly_inside_a_rollout(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], interrupted_at: Any
 ) -> None:
     assert main.dispatch(["train", str(recipe), "--out", str(tmp_path / "whole")]) == 0

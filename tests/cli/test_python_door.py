@@ -18,8 +18,8 @@ import yaml
 from safetensors.numpy import load_file
 
 import robo_rl
+from robo_app.recipes.recipe import read_recipe
 from robo_cli.main import dispatch
-from robo_cli.recipe import read_recipe
 from robo_rl import workbench
 from robo_rl.environments import discovery
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting, MissingOperation, RoboRLError, RunError, RunNotFound, UnknownName

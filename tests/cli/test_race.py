@@ -10,11 +10,11 @@ import pytest
 import yaml
 from safetensors.numpy import load_file
 
+from robo_app.experiments.plan import read_plan
+from robo_app.experiments.race_table import race_page
+from robo_app.jobs.jobs import Job
+from robo_app.recipes.recipe import parse_recipe, read_recipe
 from robo_cli import main
-from robo_cli.experiment import read_plan
-from robo_cli.jobs import Job
-from robo_cli.race_table import race_page
-from robo_cli.recipe import parse_recipe, read_recipe
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
 from robo_rl.runs.run import find_run
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import yaml
 
-from robo_cli.assembly import recipe_of
-from robo_cli.beginning import before_and_after
+from robo_app.recipes.recipe import parse_recipe
+from robo_app.robots.twin_process import twin_process
+from robo_app.training.assembly import recipe_of
+from robo_app.training.initialisation import before_and_after
+from robo_app.training.refinement import Refine, refinement
+from robo_app.training.supervision import operator_of
 from robo_cli.main import dispatch
-from robo_cli.person import operator_of
-from robo_cli.recipe import parse_recipe
-from robo_cli.refine import Refine, refinement
-from robo_cli.twin_process import twin_process
 from robo_datasets.dataset import Dataset
 from robo_real.environment import RobotEnv
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
@@ -30,7 +30,7 @@ from robo_rl.types import ActionSource
 
 SMALL = {"hidden": [16, 16], "critics": 2, "target_critics": 2, "updates_per_step": 1, "batch_size": 16}
 RECIPE = {
-    "environment": {"name": "robo/ArmReach-v0", "arguments": {"action_repeat": 2, "max_steps": 20}},
+    "environment": {"name": "robo/ArmReach-v0", "arguments": {"action_repeat": 2, "max_steps": 12}},
     "algorithm": "rlpd",
     "learner": {**SMALL, "learning_starts": 10},
     "demonstrations": {"episodes": 1},
@@ -53,7 +53,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("simulation")
     (folder / "reach.yaml").write_text(yaml.safe_dump(RECIPE))
     dispatch(["train", str(folder / "reach.yaml"), "--out", str(folder / "runs")])
-    settings = ["--environment.arguments.action_repeat", "2", "--environment.arguments.max_steps", "20"]
+    settings = ["--environment.arguments.action_repeat", "2", "--environment.arguments.max_steps", "12"]
     dispatch(["record", "robo/ArmReach-v0", "--episodes", "2", "--out", str(folder / "demos"), *settings])
     return folder
 
@@ -72,7 +72,7 @@ def test_a_run_of_the_simulation_is_refined_on_the_twin(trained, twin, capsys, t
     assert dispatch(order) == 0
     run, before = find_run("latest", tmp_path), source(trained)
     recipe = recipe_of(run)
-    assert recipe.environment.name == f"robot:{twin}" and recipe.environment.arguments == {"action_repeat": 2, "max_steps": 20}
+    assert recipe.environment.name == f"robot:{twin}" and recipe.environment.arguments == {"action_repeat": 2, "max_steps": 12}
     assert (recipe.algorithm, recipe.learner.gripper, recipe.learner.hidden) == ("hil-serl", "", (16, 16))
     assert run.spec.differences(before.spec) == []
 
@@ -115,7 +115,7 @@ FAKE = {
 
 
 @pytest.mark.parametrize("kills", [[17, 31], [5]], ids=["twice", "before a checkpoint"])
-def test_a_killed_training_on_a_robot_learns_again_what_was_lived_and_loses_no_step(kills, tmp_path, capsys, monkeypatch):
+def test_killed_robot_training_replays_recorded_steps(kills, tmp_path, capsys, monkeypatch):
     path = tmp_path / "fake.yaml"
     path.write_text(yaml.safe_dump(FAKE))
     script = Path(__file__).with_name("train_and_die.py")
@@ -150,9 +150,7 @@ def lived_in(run: Run) -> list[np.ndarray]:
     return found
 
 
-def test_a_killed_refinement_goes_on_once_its_lease_has_ended_and_counts_the_interventions_that_were_lived(
-    trained, twin, tmp_path, capsys
-):
+def test_killed_refinement_resumes_and_counts_interventions(trained, twin, tmp_path, capsys):
     capsys.readouterr()
     settings = ["--human", "wrong", "--steps", "45", "--episodes", "1", "--checkpoint-every", "0"]
     dispatch(refine(trained, twin, *settings, "--dry-run"))
@@ -226,7 +224,7 @@ def test_a_changed_unit_or_frame_is_refused_with_the_difference(trained, twin, t
         dispatch(["refine", str(copied), "--robot", twin, "--dataset", str(trained / "demos"), "--runs", str(tmp_path)])
 
 
-def test_a_robot_without_a_rule_of_success_needs_a_person_who_labels(trained, twin, monkeypatch):
+def test_robot_without_success_rule_needs_labelling_operator(trained, twin, monkeypatch):
     original = RobotEnv.__init__
 
     def without_rule(self, *arguments, **settings):
@@ -295,10 +293,10 @@ def test_cameras_that_a_policy_does_not_read_refuse_nothing(trained, tmp_path, c
     monkeypatch.setattr("robo_real.remote.MOST_AGE", 60.0)  # a busy machine draws late, which stops the arm with good reason
     run = source(trained).path
     with twin_process(tmp_path / "audit.jsonl", cameras=["front"], image_size=32) as url:
-        there = ["--environment", f"robot:{url}?action_repeat=2&max_steps=20", "--episodes", "1", "--json"]
+        there = ["--environment", f"robot:{url}?action_repeat=2&max_steps=12", "--episodes", "1", "--json"]
         assert dispatch(["evaluate", str(run), "--runs", str(trained / "runs"), *there]) == 0
         assert json.loads(capsys.readouterr().out)["environment"] == "robo/ArmReach-v0"
-        record = ["record", f"robot:{url}?action_repeat=2&max_steps=20", "--out", str(tmp_path / "recorded"), "--episodes", "1"]
+        record = ["record", f"robot:{url}?action_repeat=2&max_steps=12", "--out", str(tmp_path / "recorded"), "--episodes", "1"]
         assert dispatch([*record, "--policy", str(run)]) == 0
         assert "camera_front" in Dataset(tmp_path / "recorded").spec.observation
         order = refine(trained, url, "--steps", "15", "--episodes", "1", "--runs", str(tmp_path / "runs"))

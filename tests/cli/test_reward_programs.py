@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from robo_cli.environments import RecipeEnvironments
+from robo_app.recipes.environments import RecipeEnvironments
+from robo_app.recipes.online_reward import require_same_reward, reward_of
+from robo_app.recipes.recipe import read_recipe
+from robo_app.recipes.reward_file import program_file, read_reward, shipped_programs
 from robo_cli.main import dispatch
-from robo_cli.online_reward import require_same_reward, reward_of
-from robo_cli.recipe import read_recipe
-from robo_cli.reward_file import program_file, read_reward, shipped_programs
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidProgram, InvalidSetting, UnknownName
@@ -44,7 +44,7 @@ def correlation(episode, values):
 
 
 @pytest.mark.parametrize("name", ["arm_pick", "arm_push", "arm_reach"])
-def test_a_program_that_comes_with_the_package_agrees_with_the_progress_of_its_task(name):
+def test_shipped_program_agrees_with_task_progress(name):
     """Without it ever seeing progress or success: the environment's dense reward adds up to both."""
     model = read_reward(f"program:{name}", {})
     environment = FAMILY.make(f"Arm{name.removeprefix('arm_').title()}-v0", reward="dense")
@@ -75,7 +75,7 @@ def test_programs_are_found_by_path_and_by_name(tmp_path):
         read_reward("program:arm_push", {"pth": 1})
 
 
-def test_check_says_what_is_wrong_in_words_and_by_its_exit_status(recorded, tmp_path, capsys):
+def test_check_explains_faults_and_sets_exit_status(recorded, tmp_path, capsys):
     (tmp_path / "mine.py").write_text(FIRST)
     mine = str(tmp_path / "mine.py")
     assert dispatch(["reward", "check", mine]) == 0
@@ -112,7 +112,7 @@ def test_explain_writes_a_page_and_show_prints_the_program(recorded, capsys):
     assert "terms    approach, arrive, effort" in said and "from     written by hand, comes with robo-rl" in said
 
 
-def test_a_dataset_is_labelled_by_a_program_and_references_are_written_down(recorded, capsys):
+def test_dataset_is_labelled_by_program_and_references_saved(recorded, capsys):
     dispatch(["label", str(recorded), "--reward", "program:arm_reach", "--name", "written", "--cache", "none"])
     dataset = Dataset(recorded)
     labels = LabelSet(dataset, "written")
@@ -138,7 +138,7 @@ evaluation: {{episodes: 1, videos: 0}}
 """
 
 
-def test_a_run_says_of_which_program_it_learnt_and_does_not_go_on_with_another(tmp_path, capsys):
+def test_run_names_its_program_and_refuses_another(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(FIRST)
     Path("tiny.yaml").write_text(RECIPE.format(reward=f"{{name: 'program:{tmp_path / 'mine.py'}', weight: 2.0}}"))
     assert dispatch(["train", "tiny.yaml"]) == 0
@@ -173,7 +173,7 @@ def test_a_recipe_may_name_a_pipeline(capsys):
     assert newest["reward/of_environment"] == newest["rollout/ep_rew_mean"] and newest["reward/missing"] == 0.0
 
 
-def test_a_program_is_named_alike_alone_in_a_file_and_in_a_pipeline(tmp_path):
+def test_program_has_same_name_alone_and_in_pipeline(tmp_path):
     (tmp_path / "mine.py").write_text(FIRST)
     (tmp_path / "mine.yaml").write_text(f"reward: 'program:{tmp_path / 'mine.py'}'\nsettings: {{every: 7}}\n")
     alone = read_reward("program", {"path": str(tmp_path / "mine.py"), "every": 7})

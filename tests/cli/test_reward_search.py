@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from robo_cli.conclude import judge
+from robo_app.arguments.free_settings import option_words
+from robo_app.rewards.search_trainer import term_traces
+from robo_app.training.finalisation import judge
 from robo_cli.main import dispatch
-from robo_cli.reward_trainer import term_traces
-from robo_cli.typed_settings import option_words
 from robo_rl.errors import InvalidProgram, InvalidSetting, JudgeError, RunError, UnknownName
 from robo_rl.rewards.language.call_log import read_log
 from robo_rl.rewards.programs.program import RewardProgram
@@ -32,7 +32,7 @@ SMALL = ["--eureka.rounds", "1", "--eureka.programs", "2", "--eureka.budget", "1
 @pytest.fixture(autouse=True)
 def few_steps_to_try_on(monkeypatch):
     Path("tiny.yaml").write_text(RECIPE)
-    monkeypatch.setattr("robo_cli.reward_probation.ROWS", 20)
+    monkeypatch.setattr("robo_app.training.program_validation.ROWS", 20)
     for name in ("SINGLE_ROWS", "EVERY_SIZE"):
         monkeypatch.setattr(f"robo_rl.rewards.programs.validation.{name}", 2)
 
@@ -50,7 +50,7 @@ def luck(monkeypatch):
         found = judge(*arguments, **more)
         return replace(found, successes=(True, *found.successes[1:]))
 
-    monkeypatch.setattr("robo_cli.reward_trainer.judge", lucky)
+    monkeypatch.setattr("robo_app.rewards.search_trainer.judge", lucky)
 
 
 def test_who_never_succeeds_does_not_win(capsys):
@@ -65,7 +65,7 @@ def test_who_never_succeeds_does_not_win(capsys):
 
 
 @pytest.mark.usefixtures("luck")
-def test_a_killed_search_goes_on_and_its_replay_gives_identical_parameters(monkeypatch, capsys):
+def test_killed_search_resumes_and_replays_identically(monkeypatch, capsys):
     search = ["reward", "search", "tiny.yaml", *SMALL]
     rule = ["--llm", "rule:reach", "--llm.settings.seed", "3", "--out", "search"]
     original = RunRecord.on_step
@@ -157,8 +157,8 @@ def test_who_answers_is_known_before_anything_is_simulated(command, words, error
     def simulated(*arguments, **more):
         raise AssertionError("a step was simulated")
 
-    for module in ("reward_probation", "reward_latent"):
-        monkeypatch.setattr(f"robo_cli.{module}.rollout", simulated)
+    for module in ("training.program_validation", "rewards.latent_steps"):
+        monkeypatch.setattr(f"robo_app.{module}.rollout", simulated)
     with pytest.raises(error, match=told):
         dispatch(["reward", *command.split(), *words])
 

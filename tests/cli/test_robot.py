@@ -30,7 +30,7 @@ def twin(*arguments: str):
         process.stdout.close()
 
 
-def test_a_twin_is_served_looked_at_recorded_on_stopped_and_rearmed(capsys, tmp_path):
+def test_twin_is_served_recorded_stopped_and_rearmed(capsys, tmp_path):
     with twin("--log", str(tmp_path / "audit.jsonl")) as (process, url):
         dispatch(["robot", "check", url])
         seen = capsys.readouterr().out
@@ -58,7 +58,7 @@ def test_a_twin_is_served_looked_at_recorded_on_stopped_and_rearmed(capsys, tmp_
     assert [event["by"] for event in events if event["event"] == "rearm"] == ["Ada"]
 
 
-def test_a_run_of_the_simulation_is_evaluated_on_the_twin_and_refused_at_another_rate(capsys):
+def test_sim_run_is_evaluated_on_twin_at_same_rate_only(capsys):
     recipe = {
         "environment": {"name": "robo/ArmReach-v0"},
         "algorithm": "bc",

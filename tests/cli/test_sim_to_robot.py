@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from robo_cli.assembly import policy_of, recipe_of
+from robo_app.robots.twin_process import twin_process
+from robo_app.training.assembly import policy_of, recipe_of
 from robo_cli.main import dispatch
-from robo_cli.twin_process import twin_process
 from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import SpecMismatch
 from robo_rl.evaluation.evaluation import Evaluation, evaluate
@@ -35,7 +35,7 @@ def changed(run, to, **changes):
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_a_policy_of_the_quickstart_is_refused_where_it_does_not_fit_and_refined_where_it_does(tmp_path):
+def test_quickstart_policy_is_refined_only_if_specs_match(tmp_path):
     """Success in simulation before and after 1500 steps on the twin, over two trainings: episodes on the twin itself are few.
 
     Measured, five seeds: 28.0, 18.0, 30.7, 4.0, 30.0 % before and 42.7, 20.0, 47.3, 37.3, 60.0 % after, of 150 episodes.

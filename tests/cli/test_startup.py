@@ -21,6 +21,7 @@ LISTING = [
     "record",
     "data info nope",
     "reward",
+    "reward fit",
     "reward list",
     "reward show program:arm_push",
     "reward packs",

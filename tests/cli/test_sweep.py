@@ -14,10 +14,11 @@ import yaml
 
 pytest.importorskip("optuna")
 
-from robo_cli import jobs, main
-from robo_cli.main import DIVERGED
-from robo_cli.recipe import read_recipe
-from robo_cli.sweep_space import read_space
+from robo_app.jobs import jobs
+from robo_app.jobs.exit_status import DIVERGED
+from robo_app.recipes.recipe import read_recipe
+from robo_app.sweeps.space import read_space
+from robo_cli import main
 from robo_rl.errors import MissingExtra, RoboRLError, RunError
 
 SPACE = {"learner.lr": {"low": 1.0e-5, "high": 1.0e-1, "log": True}, "learner.hidden": {"choices": [[16], [32, 32]]}}
@@ -175,7 +176,7 @@ def test_a_trial_that_diverges_has_failed_and_the_search_goes_on(stub, space, mo
     assert any("diverged" in each["why"] for each in facts()["trials"])
 
 
-def test_a_training_that_fails_ends_the_sweep_and_is_tried_once_more(stub, space, monkeypatch):
+def test_failed_training_ends_sweep_and_is_retried(stub, space, monkeypatch):
     monkeypatch.setattr(stub, "status_of", staticmethod(lambda recipe, seed, step: int(step == 60 and seed == 1)))
     with pytest.raises(RunError, match=r"t000-seed-1\.log"):
         sweep(space, trials=2)
@@ -204,7 +205,7 @@ def test_two_sweeps_do_not_share_a_folder(stub, space, monkeypatch):
     sweep(space, "--seeds", "0", trials=1)
 
 
-def test_an_interruption_stops_trainings_and_the_same_command_goes_on(stub, space, monkeypatch):
+def test_interrupted_sweep_stops_trainings_and_resumes(stub, space, monkeypatch):
     stopped = []
 
     def interrupt(recipe, seed, step):
@@ -222,7 +223,7 @@ def test_an_interruption_stops_trainings_and_the_same_command_goes_on(stub, spac
     assert len(trained) == len({*trained}) == 15
 
 
-def test_a_sweep_that_is_killed_at_any_moment_ends_as_if_it_never_was(stub, space, tmp_path):
+def test_sweep_killed_anywhere_equals_uninterrupted(stub, space, tmp_path):
     one_by_one = [*SMALL, "--jobs", "1", "--seed", "2"]
     sweep(space, trials=5, recipe=one_by_one)
     words = [*one_by_one, "--space", str(space), "--trials", "5"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robo_cli.sweep_stopping import Score, Stopping, score
+from robo_app.sweeps.stopping import Score, Stopping, score
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.evaluation.statistics import rate_error
 
@@ -57,7 +57,7 @@ def test_the_test_of_equal_trials_would_notice_a_careless_rule():
     assert any(seeds for each in found for seeds in each.values())
 
 
-def test_what_is_far_behind_gets_no_third_seed_once_others_have_shown_how_far_seeds_lie_apart():
+def test_far_behind_trial_gets_no_third_seed():
     found = sweep([0.9, 0.85, 0.5, 0.05, 0.0, 0.05, 0.95, 0.0], 0.05, np.random.default_rng(1), rule())
     assert [found[trial] for trial in (3, 4, 5, 7)] == [2, 2, 2, 2]
     assert [found[trial] for trial in (0, 1, 6)] == [0, 0, 0]

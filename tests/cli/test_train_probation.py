@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from robo_cli.environments import RecipeEnvironments
+from robo_app.recipes.environments import RecipeEnvironments
+from robo_app.recipes.online_reward import reward_of
+from robo_app.recipes.recipe import RewardSettings, parse_recipe
+from robo_app.training.program_validation import require_sound_programs
 from robo_cli.main import dispatch
-from robo_cli.online_reward import reward_of
-from robo_cli.recipe import RewardSettings, parse_recipe
-from robo_cli.reward_probation import require_sound_programs
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.programs.runner import end_workers
 
@@ -98,7 +98,9 @@ def test_train_tries_factors_beside_a_total_that_says_nothing():
 
 def test_train_moves_no_robot_for_a_probation(monkeypatch):
     """Only recorded steps will do: a random policy is not for robots."""
-    monkeypatch.setattr("robo_cli.reward_probation.drawn_environment", lambda _: pytest.fail("an environment was made"))
+    monkeypatch.setattr(
+        "robo_app.training.program_validation.drawn_environment", lambda _: pytest.fail("an environment was made")
+    )
     found = recipe()
     reward = reward_of(found, RecipeEnvironments(found))
     served = replace(found, environment=replace(found.environment, name="robot:http://127.0.0.1:9"))

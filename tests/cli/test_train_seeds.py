@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 from rich.console import Console
 
+from robo_app.display.job_display import Board, last_line
+from robo_app.experiments.seeds import seeds_of
+from robo_app.jobs.jobs import fitting
 from robo_cli import main
-from robo_cli.board import Board, last_line
-from robo_cli.jobs import fitting
-from robo_cli.train_seeds import seeds_of
 from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.evaluation.statistics import student_interval
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from robo_cli.recipe import parse_recipe
-from robo_cli.reward_file import read_reward
-from robo_cli.train import recipe_of
-from robo_cli.typed_mappings import mappings_in, with_mappings
-from robo_cli.typed_settings import typed_value
+from robo_app.arguments.free_settings import typed_value
+from robo_app.arguments.recipe_settings import mappings_in, with_mappings
+from robo_app.recipes.recipe import parse_recipe
+from robo_app.recipes.reward_file import read_reward
+from robo_app.training.train_options import recipe_of
 from robo_rl.errors import InvalidSetting
 
 RECIPE = parse_recipe(
@@ -71,7 +71,7 @@ def test_a_whole_mapping_at_once_in_json_or_yaml():
         )
 
 
-def test_a_recipe_without_a_reward_gets_one_from_the_command_line():
+def test_command_line_adds_reward_to_recipe():
     words = ["--reward.settings.folder", "rewards/x", "--reward.name", "embedded-progress", "--steps", "4"]
     words += ["--reward.arguments", "{cameras: [front], image_size: 64}", "--environment.arguments.action-repeat", "2"]
     recipe = recipe_of(["arm-reach-sac", *words])

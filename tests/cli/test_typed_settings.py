@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from robo_app.arguments.free_settings import Group, gather, groups_of, option_words
 from robo_cli.main import dispatch
-from robo_cli.typed_settings import Group, gather, groups_of, option_words
 from robo_rl.errors import InvalidSetting, RoboRLError
 
 ARGUMENTS = Group("environment.arguments", "--arguments")
@@ -97,7 +97,7 @@ def test_help_shows_the_spelling(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_groups_of_finds_nested_options() -> None:
-    from robo_cli.reward_search import SearchReward
+    from robo_app.rewards.search import SearchReward
 
     assert {group.name for group in groups_of(SearchReward)} == {"recipe", "rater.settings", "llm.settings"}
 

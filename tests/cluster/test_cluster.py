@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from robo_cli import cluster_training
-from robo_cli.folder_copies import place
+from robo_app.arguments.free_settings import option_words
+from robo_app.cluster import cluster_training
+from robo_app.cluster.folder_copies import place
 from robo_cli.main import dispatch
-from robo_cli.typed_settings import option_words
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.cluster import host, preflight
@@ -183,7 +183,7 @@ def sockets_of(pids: set[int]) -> set[str]:
     return {link[8:-1] for link in links if link.startswith("socket:[")}
 
 
-def test_results_belong_to_their_tasks_and_lost_ones_are_done_again(cluster, tmp_path):
+def test_results_match_tasks_and_lost_tasks_are_repeated(cluster, tmp_path):
     said = []
     timeouts = Timeouts(answer=8.0)
     with closing(TaskPool(cluster, "asked:Asked", [b">"] * 2, timeouts=timeouts, say=said.append)) as pool:
@@ -237,7 +237,7 @@ def test_another_robo_rl_ends_the_command_with_one_error(cluster, tmp_path, monk
         dispatch(["train", *SHORT, "--seeds", "0-2", "--out", str(tmp_path), "--ray", "auto"])
 
 
-def test_what_cannot_be_made_is_an_error_and_more_workers_than_cores_wait(cluster):
+def test_impossible_need_is_an_error_and_extra_workers_queue(cluster):
     timeouts = Timeouts(losses=1)
     fatal = pytest.raises(WorkerFailed, match=r"Worker 0 was lost 1 times in a row")
     with closing(TaskPool(cluster, "asked:Fatal", [b""], timeouts=timeouts)) as pool, fatal:

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from commands import descendants, ended, hosts, is_alive, recorded, robo_rl, until
 
-from robo_cli.cluster_record import arguments_of_workers
+from robo_app.recording.cluster_record import arguments_of_workers
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
 
@@ -87,7 +87,7 @@ def test_a_named_server_is_one_workers_alone():
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_stand_in_ends_with_its_worker_and_one_that_dies_is_replaced():
+def test_stand_in_ends_with_worker_and_dead_one_is_replaced():
     pytest.importorskip("ray")
     mark = secrets.token_hex(16)
     process = robo_rl(*DRIVE, "there", "--ray", "auto", "--jobs", "2", MARK=mark)
@@ -107,7 +107,7 @@ def test_a_stand_in_ends_with_its_worker_and_one_that_dies_is_replaced():
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_named_servers_have_a_worker_each_and_one_that_comes_back_goes_on():
+def test_named_server_has_one_worker_and_resumes_after_return():
     pytest.importorskip("ray")
     with server() as (first, port), server() as (_, other):
         ports = ["--carla-port", str(port), str(other)]

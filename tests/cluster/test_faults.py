@@ -69,7 +69,7 @@ def test_a_wrong_token_and_none_are_errors_within_seconds(nodes):
     assert status == 0, told
 
 
-def test_trainings_go_on_elsewhere_when_a_worker_and_a_node_are_killed(nodes):
+def test_trainings_move_after_worker_and_node_are_killed(nodes):
     process = robo_rl("train", *LONG, "--seeds", "0-1", "--out", "there", "--ray", nodes.address)
     until(lambda: reached("there", 0) and reached("there", 1), process)
     os.kill(nodes.other["raylet"], signal.SIGKILL)
@@ -158,7 +158,7 @@ GONE = {"raylet": "Ray's node on this machine has ended.", "gcs_server": "The he
 
 @pytest.mark.parametrize("killed", GONE)
 @pytest.mark.parametrize("work", [seeds, collectors, labels, episodes])
-def test_a_command_without_its_node_or_its_head_says_so_ends_and_goes_on(work, killed, nodes):
+def test_command_without_node_or_head_fails_and_resumes(work, killed, nodes):
     words, kept, in_all, again, go_on = work()
     process = robo_rl(*words, "--ray", nodes.address)
     until(kept, process)
@@ -215,7 +215,7 @@ def test_a_cluster_of_its_own_without_its_node_is_told_of_too():
     assert status == 1 and GONE["raylet"] in told and "Traceback" not in told, told
 
 
-def test_when_the_command_is_killed_nothing_is_left_and_it_goes_on(tmp_path):
+def test_killed_command_leaves_nothing_and_resumes(tmp_path):
     words = ["train", *LONG, "--seeds", "0-1", "--out", "runs", "--ray", "auto"]
     process = robo_rl(*words)
     until(lambda: reached("runs", 0) and reached("runs", 1), process)

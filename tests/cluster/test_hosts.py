@@ -75,7 +75,7 @@ def lan() -> Iterator[Lan]:
         yield found
 
 
-def test_a_training_goes_on_elsewhere_when_its_host_is_cut_off_for_good(lan):
+def test_training_moves_after_its_host_is_cut_off(lan):
     process = lan.robo_rl("train", *LONG, "--seeds", "0-1", "--out", "there")
     until(lambda: reached("there", 0) and reached("there", 1), process)
     assert lan.other.workers() and lan.head.workers() and not lan.desk.workers()
@@ -117,7 +117,7 @@ server.run()
 """
 
 
-def test_who_drives_a_named_server_and_is_cut_off_has_ended_before_another_one_is_begun(lan):
+def test_cut_off_driver_ends_before_its_replacement_starts(lan):
     pytest.importorskip("carla", reason="the carla wheel exists for Linux x86-64 and Windows, Python 3.10 to 3.12")
     lan.other.begin(sys.executable, "-c", SERVE)  # so that who is cut off has it still
     lan.other.begin(sys.executable, "-c", SERVE.replace("2000", "2004"))

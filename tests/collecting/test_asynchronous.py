@@ -94,7 +94,7 @@ def test_it_learns_every_step_once_with_an_update_for_each(tmp_path: Path) -> No
     assert all(each["episode_return"] < 0 for each in observer.episodes)
 
 
-def test_transitions_are_those_of_one_episode_also_where_segments_of_others_come_between(tmp_path: Path) -> None:
+def test_transitions_stay_within_interleaved_episodes(tmp_path: Path) -> None:
     training, _ = run(tmp_path, Shuffled(toys.collector_of))
     batch = training.step_learner.replay.sample(500)
     assert np.array_equal(batch.next_observations["count"], batch.observations["count"] + 1)
@@ -104,7 +104,7 @@ def test_transitions_are_those_of_one_episode_also_where_segments_of_others_come
 
 @pytest.mark.parametrize("slow", [-1, 1])
 @pytest.mark.parametrize("most_stale", [0, 16])
-def test_no_step_is_learnt_from_with_parameters_older_than_is_allowed(tmp_path: Path, slow: int, most_stale: int) -> None:
+def test_staleness_of_parameters_is_bounded(tmp_path: Path, slow: int, most_stale: int) -> None:
     pace = Pace(segment=4, requests=2, every=5, most_stale=most_stale)
     training, observer = run(tmp_path, Shuffled(toys.collector_of, slow=slow), steps=600, pace=pace)
     allowed = (most_stale or 2 * 4 * 2 * 3) + 5
@@ -137,7 +137,7 @@ def killed() -> None:
     raise Killed
 
 
-def test_a_learner_that_is_killed_learns_the_same_from_the_log_and_goes_on(tmp_path: Path) -> None:
+def test_killed_learner_resumes_identically_from_log(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         run(tmp_path, Shuffled(toys.collector_of, seed=4), steps=10**6, every=50, at=137, deed=killed)
     on_disk = logged(tmp_path)
@@ -176,21 +176,21 @@ class Losing(Shuffled):
         return found
 
 
-def test_a_collector_that_is_lost_costs_its_open_requests_and_no_seed_is_used_twice(tmp_path: Path) -> None:
+def test_lost_collector_costs_open_requests_but_reuses_no_seed(tmp_path: Path) -> None:
     training, observer = run(tmp_path, Losing(toys.collector_of))
     assert observer.metrics[-1]["collect/lost"] == training.pool.losses >= 3
     assert training.pool.births == 3 + training.pool.losses
     assert sum(remembered(training).values()) == 300 and max(remembered(training).values()) == 1
 
 
-def test_what_no_one_goes_on_from_any_more_is_removed_from_the_log(tmp_path: Path) -> None:
+def test_unneeded_log_segments_are_removed(tmp_path: Path) -> None:
     run(tmp_path, Shuffled(toys.collector_of), every=50)
     assert checkpoint_steps(tmp_path / "checkpoints") == [250, 300]
     first = sorted(int(path.stem) for path in (tmp_path / "collected").iterdir())[0]
     assert 150 <= first <= 250
 
 
-def test_a_torn_last_segment_is_as_if_it_had_never_come_and_writing_goes_on_behind_the_whole_ones(tmp_path: Path) -> None:
+def test_torn_last_segment_is_dropped_and_writing_resumes(tmp_path: Path) -> None:
     run(tmp_path, InProcessEngine(toys.collector_of), steps=40, every=10**6)
     whole, (file,) = logged(tmp_path), (tmp_path / "collected").iterdir()
     content = file.read_bytes()

@@ -68,7 +68,7 @@ def crew_of(engine: Scripted, clock: Clock | None = None) -> CollectorPool:
     return pool
 
 
-def test_each_collector_gets_its_job_and_each_version_of_the_parameters_once() -> None:
+def test_each_worker_gets_its_job_and_each_version_once() -> None:
     engine = Scripted()
     pool = crew_of(engine)
     for _ in range(2):
@@ -90,7 +90,7 @@ def test_each_collector_gets_its_job_and_each_version_of_the_parameters_once() -
     assert pool.open(0) == 1 and pool.oldest == 7
 
 
-def test_one_that_dies_is_replaced_gets_the_parameters_anew_and_its_last_answer_is_not_taken_for_the_others() -> None:
+def test_dead_worker_is_replaced_and_its_answer_discarded() -> None:
     engine = Scripted()
     pool = crew_of(engine)
     told: list[str] = []
@@ -107,7 +107,7 @@ def test_one_that_dies_is_replaced_gets_the_parameters_anew_and_its_last_answer_
     assert engine.links[2].asked == [({"version": 0}, {"a": 1})]
 
 
-def test_one_that_hangs_is_replaced_the_first_answer_may_take_longer() -> None:
+def test_hung_worker_is_replaced_after_longer_first_limit() -> None:
     engine, clock = Scripted(), Clock()
     pool = crew_of(engine, clock)
     pool.ask(0, {})
@@ -131,7 +131,7 @@ def test_one_that_hangs_is_replaced_the_first_answer_may_take_longer() -> None:
     assert reply is not None and (reply.place, reply.content) == (1, None)
 
 
-def test_a_place_whose_collectors_are_lost_again_and_again_ends_the_training() -> None:
+def test_repeated_loss_of_one_worker_ends_training() -> None:
     engine = Scripted()
     pool = crew_of(engine)
     for losses in (2, 3):
@@ -149,7 +149,7 @@ def test_a_place_whose_collectors_are_lost_again_and_again_ends_the_training() -
 
 
 @pytest.mark.parametrize(("kind", "raised"), [("InvalidSetting", RunError), ("SimulationFailed", SimulationFailed)])
-def test_what_another_one_would_meet_too_ends_the_training_at_once(kind: str, raised: type[Exception]) -> None:
+def test_common_worker_error_ends_training_at_once(kind: str, raised: type[Exception]) -> None:
     engine = Scripted()
     pool = crew_of(engine)
     pool.ask(1, {})

@@ -13,8 +13,9 @@ import pytest
 import yaml
 from safetensors.numpy import load_file
 
-from robo_cli import collecting, main
-from robo_cli.collector import collector_of
+from robo_app.training import collecting
+from robo_app.training.collector import collector_of
+from robo_cli import main
 from robo_rl.cluster import head_monitor
 from robo_rl.cluster.local import InProcessEngine
 from robo_rl.errors import ClusterUnavailable
@@ -88,7 +89,7 @@ def test_ppo_learns_the_same_bits_on_a_cluster_as_here(tmp_path: Path, monkeypat
     assert not descendants("gcs_server") and not descendants("ray::")
 
 
-def test_actors_that_are_killed_are_replaced_and_the_learner_learns_on(
+def test_killed_actors_are_replaced_while_learning_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     at(monkeypatch, 70, lambda: kill("ray::Host"))
@@ -99,7 +100,7 @@ def test_actors_that_are_killed_are_replaced_and_the_learner_learns_on(
     assert capsys.readouterr().out.count("is replaced; its environments begin new episodes") == 2
 
 
-def test_a_head_that_is_killed_is_told_of_and_the_run_goes_on_with_another_one(
+def test_killed_head_is_reported_and_run_resumes_on_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(head_monitor, "POLL_PERIOD", 0.01)

@@ -73,7 +73,7 @@ def until_gone(pids: list[int]) -> None:
         time.sleep(0.01)
 
 
-def test_a_killed_and_a_hung_collector_are_replaced_and_the_learner_learns_on(tmp_path: Path, engine: Any) -> None:
+def test_killed_and_hung_collectors_are_replaced(tmp_path: Path, engine: Any) -> None:
     clock = Clock()
     pool = toys.crew_of(engine, timeouts=Timeouts(start=1e9, answer=50), clock=clock)
     told: list[str] = []
@@ -105,7 +105,7 @@ def test_a_killed_and_a_hung_collector_are_replaced_and_the_learner_learns_on(tm
     assert all(map(is_gone, pids)) and engine.links[-1].status is not None
 
 
-def test_a_learner_that_is_killed_leaves_no_process_and_loses_nothing_that_it_had_taken(tmp_path: Path, engine: Any) -> None:
+def test_killed_learner_leaves_no_process_and_loses_no_data(tmp_path: Path, engine: Any) -> None:
     died = subprocess.run([sys.executable, SCRIPT, "train", tmp_path, "137"], timeout=250, check=False)
     assert died.returncode == -signal.SIGKILL
     until_gone([int(pid) for pid in (tmp_path / "pids.txt").read_text().split()])

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from factories import make_spec
 from robo_policies.learners.ppo import PPO, PPOConfig
 from robo_rl.cluster.local import InProcessEngine, InProcessWorker
 from robo_rl.environments.discovery import make_vector_environment
 from robo_rl.errors import NonFiniteUpdate
 from robo_rl.runs.checkpoints import packed, unpacked
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.collectors.collector_pool import CollectorPool
 from robo_rl.training.collectors.rollouts import CollectedLearner, CollectedRollout, RolloutCollector
 from robo_rl.training.collectors.synchronous import SynchronousTraining
@@ -50,9 +51,7 @@ def pendulums(count: int) -> Any:
 class Short(gymnasium.Env[Any, Any]):
     """Ends by itself or is cut by the clock, as chance has it; observations tell of themselves."""
 
-    environment_spec = EnvironmentSpec(
-        "test/Short", ObservationSpec((ArraySpec("told", (2,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
-    )
+    environment_spec = make_spec("test/Short", ArraySpec("told", (2,)))
     observation_space, action_space = environment_spec.observation.space, environment_spec.action.space
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -124,7 +123,7 @@ def test_a_shortened_rollout_has_the_same_bits_too(steps: int) -> None:
     assert found[0] == found[1] and found[0][2][-1] == steps // 4 * 4 and observer.steps[0] == 32
 
 
-def test_environments_of_one_training_are_all_different_and_random_numbers_never_the_same() -> None:
+def test_collector_seeds_and_random_numbers_never_repeat() -> None:
     rollouts: list[CollectedRollout] = []
     training = training_of(2, make=shorts)
     add_rollout = training.learner.add_rollout
@@ -166,7 +165,7 @@ class Recorded(PPO):
         )
 
 
-def test_a_rollout_that_others_collected_teaches_what_the_same_one_of_its_own_would() -> None:
+def test_collected_rollout_trains_like_a_local_one() -> None:
     config = PPOConfig(**{**vars(CONFIG), "normalize_observations": False})
     own, other = Recorded(Short.environment_spec, config, 5), PPO(Short.environment_spec, config, 5)
     kept: list[CollectedRollout] = []
@@ -181,7 +180,7 @@ def test_a_rollout_that_others_collected_teaches_what_the_same_one_of_its_own_wo
         assert leaves(states[0][name]) == leaves(states[1][name]), name
 
 
-def test_moments_of_observations_stand_still_within_a_rollout_and_count_each_observation_once() -> None:
+def test_moments_are_fixed_per_rollout_and_count_each_once() -> None:
     training = training_of(2, steps=96)
     versions: list[Any] = []
     publish = training.pool.publish
@@ -195,7 +194,7 @@ def test_moments_of_observations_stand_still_within_a_rollout_and_count_each_obs
     assert [(version, round(count)) for version, count in versions] == [(0, 0), (32, 36), (64, 68)]
 
 
-def test_a_rollout_that_is_not_finite_is_refused_before_it_changes_anything() -> None:
+def test_non_finite_rollout_is_refused_before_any_change() -> None:
     learner = CONFIG.build(Short.environment_spec, 5)
     before = leaves(learner.state_dict())
     observed = {"told": np.zeros((9, 4, 2), np.float32)}
@@ -240,7 +239,7 @@ def test_interrupted_and_resumed_equals_uninterrupted() -> None:
 
 
 @pytest.mark.parametrize(("collectors", "make"), [(4, pendulums), (2, shorts)])
-def test_with_another_number_or_where_nothing_can_be_restored_it_is_warm(collectors: int, make: Any) -> None:
+def test_resume_is_warm_if_state_cannot_be_restored(collectors: int, make: Any) -> None:
     cut, observer = training_of(2, make=make), StopAt(64)
     with pytest.raises(Stopped):
         cut.run(observer)
@@ -268,7 +267,7 @@ class Losing(InProcessEngine):
         return super().next(timeout)
 
 
-def test_one_that_is_lost_costs_its_part_of_the_rollout_and_nothing_else() -> None:
+def test_lost_collector_costs_only_its_part_of_rollout() -> None:
     kept: dict[type, list[CollectedRollout]] = {}
     for engine in (InProcessEngine, Losing):
         training, observer = training_of(2, steps=128, engine=engine), Observer()

@@ -9,10 +9,11 @@ import pytest
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 from stable_baselines3.common.env_checker import check_env as stable_baselines_check
 
+from factories import axes, make_spec
 from robo_rl.conformance.environments import ENVIRONMENT_CHECKS, check_environment
 from robo_rl.environments.discovery import environment_names, make_environment
 from robo_rl.errors import ConformanceFailure
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 
 FAMILIES = ("robo", "gymnasium", "dm_control", "metaworld", "gymnasium_robotics", "minigrid")
 REPRESENTATIVES = (
@@ -81,10 +82,10 @@ def test_families_are_all_found():
 class Counter(gymnasium.Env):
     """Counts its steps; position is a random walk."""
 
-    environment_spec = EnvironmentSpec(
+    environment_spec = make_spec(
         "test/Counter-v0",
-        ObservationSpec((ArraySpec("position", (2,), low=-100.0, high=100.0, unit="m", frame="world"),)),
-        ActionSpec(("x", "y"), (-0.1, -0.1), (0.1, 0.1), ("m", "m"), "end_effector_delta", 0.05),
+        ArraySpec("position", (2,), low=-100.0, high=100.0, unit="m", frame="world"),
+        action=axes("x", "y", limit=0.1, unit="m", mode="end_effector_delta", control_period=0.05),
         max_steps=20,
     )
     observation_space = environment_spec.observation.space

@@ -50,7 +50,7 @@ def test_model_keeps_the_rule(name, check, tmp_path):
 
 
 def test_an_embedded_model_that_was_not_trained_is_found(tmp_path):
-    with pytest.raises(ConformanceFailure, match="pictures are told apart"):
+    with pytest.raises(ConformanceFailure, match="pictures differ"):
         check_image_text_model(embedded(tmp_path), PICTURES, TEXTS)
 
 
@@ -100,7 +100,7 @@ class Renamed(Colours):
     ("broken", "rule"),
     [
         (TooLong, "vectors are unit vectors"),
-        (Blind, "pictures are told apart"),
+        (Blind, "pictures differ"),
         (SeesItsNeighbours, "the batch does not matter"),
         (NotFinite, "pictures need not be square"),
         (Moody, "the batch does not matter"),

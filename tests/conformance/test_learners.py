@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from factories import axes, choices, make_spec, picture_spec
 from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
@@ -28,20 +29,21 @@ from robo_policies.learners.xql import XQLConfig
 from robo_policies.sb3.hil import SB3SACHILConfig
 from robo_rl.conformance.learners import LEARNER_CHECKS, batches, check_learner, check_policy
 from robo_rl.errors import ConformanceFailure
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec
 
 ARRAYS = (
     ArraySpec("position", (3,)),
     ArraySpec("grid", (2, 2), "uint8", 0, 10),
-    ArraySpec("camera_front", (4, 4, 3), "uint8", 0, 255, role="image"),
+    picture_spec(),
 )
-ARM = EnvironmentSpec("arm", ObservationSpec(ARRAYS), ActionSpec(("a", "b"), (-1, -1), (1, 1), ("1", "1")))
-GRIPPER = EnvironmentSpec(
+ARM = make_spec("arm", *ARRAYS, action=axes("a", "b"))
+GRIPPER = make_spec(
     "gripper",
-    ObservationSpec((*ARRAYS, ArraySpec("opening", (1,)))),
-    ActionSpec(("opening", "x", "y"), (0, -1, -1), (0.08, 1, 1), ("m", "m", "m")),
+    *ARRAYS,
+    ArraySpec("opening", (1,)),
+    action=ActionSpec(("opening", "x", "y"), (0, -1, -1), (0.08, 1, 1), ("m", "m", "m")),
 )
-GRID = EnvironmentSpec("grid", ObservationSpec(ARRAYS), ActionSpec(("left", "right", "forward"), mode="discrete"))
+GRID = make_spec("grid", *ARRAYS, action=choices("left", "right", "forward"))
 
 SMALL_ACT = {"hidden": (8,), "batch_size": 8, "chunk": 4, "token_size": 8, "heads": 2, "latent": 3, "encoder_layers": 1}
 SEES = {"hidden": (8,), "batch_size": 4, "convolutions": (4,), "crop_padding": 1}

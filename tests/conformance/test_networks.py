@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from factories import axes, make_spec, picture_spec
 from robo_policies.networks.accelerated.mlp import AcceleratedMLP
 from robo_policies.networks.actor_critic import MLPEnsemble
 from robo_policies.networks.conformance import (
@@ -23,20 +24,16 @@ from robo_policies.networks.convolutions import ConvEncoder
 from robo_policies.networks.image_encoder import ImageEncoder
 from robo_policies.networks.policy_value import TanhMLP
 from robo_rl.errors import ConformanceFailure
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 
-ARM = EnvironmentSpec(
+ARM = make_spec(
     "arm",
-    ObservationSpec(
-        (
-            ArraySpec("state", (3, 2)),
-            ArraySpec("grid", (2,), "uint8", 0, 10),
-            ArraySpec("front", (9, 8, 3), "uint8", 0, 255, role="image"),
-            ArraySpec("wrist", (8, 8, 1), "uint8", 0, 255, role="image"),
-            ArraySpec("mass", (1,), role="privileged"),
-        )
-    ),
-    ActionSpec(("x",), (-1.0,), (1.0,), ("1",)),
+    ArraySpec("state", (3, 2)),
+    ArraySpec("grid", (2,), "uint8", 0, 10),
+    picture_spec("front", (9, 8, 3)),
+    picture_spec("wrist", (8, 8, 1)),
+    ArraySpec("mass", (1,), role="privileged"),
+    action=axes("x"),
 )
 CONVOLUTIONS = SimpleNamespace(convolutions=(4, 5), frozen_convolutions=None)
 

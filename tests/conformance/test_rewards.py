@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from factories import axes, make_episode, make_spec, picture_spec
 from robo_rl.environments.discovery import known
 from robo_rl.errors import ConformanceFailure, InvalidSetting
 from robo_rl.evaluation.statistics import Interval
@@ -42,12 +43,10 @@ from robo_rl.rewards.success.classifier_reward import ClassifierReward
 from robo_rl.rewards.success.classifier_reward import save as save_classifier
 from robo_rl.rewards.success.examples import Measured
 from robo_rl.rewards.synthetic import Constant, NoisyOracle, Oracle
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Episode, Labels
 
-SPEC = EnvironmentSpec(
-    "arm", ObservationSpec((ArraySpec("position", (3,)),)), ActionSpec(("a", "b"), (-1, -1), (1, 1), ("1", "1"))
-)
+SPEC = make_spec("arm", ArraySpec("position", (3,)), action=axes("a", "b"))
 
 
 def fitted(folder) -> PreferenceReward:
@@ -160,8 +159,8 @@ def episode(seed: int, steps: int = 6) -> Episode:
     random = np.random.default_rng(seed)
     rewards = random.normal(size=steps).astype(np.float32)
     rewards[1] = np.nan  # a recording may have anything
-    return Episode(
-        observations={
+    return make_episode(
+        {
             "position": random.normal(size=(steps + 1, 3)).astype(np.float32),
             BONUS: random.uniform(size=(steps + 1, 1)).astype(np.float32),
             "camera_front": random.integers(0, 255, (steps + 1, 16, 16, 3), np.uint8),
@@ -171,12 +170,6 @@ def episode(seed: int, steps: int = 6) -> Episode:
         actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),
         policy_actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),
         rewards=rewards,
-        sources=np.zeros(steps, np.int8),
-        timestamps=np.arange(steps + 1, dtype=np.float64),
-        terminated=False,
-        truncated=True,
-        stop_reason="time_limit",
-        success=None,
         seed=seed,
         spec_fingerprint=SPEC.fingerprint,
         instruction="go there",
@@ -198,18 +191,14 @@ def test_reward_keeps_the_rule(name, check, tmp_path):
 
 # online
 
-ACTED = EnvironmentSpec(
+ACTED = make_spec(
     "arm",
-    ObservationSpec(
-        (
-            ArraySpec("position", (3,)),
-            ArraySpec(BONUS, (1,)),
-            ArraySpec("camera_front", (16, 16, 3), "uint8", 0, 255, role="image"),
-            ArraySpec("velocity", (2,)),
-            ArraySpec("route", (2, 2)),
-        )
-    ),
-    SPEC.action,
+    ArraySpec("position", (3,)),
+    ArraySpec(BONUS, (1,)),
+    picture_spec("camera_front", (16, 16, 3)),
+    ArraySpec("velocity", (2,)),
+    ArraySpec("route", (2, 2)),
+    action=SPEC.action,
     instruction="go there",
 )
 _LABELLED = "it labels recorded episodes: online it would repeat the environment's own reward, or ignore the steps"

@@ -162,7 +162,7 @@ def test_a_broken_vector_environment_is_caught_by_its_rule(monkeypatch, spoil, r
     assert words in str(caught.value)
 
 
-def test_stepping_before_the_first_reset_and_after_the_end_is_refused():
+def test_step_is_refused_before_reset_and_after_end():
     import gymnasium
 
     with contextlib.closing(make_vector_environment(TASK, 2, autoreset_mode="Disabled")) as vector:

@@ -9,8 +9,8 @@ from typing import get_args
 
 import pytest
 
+from robo_app.machine.plugin_checks import plugins
 from robo_cli.main import dispatch
-from robo_cli.plugin_checks import plugins
 from robo_datasets.conversion import formats
 from robo_rl.environments.discovery import Group, environment_names, load, make_environment
 from robo_rl.errors import BrokenPlugin, UnknownName

@@ -68,7 +68,7 @@ def test_the_last_two_are_kept_and_the_newest_is_loaded(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path).parts["part"]["step"] == 10
 
 
-def test_all_are_kept_where_nothing_is_to_be_removed_and_each_is_found_by_its_step(tmp_path: Path) -> None:
+def test_keep_all_removes_none_and_finds_each_by_step(tmp_path: Path) -> None:
     for step in (5, 10, 15):
         save_checkpoint(tmp_path, Checkpoint(step, {"part": {"value": step}}), kept=0)
     assert checkpoint_steps(tmp_path) == [5, 10, 15]
@@ -125,7 +125,7 @@ def test_other_readers_of_the_format_can_read_arrays(tmp_path: Path) -> None:
     }
 
 
-def test_arrays_larger_than_a_piece_come_back_aligned_and_apart_from_the_file(tmp_path: Path) -> None:
+def test_large_arrays_load_aligned_and_detached_from_file(tmp_path: Path) -> None:
     arrays = {"odd": np.ones(3, np.uint8), "large": np.random.default_rng(0).random(PIECE // 8 + 5), "flag": np.array(True)}
     path = save_checkpoint(tmp_path, Checkpoint(1, {"part": arrays}))
     loaded = load_checkpoint(tmp_path).parts["part"]

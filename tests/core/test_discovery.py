@@ -99,7 +99,7 @@ def test_a_third_partys_environment_passes_the_suite_in_one_line(on_path):
     check_environment(lambda: make_environment("sliders/light"))
 
 
-def test_a_third_partys_environments_come_side_by_side_without_a_batched_version(on_path):
+def test_plugin_environments_vectorise_without_batched_version(on_path):
     with contextlib.closing(
         make_vector_environment("sliders/heavy", 3, threads=2, autoreset_mode="SameStep", mass=2.0)
     ) as vector:
@@ -165,7 +165,7 @@ def test_importing_and_listing_entry_points_loads_no_simulator():
     assert done.stdout.strip() == "[]"
 
 
-def test_a_family_that_cannot_be_used_says_why_and_hides_no_other(on_path, monkeypatch):
+def test_broken_family_is_explained_and_hides_no_other(on_path, monkeypatch):
     def missing(self):
         raise MissingExtra("Sliders", "rails", "sliders")
 

@@ -7,17 +7,18 @@ import gymnasium
 import numpy as np
 import pytest
 
+from factories import axes, make_spec
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation, compare, evaluate, evaluation_seeds
 from robo_rl.evaluation.measures import Measure
 from robo_rl.evaluation.video import HOLD, VideoRequest, read_frames, render_mode_for_films
 from robo_rl.rollout.episode import RandomPolicy
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 
-SPEC = EnvironmentSpec(
+SPEC = make_spec(
     "test/Coin",
-    ObservationSpec((ArraySpec("side", (1,)),)),
-    ActionSpec(("push",), (-1.0,), (1.0,), ("N",), "joint_torque", 0.05),
+    ArraySpec("side", (1,)),
+    action=axes("push", unit="N", mode="joint_torque", control_period=0.05),
     max_steps=10,
     success_rule="the coin shows heads",
 )
@@ -110,7 +111,7 @@ def test_a_policy_of_another_environment_is_refused():
     assert "action.control_period: 0.1 here, 0.05 there" in str(error.value)
 
 
-def test_a_policy_may_be_tried_on_another_task_with_the_same_interface():
+def test_policy_runs_on_another_task_with_same_interface():
     other = replace(SPEC, name="test/Dice", max_steps=99)
     assert evaluate(RandomPolicy(other, 0), Coin(), seeds=[0]).environment == "test/Coin"
 
@@ -170,7 +171,7 @@ class SmoothCoin(Coin):
         self.closed = True
 
 
-def test_films_are_drawn_on_a_stage_of_their_own_with_every_picture_between_two_decisions(tmp_path):
+def test_videos_use_own_renderer_and_every_frame(tmp_path):
     environment = SmoothCoin()
     stage = SmoothCoin(render_mode=render_mode_for_films(environment))
     request = VideoRequest(tmp_path, episodes=1, stage=lambda: stage)
@@ -257,7 +258,7 @@ def test_what_an_environment_measures_is_told_with_intervals():
     assert set(comparisons) == {"success", "return", "way", "bumps"} and comparisons["bumps"].first_mean == 0.5
 
 
-def test_an_episode_that_tells_no_measure_counts_in_none_and_json_keeps_it():
+def test_missing_measure_is_not_averaged_and_survives_json():
     evaluation = evaluate(RandomPolicy(SPEC, 0), Walk(broken=(FIRST_SEED,)), seeds=evaluation_seeds(4))
     assert np.isnan(evaluation.measured["way"][0]) and evaluation.measure_intervals["way"].estimate == pytest.approx(0.016)
     data = json.loads(json.dumps(evaluation.to_json(), allow_nan=False))

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from factories import make_episode, make_spec
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.dataset import Dataset
 from robo_rl.cluster.local import InProcessEngine
@@ -29,7 +30,7 @@ from robo_rl.rollout.episode import RandomPolicy, Rollout, rollout
 from robo_rl.rollout.journal import Journal, recover
 from robo_rl.rollout.step_log import StepLog, StepReader
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint, unpacked
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.system.prefetch import prefetched
 from robo_rl.training.actor_learner.acting import LearnerConnection, acting_training
@@ -45,9 +46,7 @@ from robo_rl.training.replay_learning import ReplayLearner
 from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import ActionSource, Array, Batch, Episode, Labels, Layout, StateDict, StepRewards, Transition
 
-SPEC = EnvironmentSpec(
-    "test/Tagged", ObservationSpec((ArraySpec("x", (1,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",)), max_steps=7
-)
+SPEC = make_spec("test/Tagged", ArraySpec("x", (1,)), max_steps=7)
 
 
 @dataclass(frozen=True)
@@ -96,20 +95,8 @@ def put(memory: Any, *steps: Transition) -> None:
 def episode_of(start: int, steps: int) -> Episode:
     numbers = np.arange(start, start + steps + 1, dtype=np.float32)
     actions = numbers[:-1, None] / 1000
-    return Episode(
-        observations={"x": numbers[:, None]},
-        actions=actions,
-        policy_actions=actions,
-        rewards=numbers[:-1],
-        sources=np.zeros(steps, np.int8),
-        timestamps=np.arange(steps + 1.0),
-        terminated=True,
-        truncated=False,
-        stop_reason="goal",
-        success=None,
-        seed=0,
-        spec_fingerprint=SPEC.fingerprint,
-    )
+    facts = {"terminated": True, "spec_fingerprint": SPEC.fingerprint}
+    return make_episode({"x": numbers[:, None]}, actions=actions, rewards=numbers[:-1], **facts)
 
 
 def same(one: Batch, other: Batch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from factories import axes, make_spec
 from robo_policies.learners.hg_dagger import HGDAggerConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_rl.environments.discovery import make_environment
@@ -20,14 +21,12 @@ from robo_rl.rollout.episode import RandomPolicy, RecordedRollout, rollout
 from robo_rl.rollout.intervention import PersonInTheLoop
 from robo_rl.rollout.simulated_human import KINDS, Habits, SimulatedHuman, habits_of
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
+from robo_rl.spec.environment import ArraySpec, specification
 from robo_rl.training.off_policy import OnlineTraining, online_training
 from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import ActionSource, Array, Episode, Metrics, StateDict, Transition
 
-SPEC = EnvironmentSpec(
-    "test/Line", ObservationSpec((ArraySpec("x", (1,)),)), ActionSpec(("a", "b"), (-1.0, -1.0), (1.0, 1.0), ("1", "1"))
-)
+SPEC = make_spec("test/Line", ArraySpec("x", (1,)), action=axes("a", "b"))
 EAST, WEST = np.float32([1.0, 0.0]), np.float32([-1.0, 0.0])
 
 
@@ -67,7 +66,7 @@ def acts(habits: Habits, proposals: list[Array], seed: int = 0) -> str:
 # when a person takes over, what it commands, when it lets go
 
 
-def test_a_person_takes_over_after_steps_astray_and_gives_back_after_agreements_in_a_row() -> None:
+def test_takeover_after_errors_and_release_after_agreement() -> None:
     habits = Habits(patience=2, trust=3)
     assert acts(habits, [EAST] * 6) == "......"
     assert acts(habits, [WEST, EAST, WEST, WEST, WEST]) == "..HHH"  # steps astray need not be in a row
@@ -80,7 +79,7 @@ def test_the_perfect_one_commands_what_the_expert_would() -> None:
     assert [None if each is None else round(float(each[1]) * 100) for each in given] == [*[None] * 7, 8, 9, 10]
 
 
-def test_a_delayed_one_takes_over_later_and_commands_by_what_it_saw_then() -> None:
+def test_delayed_person_acts_on_old_observation() -> None:
     given = commands(Habits(patience=2, delay=2), [WEST] * 6)
     assert [None if each is None else round(float(each[1]) * 100) for each in given] == [None, None, None, 2, 3, 4]
 
@@ -211,7 +210,7 @@ def put(memory: StepMemory, steps: list[Transition]) -> None:
         memory.add(step)
 
 
-def test_corrections_enter_both_memories_exactly_once_as_they_were_executed() -> None:
+def test_corrections_enter_both_buffers_once_as_executed() -> None:
     online, corrections = (ReplayBuffer(SPEC, 100, seed) for seed in (0, 1))
     memory = BothMemories(online, corrections)
     for steps in (walk(".HH.H"), walk("HH.", start=20)):
@@ -238,7 +237,7 @@ def corrected(recorded: int, human: int, seed: int = 0) -> CorrectedReplay:
     return CorrectedReplay(*memories, seed)
 
 
-def test_demonstrations_and_corrections_are_drawn_as_from_one_memory() -> None:
+def test_demonstrations_and_corrections_share_one_sampler() -> None:
     pool = corrected(30, 10)
     assert len(pool) == 40
     is_human = np.concatenate([pool.sample(100).is_human for _ in range(40)])
@@ -323,9 +322,7 @@ def everything(training: OnlineTraining[EnvironmentSteps]) -> bytes:
 
 
 @pytest.mark.parametrize("config", [HIL, HGDAggerConfig(hidden=(8,), batch_size=8)], ids=["hil-serl", "hg-dagger"])
-def test_a_run_resumed_in_the_middle_of_an_intervention_equals_one_that_was_not_interrupted(
-    config: Any, tmp_path: Path
-) -> None:
+def test_resume_inside_intervention_is_exact(config: Any, tmp_path: Path) -> None:
     whole = picking(config)
     acting: list[int] = []
 
@@ -347,7 +344,7 @@ def test_a_run_resumed_in_the_middle_of_an_intervention_equals_one_that_was_not_
         assert everything(resumed) == expected, f"resumed at step {step}"
 
 
-def test_what_is_learnt_from_is_what_was_executed_also_of_a_person_who_is_wrong() -> None:
+def test_executed_action_is_learned_also_if_person_errs() -> None:
     kept = []
     training = picking(HIL, Habits(patience=2, mistakes=1.0), recorder=Keeping(kept.append))
     observer = Silent()
@@ -371,7 +368,7 @@ def test_what_is_learnt_from_is_what_was_executed_also_of_a_person_who_is_wrong(
             assert observation["joint_position"].tobytes() == episode.observations["joint_position"][step + 1].tobytes()
 
 
-def test_hg_dagger_learns_from_demonstrations_and_corrections_and_nothing_else() -> None:
+def test_hg_dagger_uses_only_demonstrations_and_corrections() -> None:
     training = picking(HGDAggerConfig(hidden=(8,), batch_size=8))
     seen: list[Any] = []
     update = training.learner.update
@@ -401,7 +398,7 @@ def test_the_policy_proposes_also_while_the_person_acts() -> None:
     assert sum(len(range(i.start, i.stop)) for i in episode.interventions) == person.steps
 
 
-def test_an_episode_that_is_told_again_is_counted_as_it_was_lived_and_nobody_is_asked() -> None:
+def test_replayed_episode_keeps_counts_without_supervisor() -> None:
     class Absent:
         def reset(self) -> None:
             raise AssertionError("asked")

@@ -12,19 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from factories import axes, make_spec, picture_spec
 from robo_rl.errors import InvalidSetting
 from robo_rl.replay import storage as memory
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.storage import InMemory, Mapped, available_memory, storage_in
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Transition
 
-PIXELS = EnvironmentSpec(
-    "pixels",
-    ObservationSpec((ArraySpec("camera_front", (84, 84, 3), "uint8", 0, 255, role="image"), ArraySpec("x", (3,)))),
-    ActionSpec(("a", "b"), (-1.0, -1.0), (1.0, 1.0), ("1", "1")),
-)
+PIXELS = make_spec("pixels", picture_spec("camera_front", (84, 84, 3)), ArraySpec("x", (3,)), action=axes("a", "b"))
 ROW = 84 * 84 * 3 + 3 * 4 + 2 * 4 + 4 + 3
 """[byte] picture, vector, action, reward, three flags"""
 
@@ -85,7 +82,7 @@ def test_the_size_is_known_before_and_frames_are_stored_once():
     assert "in files mapped from /data (10 rows of" in ReplayBuffer.statement(PIXELS, 10, Mapped(Path("/data")))
 
 
-def test_what_cannot_fit_into_ram_is_refused_before_it_is_reserved(monkeypatch):
+def test_buffer_larger_than_ram_is_refused_before_allocation(monkeypatch):
     monkeypatch.setattr(memory, "available_memory", lambda: 10 * 10**9)
     numpy = SimpleNamespace(dtype=np.dtype, zeros=lambda *arguments: pytest.fail("something was reserved"))
     monkeypatch.setattr(memory, "np", numpy)
@@ -130,7 +127,7 @@ def test_mapped_files_have_no_name_but_take_their_blocks(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 from test_memory import *
 replay = ReplayBuffer(PIXELS, 40, 3, Mapped(Path({folder!r})))
 for number in range(60):
@@ -142,7 +139,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_kill_leaves_nothing_and_the_checkpoint_goes_on(tmp_path):
-    code = KILLED.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
+    code = KILLED.format(tests=[str(folder) for folder in Path(__file__).parents[:2]], folder=str(tmp_path))
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
     expected = ReplayBuffer(PIXELS, 40, 3)

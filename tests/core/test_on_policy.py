@@ -11,12 +11,13 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
+from factories import make_spec
 from robo_policies.learners.ppo import PPOConfig
 from robo_rl.environments.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, SimulationFailed
 from robo_rl.protocols.components import Training, VectorFactory
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.compatibility import needs_of
 from robo_rl.training.on_policy import OnPolicyTraining, VectorStep
 
@@ -59,11 +60,7 @@ class Pendulums:
 class Counter(gymnasium.Env[Any, Any]):
     """Counts its steps; ends by itself at 3 or by the clock at 5, as the seed has it, and succeeds at step 2 if told to."""
 
-    environment_spec = EnvironmentSpec(
-        "test/Counter",
-        ObservationSpec((ArraySpec("count", (1,)), ArraySpec("seed", (1,)))),
-        ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
-    )
+    environment_spec = make_spec("test/Counter", ArraySpec("count", (1,)), ArraySpec("seed", (1,)))
     observation_space = environment_spec.observation.space
     action_space = environment_spec.action.space
     stop_reason: str | None = None

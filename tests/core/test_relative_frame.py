@@ -4,12 +4,13 @@ import gymnasium
 import numpy as np
 import pytest
 
+from factories import make_spec
 from robo_rl.environments.discovery import make_environment, make_vector_environment
 from robo_rl.environments.relative_frame import RelativeFrame
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rollout.episode import rollout
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, ObservationSpec
 
 HALF = np.sqrt(0.5)
 DOWN = (0.0, 1.0, 0.0, 0.0)  # half a turn about x: the hand's y is -y of the base, its z is -z
@@ -36,7 +37,7 @@ class Hand(gymnasium.Env):
             0.1,
             frame="base",
         )
-        self.environment_spec = EnvironmentSpec("a/Hand", observation=ObservationSpec(arrays), action=action)
+        self.environment_spec = make_spec("a/Hand", *arrays, action=action)
         self.observation_space, self.action_space = ObservationSpec(arrays).space, action.space
         self._poses, self.told = list(poses), []
 
@@ -92,7 +93,7 @@ def test_an_action_is_along_the_axes_of_the_hand_as_it_is_now(quaternion, told):
     np.testing.assert_allclose(info["executed_action"], [0.1, 0.2, 0.3, 0.4], atol=1e-6)  # half of it, back in the hand's frame
 
 
-def test_specs_tell_the_frames_apart_and_a_policy_of_another_frame_is_refused():
+def test_spec_rejects_policy_of_another_frame():
     base, relative = make_environment("robo/ArmReach-v0"), make_environment("robo/ArmReach-v0", relative_frame=True)
     told = "\n".join(relative.get_wrapper_attr("environment_spec").differences(base.environment_spec))
     assert "action.frame: 'end_effector' here, 'base' there" in told

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from factories import axes, choices, make_episode, make_spec, picture_spec
 from robo_rl.errors import InvalidEpisode, InvalidSetting
 from robo_rl.extras import Chunks, NextActions, ReturnsToGo
 from robo_rl.protocols.sampling import Sampling
@@ -18,11 +19,11 @@ from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.mixing import SymmetricReplay
 from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import ActionSource, Batch, Episode, Transition
 
-ACTION = ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
-SPEC = EnvironmentSpec("replay-test", ObservationSpec((ArraySpec("x", (1,)), ArraySpec("y", (2,), role="goal"))), ACTION)
+ACTION = axes("a")
+SPEC = make_spec("replay-test", ArraySpec("x", (1,)), ArraySpec("y", (2,), role="goal"), action=ACTION)
 DISCOUNT = 0.9
 
 
@@ -134,7 +135,7 @@ def test_every_transition_is_the_one_that_was_added(episodes, capacity, n_step, 
     np.testing.assert_allclose(batch.actions[:, 0], batch.observations["x"][:, 0] / 1000, rtol=1e-6)
 
 
-def test_time_limit_keeps_the_bootstrap_and_a_terminal_step_stops_it():
+def test_time_limit_bootstraps_and_terminal_does_not():
     replay = filled(2, end="truncated")
     assert set(replay.sample(50).masks) == {1.0}
     assert set(filled(2, end="terminated").sample(50, n_step=2).masks) == {0.0}
@@ -237,8 +238,8 @@ def test_an_episode_begun_twice_takes_no_row():
 
 
 def test_images_and_choices_keep_their_types():
-    arrays = (ArraySpec("camera_front", (4, 4, 3), "uint8", 0, 255, role="image"), ArraySpec("action", (2,)))
-    spec = EnvironmentSpec("image-test", ObservationSpec(arrays), ActionSpec(("left", "right"), mode="discrete"))
+    arrays = (picture_spec(), ArraySpec("action", (2,)))
+    spec = make_spec("image-test", *arrays, action=choices("left", "right"))
     replay = ReplayBuffer(spec, 10, 0)
     first, second = ({"camera_front": np.full((4, 4, 3), k, np.uint8), "action": np.ones(2, np.float32)} for k in (7, 9))
     put(replay, Transition(first, np.int64(1), 0.5, second, True, False, np.int64(1)))
@@ -251,9 +252,9 @@ def test_images_and_choices_keep_their_types():
     assert batch.actions.tolist() == [1, 1, 1]
 
 
-def test_pictures_that_a_spec_lacks_are_neither_stored_nor_restored():
-    arrays = (ArraySpec("camera_front", (4, 4, 3), "uint8", 0, 255, role="image"), ArraySpec("x", (2,)))
-    spec = EnvironmentSpec("image-test", ObservationSpec(arrays), ACTION)
+def test_undeclared_pictures_are_neither_stored_nor_restored():
+    arrays = (picture_spec(), ArraySpec("x", (2,)))
+    spec = make_spec("image-test", *arrays, action=ACTION)
     whole, read = ReplayBuffer(spec, 10, 0), ReplayBuffer(spec.without_pictures(), 10, 0)
     seen = [{"camera_front": np.full((4, 4, 3), k, np.uint8), "x": np.full(2, k, np.float32)} for k in range(4)]
     for k in range(3):
@@ -295,7 +296,7 @@ def test_any_slice_of_a_mixed_batch_has_the_same_mix(size, fraction):
 
 
 @pytest.mark.parametrize(("size", "offline"), [(256, 128), (7, 3), (1, 0)])
-def test_half_of_a_mixed_batch_is_offline_and_an_odd_one_goes_online(size, offline):
+def test_mixed_batch_is_half_offline_and_odd_one_online(size, offline):
     assert offline_rows(size, 0.5).sum() == offline
     assert not (offline_rows(size, 0.5)[:-1] & offline_rows(size, 0.5)[1:]).any()
 
@@ -349,18 +350,12 @@ def offline_rows(size: int, fraction: float) -> np.ndarray:
 def episode_of(steps: list[Transition]) -> Episode:
     observations = [*(step.observation for step in steps), steps[-1].next_observation]
     actions = np.stack([step.action for step in steps])
-    return Episode(
-        observations={name: np.stack([o[name] for o in observations]) for name in ("x", "y")},
+    return make_episode(
+        {name: np.stack([o[name] for o in observations]) for name in ("x", "y")},
         actions=actions,
-        policy_actions=actions,
         rewards=np.array([step.reward for step in steps], np.float32),
         sources=np.array([step.source for step in steps], np.int8),
-        timestamps=np.arange(len(steps) + 1, dtype=np.float64),
         terminated=steps[-1].terminated,
-        truncated=not steps[-1].terminated,
-        stop_reason="goal",
-        success=None,
-        seed=0,
         spec_fingerprint=SPEC.fingerprint,
     )
 
@@ -431,7 +426,7 @@ def test_without_asking_there_are_no_extras():
     assert SymmetricReplay(filled(5), filled(5)).sample(4).extras == {}
 
 
-def test_an_episode_longer_than_the_memory_keeps_the_returns_of_what_is_left():
+def test_long_episode_keeps_returns_of_remaining_steps():
     replay = ReplayBuffer(SPEC, 4, 0, extras=[ReturnsToGo(1.0)])
     assert_known(replay, [transition(n, "terminated" if n == 9 else "") for n in range(1, 10)], {7: 24.0, 8: 17.0, 9: 9.0})
 

@@ -161,7 +161,7 @@ def test_text_of_a_run_is_never_code(tmp_path):
     assert page.text.count(evil) >= 6
 
 
-def test_an_unfinished_run_with_a_torn_last_line_still_has_a_page(tmp_path):
+def test_unfinished_run_with_torn_log_has_a_report(tmp_path):
     path = make_run(tmp_path)
     (path / "evaluation.json").unlink()
     for file in (path / "evaluations").iterdir():
@@ -221,7 +221,7 @@ def test_warm_resumes_divergence_and_notes_are_said(tmp_path):
 
 
 @pytest.mark.parametrize("is_hacked", [False, True])
-def test_the_return_of_a_reward_model_is_shown_beside_the_true_one_and_a_hacked_one_is_said(tmp_path, is_hacked):
+def test_report_shows_both_returns_and_flags_hacking(tmp_path, is_hacked):
     path = make_run(tmp_path, films=False)
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
@@ -325,7 +325,7 @@ def test_report_names_the_seed_and_defines_every_colour_it_uses(tmp_path):
     assert drawn and all(f"--{color}:" in text and f".fill.{color} " in text for color in drawn)
 
 
-def test_evaluations_elsewhere_and_measures_are_in_the_report_with_their_films(tmp_path):
+def test_report_has_extra_evaluations_measures_and_videos(tmp_path):
     path = make_run(tmp_path)
     measures = (Measure("distance", "km", "that was driven"), Measure("crashes", "1/km", "into others", per="distance"))
     told = {"distance": (0.5,) * 50, "crashes": (1.0, 0.0) * 25}

@@ -2,17 +2,18 @@ import gymnasium
 import numpy as np
 import pytest
 
+from factories import axes, choices, make_spec
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import EnvironmentFailed, InvalidAction, InvalidEpisode, InvalidObservation
 from robo_rl.protocols.components import Policy, Stateful
 from robo_rl.rollout.episode import RandomPolicy, Rollout, rollout
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.types import ActionSource
 
-SPEC = EnvironmentSpec(
+SPEC = make_spec(
     "test/Walk",
-    ObservationSpec((ArraySpec("position", (2,), unit="m"),)),
-    ActionSpec(("x", "y"), (-1.0, -1.0), (1.0, 1.0), ("m/s", "m/s"), "joint_velocity", 0.1),
+    ArraySpec("position", (2,), unit="m"),
+    action=axes("x", "y", unit="m/s", mode="joint_velocity", control_period=0.1),
     instruction="walk",
     max_steps=5,
 )
@@ -90,7 +91,7 @@ def test_a_takeover_is_recorded_beside_what_was_proposed():
     np.testing.assert_array_equal(episode.policy_actions[[0, 3, 4]], episode.actions[[0, 3, 4]])
 
 
-def test_success_at_any_step_counts_and_missing_terms_stay_missing():
+def test_success_at_any_step_counts_and_missing_stays_missing():
     script = {
         2: {"info": {"success": True, "reward_terms": {"reach": 0.5}}},
         3: {"info": {"success": False, "reward_terms": {"reach": 0.25, "lift": 1.0}}},
@@ -111,7 +112,7 @@ def test_success_at_any_step_counts_and_missing_terms_stay_missing():
         ({"truncated": True, "info": {"stop_reason": "sim_diverged"}}, "sim_diverged"),
     ],
 )
-def test_the_stop_reason_is_the_environments_or_follows_from_the_flags(answer, expected):
+def test_stop_reason_is_declared_or_derived_from_flags(answer, expected):
     episode = rollout(Walk({2: answer}), RandomPolicy(SPEC, 0), seed=0)
     assert len(episode) == 2 and episode.stop_reason == expected
     assert episode.terminated is answer.get("terminated", False)
@@ -161,7 +162,7 @@ def test_a_replay_that_ends_elsewhere_says_so_and_can_be_cut():
     assert (episode.truncated, episode.terminated, episode.stop_reason, len(episode)) == (True, False, "crash", 3)
 
 
-def test_an_unfinished_or_finished_episode_refuses_what_it_cannot_do():
+def test_episode_refuses_calls_out_of_order():
     one = Rollout(Walk(), RandomPolicy(SPEC, 0), seed=0)
     with pytest.raises(InvalidEpisode, match=r"still under way.*\n.*got: +0 steps\n.*cut\(reason\)"):
         one.episode()
@@ -176,7 +177,7 @@ def test_a_reward_that_is_not_finite_is_an_error():
         rollout(Walk({2: {"reward": np.nan}}), RandomPolicy(SPEC, 0), seed=4)
 
 
-def test_an_action_that_is_not_finite_never_reaches_the_environment():
+def test_non_finite_action_never_reaches_environment():
     class Broken(RandomPolicy):
         def act(self, observation, *, deterministic=False):
             return np.array([0.0, np.nan], np.float32)
@@ -204,7 +205,7 @@ def test_a_random_policy_continues_where_it_was_saved():
     expected = policy.act({})
     policy.load_state_dict(state)
     np.testing.assert_array_equal(policy.act({}), expected)
-    discrete = RandomPolicy(EnvironmentSpec("d", SPEC.observation, ActionSpec(("left", "right"), mode="discrete")), 0)
+    discrete = RandomPolicy(EnvironmentSpec("d", SPEC.observation, choices("left", "right")), 0)
     assert {int(discrete.act({})) for _ in range(50)} == {0, 1} and discrete.act({}).dtype == np.int64
 
 

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from factories import axes, make_spec
 from robo_rl.errors import InvalidSetting, RunError, RunNotFound, UnknownName
 from robo_rl.runs.run import Run, find_run
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 
-SPEC = EnvironmentSpec(
+SPEC = make_spec(
     "test/Reach",
-    ObservationSpec((ArraySpec("position", (2,), unit="m", frame="world"),)),
-    ActionSpec(("x", "y"), (-1.0, -1.0), (1.0, 1.0), ("m/s", "m/s"), "joint_velocity", 0.05),
+    ArraySpec("position", (2,), unit="m", frame="world"),
+    action=axes("x", "y", unit="m/s", mode="joint_velocity", control_period=0.05),
 )
 
 

@@ -145,7 +145,7 @@ def test_wrong_batches_of_actions_say_which_environments():
     assert np.isfinite(action.to_physical_batch(huge, 4)).all()
 
 
-def test_a_batch_of_choices_says_which_environments_chose_what_does_not_exist():
+def test_invalid_choice_names_its_environments():
     action = ActionSpec(("left", "right"), mode="discrete")
     assert action.validate_batch([0, 1, 1], 3).tolist() == [0, 1, 1]
     with pytest.raises(InvalidAction, match=r"Unknown discrete actions of environments \[0, 2\]"):
@@ -314,7 +314,7 @@ def with_array(spec, **changes):
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_of_the_contract_changes_the_fingerprint_and_is_named(change):
+def test_spec_change_alters_fingerprint_and_is_named(change):
     make, lines = CHANGES[change]
     assert arm().differences(make(arm())) == lines
     assert make(arm()).fingerprint != arm().fingerprint
@@ -341,7 +341,7 @@ def test_fingerprint_is_stable_between_versions_of_the_workbench():
     assert arm().fingerprint == FINGERPRINT
 
 
-def test_a_policy_acts_where_what_is_privileged_is_missing_but_not_where_what_it_sees_is():
+def test_policy_needs_visible_fields_but_not_privileged_ones():
     bare, blind = (arm(observation=ObservationSpec(arrays)) for arrays in (ARRAYS[:-1], ARRAYS[1:]))
     arm().require_interface(bare, what="told")
     bare.require_interface(arm(), what="told")

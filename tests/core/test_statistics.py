@@ -69,7 +69,7 @@ def test_the_bootstrap_covers_the_mean_about_as_often_as_it_says():
     assert 0.89 <= covered <= 0.98
 
 
-def test_values_that_do_not_vary_have_no_interval_and_none_is_an_error():
+def test_constant_values_have_no_interval_and_none_is_error():
     interval = stratified_bootstrap([[3.0]])
     assert interval.estimate == 3.0 and np.isnan(interval.low)
     assert str(interval) == "3 [no interval]"
@@ -121,7 +121,7 @@ def test_two_perfect_policies_do_not_differ_for_certain():
         assert not comparison.is_resolved
 
 
-def test_pairing_finds_a_small_difference_between_hard_and_easy_starts():
+def test_pairing_finds_small_difference_between_uneven_starts():
     generator = np.random.default_rng(0)
     first = generator.normal(0, 100, size=50)  # starts differ by far more than the policies do
     comparison = paired_comparison(first, first + 1 + generator.normal(0, 0.5, size=50))
@@ -131,7 +131,7 @@ def test_pairing_finds_a_small_difference_between_hard_and_easy_starts():
     assert "on 50 shared seeds, 1 and 1 run(s)" in str(comparison)
 
 
-def test_the_chance_of_training_widens_the_interval_of_several_runs():
+def test_training_variance_widens_interval_of_several_runs():
     generator = np.random.default_rng(0)
     same_level = paired_comparison(generator.normal(0, 1, (4, 50)), generator.normal(1, 1, (4, 50)))
     levels = generator.normal(0, 2, (4, 1))

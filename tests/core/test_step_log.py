@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from factories import make_spec
 from robo_rl.rollout.step_log import EpisodeStart, StepLog, StepReader
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import ActionSource, Transition
 
-SPEC = EnvironmentSpec("test/Line", ObservationSpec((ArraySpec("x", (1,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",)))
+SPEC = make_spec("test/Line", ArraySpec("x", (1,)))
 
 
 def at(place: float) -> dict[str, np.ndarray]:
@@ -75,7 +76,7 @@ def test_a_reader_goes_on_behind_any_step(tmp_path: Path, step: int) -> None:
     reader.close()
 
 
-def test_a_torn_step_was_never_taken_and_the_next_writer_goes_on_behind_the_last_whole_one(tmp_path: Path) -> None:
+def test_torn_step_is_dropped_and_next_writer_appends(tmp_path: Path) -> None:
     log = StepLog(tmp_path, SPEC)
     write(log, 3)
     log.begin(at(3), seed=3, instruction=None)  # killed before its first step
@@ -121,7 +122,7 @@ def test_what_a_power_cut_took_is_not_counted_again(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_what_nobody_goes_on_from_is_forgotten_and_the_rest_stays_readable(tmp_path: Path) -> None:
+def test_unneeded_steps_are_removed_and_rest_is_readable(tmp_path: Path) -> None:
     log = StepLog(tmp_path, SPEC)
     for start in (0, 3, 6):
         write(log, 3, start)

@@ -43,7 +43,7 @@ def clock(monkeypatch):
     return clock
 
 
-def test_an_activity_counts_without_those_inside_it_and_the_rest_is_other(clock):
+def test_activity_excludes_nested_ones_and_rest_is_other(clock):
     watch = Stopwatch()
     clock.turn(50)  # before it starts nothing counts
     watch.start()
@@ -78,7 +78,7 @@ def test_saved_seconds_go_on(clock):
     assert watch.state_dict() == {"update": 7, "other": 1}
 
 
-def test_what_a_training_cannot_see_is_charged_to_the_stopwatch_that_runs(clock):
+def test_hidden_time_is_charged_to_running_stopwatch(clock):
     assert timed("render", lambda: clock.turn(1)) == 1
     watch = Stopwatch()
     watch.start()

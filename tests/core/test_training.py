@@ -120,7 +120,7 @@ def test_the_comparison_can_fail(tmp_path: Path) -> None:
     assert finished(resumed)[0] != expected
 
 
-def test_an_environment_that_does_not_repeat_itself_is_resumed_warm(tmp_path: Path) -> None:
+def test_nondeterministic_environment_is_resumed_warm(tmp_path: Path) -> None:
     sac_on_mujoco().run(Silent(save=(20, tmp_path)))
     parts = load_checkpoint(tmp_path).parts
     observation = parts["training"]["rollout"]["observation"]

@@ -5,45 +5,21 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+from factories import axes, make_episode, make_spec, picture_spec, rich_episode
 from robo_datasets.dataset import Dataset
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.types import Episode
 
-SPEC = EnvironmentSpec(
+SPEC = make_spec(
     "test/Cell-v0",
-    ObservationSpec(
-        (
-            ArraySpec("joint_position", (3,), unit="rad"),
-            ArraySpec("camera_wrist", (8, 6, 3), dtype="uint8", low=0, high=255, role="image"),
-        )
-    ),
-    ActionSpec(("x", "y"), (-0.1, -0.1), (0.1, 0.1), ("m", "m"), mode="end_effector_delta", control_period=0.05),
+    ArraySpec("joint_position", (3,), unit="rad"),
+    picture_spec("camera_wrist", (8, 6, 3)),
+    action=axes("x", "y", limit=0.1, unit="m", mode="end_effector_delta", control_period=0.05),
 )
 
 
 def episode_of(seed: int = 0, steps: int = 5, **changes: object) -> Episode:
-    random = np.random.default_rng(seed)
-    facts = {
-        "observations": {
-            "joint_position": random.normal(size=(steps + 1, 3)).astype(np.float32),
-            "camera_wrist": random.integers(0, 256, (steps + 1, 8, 6, 3), np.uint8),
-        },
-        "actions": random.uniform(-1, 1, (steps, 2)).astype(np.float32),
-        "policy_actions": random.uniform(-1, 1, (steps, 2)).astype(np.float32),
-        "rewards": random.normal(size=steps).astype(np.float32),
-        "sources": random.integers(0, 5, steps).astype(np.int8),
-        "timestamps": np.cumsum(random.uniform(0.04, 0.06, steps + 1)),
-        "reward_terms": {"reach": np.where(random.random(steps) < 0.3, np.nan, 1.0).astype(np.float32)},
-        "terminated": False,
-        "truncated": True,
-        "stop_reason": "time_limit",
-        "success": None,
-        "seed": seed,
-        "spec_fingerprint": SPEC.fingerprint,
-        "instruction": "pick up the cube — ein Würfel 🧊",
-        "metadata": {"source": "test", "operator": {"shift": 2}},
-    }
-    return Episode(**(facts | changes))
+    return rich_episode(SPEC, steps, seed, **changes)
 
 
 def are_same(first: Episode, second: Episode) -> bool:
@@ -59,8 +35,8 @@ def _same(first: object, second: object) -> bool:
     return first == second
 
 
-@pytest.fixture
-def make_episode():
+@pytest.fixture(name="make_episode")
+def episode_factory():
     return episode_of
 
 
@@ -79,9 +55,7 @@ def dataset(tmp_path) -> Dataset:
     return Dataset.create(tmp_path / "data", SPEC, {"how": "by hand"})
 
 
-NUMBERS = EnvironmentSpec(
-    "test/Numbers-v0", ObservationSpec((ArraySpec("x", (1,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
-)
+NUMBERS = make_spec("test/Numbers-v0", ArraySpec("x", (1,)))
 
 
 @pytest.fixture(scope="session")
@@ -96,9 +70,6 @@ def numbered():
     def make(number: int, steps: int) -> Episode:
         x = 100 * number + np.arange(steps + 1, dtype=np.float32)
         actions = (x[:-1, None] / 1000).astype(np.float32)
-        return Episode(
-            {"x": x[:, None]}, actions, actions, x[:-1], np.zeros(steps, np.int8), np.arange(steps + 1.0),
-            False, True, "time_limit", None, None, NUMBERS.fingerprint,
-        )  # fmt: skip
+        return make_episode({"x": x[:, None]}, actions=actions, rewards=x[:-1], spec_fingerprint=NUMBERS.fingerprint)
 
     return make

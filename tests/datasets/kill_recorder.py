@@ -60,5 +60,5 @@ def main(path: str, steps: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
+    sys.path[:0] = [str(folder) for folder in Path(__file__).parents[:2]]
     main(sys.argv[1], int(sys.argv[2]))

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from factories import fill
 from robo_datasets import cache as cache_module
 from robo_datasets.cache import CachedEpisodes, cache_folders, content_of, open_cache
 from robo_datasets.dataset import Dataset
@@ -29,16 +30,7 @@ EXTRAS = (ReturnsToGo(0.9), NextActions(), Chunks(3), FutureGoals("joint_positio
 
 @pytest.fixture
 def filled(dataset, make_episode) -> Dataset:
-    with dataset.writer() as writer:
-        for seed, steps in enumerate(LENGTHS):
-            terminated = seed % 2 == 0
-            ends = {
-                "terminated": terminated,
-                "truncated": not terminated,
-                "stop_reason": "goal" if terminated else "time_limit",
-            }
-            writer.add(make_episode(seed, steps, **ends))
-    return dataset
+    return fill(dataset, (make_episode(seed, steps, terminated=seed % 2 == 0) for seed, steps in enumerate(LENGTHS)))
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +81,7 @@ def test_batches_are_those_of_a_memory_in_ram_for_the_same_seed(filled, spec, n_
         assert_equal(batch, in_ram.sample(64, n_step, 0.9))
 
 
-def test_a_time_limit_keeps_the_bootstrap_and_an_end_of_the_task_stops_it(filled):
+def test_time_limit_bootstraps_and_task_end_does_not(filled):
     batch = CachedEpisodes(filled, filled.entries()).replay(seed=0).sample(500)
     ends = {}
     for number, episode in enumerate(filled):
@@ -190,7 +182,7 @@ def test_episodes_can_be_asked_for_one_by_one(filled, same):
 
 
 @pytest.mark.parametrize("death", [0, 2])
-def test_a_kill_while_building_leaves_nothing_that_is_taken_for_a_cache(filled, death):
+def test_kill_while_building_leaves_no_cache(filled, death):
     killed = subprocess.run([sys.executable, BUILD, filled.path, str(death)], check=False, timeout=120)
     assert killed.returncode == -signal.SIGKILL
     assert [name.count(".tmp-") for name in caches(filled)] == [1]
@@ -280,7 +272,7 @@ def test_a_cache_that_cannot_fit_is_refused_before_it_is_begun(filled, monkeypat
 # which caches there are
 
 
-def test_where_the_dataset_cannot_be_written_the_cache_is_the_users_own(filled):
+def test_read_only_dataset_is_cached_in_user_folder(filled):
     (filled.path / "cache").write_text("in the way")  # refused to root as well, whom permissions do not stop
     cache = open_cache(filled, filled.entries())
     assert cache.path.parent == cache_folders(filled)[1]

@@ -153,7 +153,7 @@ def test_a_hundred_kills_lose_nothing(tmp_path, spec, steps):
         check_after_kill(dataset, killed(dataset, steps, chosen.uniform(0, 0.5)))
 
 
-def test_a_running_episode_is_recovered_up_to_its_last_whole_step(dataset, make_episode, same):
+def test_running_episode_is_recovered_to_last_whole_step(dataset, make_episode, same):
     episode = make_episode(3, steps=6)
     with dataset.writer() as writer:
         journal = kill_recorder().journal_of(writer, episode)
@@ -245,7 +245,7 @@ def test_a_full_disk_is_one_error_and_leaves_nothing(dataset, make_episode):
     assert len(dataset) == 2
 
 
-def test_a_disk_that_fills_during_an_episode_keeps_the_steps_before(dataset, make_episode, spec):
+def test_full_disk_keeps_earlier_steps_of_episode(dataset, make_episode, spec):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
@@ -451,7 +451,7 @@ def test_notes_are_kept(dataset, make_episode):
     assert Dataset(dataset.path.with_name("copy")).catalogue.notes(entry.identity) == ["gripper slipped"]
 
 
-def test_an_episode_with_rewards_that_are_not_numbers_is_kept_and_told(dataset, make_episode, same):
+def test_episode_with_nan_rewards_is_kept_and_reported(dataset, make_episode, same):
     """A faulty sensor must not cost the recording: it is stored, its return is NaN, and looking at it does not fail."""
     episode = make_episode(rewards=np.array([1.0, np.nan, 0.0, 0.0, 0.0], np.float32))
     with dataset.writer() as writer:

@@ -34,7 +34,7 @@ def test_figures_of_nothing(dataset):
     assert (figures["episodes"], figures["steps"], figures["return"], figures["success"]) == (0, 0, None, None)
 
 
-def test_the_content_hash_changes_with_any_episode_and_with_their_order(filled, tmp_path, spec):
+def test_content_hash_depends_on_episodes_and_order(filled, tmp_path, spec):
     entries, episodes = filled.entries(), [*filled]
     hashes = {content_hash(entries), content_hash(entries[::-1]), content_hash(entries[:-1])}
     for changed in range(len(episodes)):

@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
+from factories import fill
 from robo_datasets.cache import cache_folders, open_cache
 from robo_datasets.dataset import Dataset
 from robo_datasets.episode_file import write_episode
@@ -26,10 +27,7 @@ from robo_rl.types import RewardLabels
 
 @pytest.fixture
 def filled(dataset, make_episode) -> Dataset:
-    with dataset.writer() as writer:
-        for seed in range(3):
-            writer.add(make_episode(seed))
-    return dataset
+    return fill(dataset, map(make_episode, range(3)))
 
 
 @pytest.fixture
@@ -163,7 +161,7 @@ MISFITS = {
 def test_arrays_that_are_not_what_the_spec_says(dataset, make_episode, spec, monkeypatch, change):
     episode = make_episode(0)
     wrong = replace(episode, **change(episode))
-    with dataset.writer() as writer, pytest.raises(InvalidEpisode, match=r"than its spec|what its spec says|fit into the cat"):
+    with dataset.writer() as writer, pytest.raises(InvalidEpisode, match=r"than its spec|do not fit its spec|fit into the cat"):
         writer.add(wrong)
     assert not any((dataset.path / "episodes").iterdir())
     with monkeypatch.context() as elsewhere:  # as another program would write it
@@ -205,7 +203,7 @@ def test_a_catalogue_that_is_wrong_is_found_and_corrected(filled, column):
         "DROP TABLE notes",
     ],
 )
-def test_a_damaged_catalogue_is_made_again_in_the_order_of_recording(filled, command):
+def test_damaged_catalogue_is_rebuilt_in_recording_order(filled, command):
     before = filled.entries()
     for number, entry in enumerate(before):
         os.utime(filled.path / "episodes" / entry.file, (1_000 + number, 1_000 + number))
@@ -216,7 +214,7 @@ def test_a_damaged_catalogue_is_made_again_in_the_order_of_recording(filled, com
     assert filled.entries() == before and verify(filled) == []
 
 
-def test_what_was_written_ahead_is_read_where_nothing_may_be_written(filled, tmp_path, monkeypatch):
+def test_write_ahead_data_is_read_from_read_only_folder(filled, tmp_path, monkeypatch):
     held = sqlite3.connect(filled.path / "catalogue.sqlite")  # as a process that is killed: its changes are only in the -wal
     held.execute("SELECT COUNT(*) FROM episodes").fetchone()
     held.execute("BEGIN")

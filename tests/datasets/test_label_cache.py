@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from factories import fill
 from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label
@@ -44,10 +45,7 @@ class Weighted(RewardModel):
 
 @pytest.fixture
 def filled(dataset, make_episode) -> Dataset:
-    with dataset.writer() as writer:
-        for seed, steps in enumerate((5, 1, 9, 3)):
-            writer.add(make_episode(seed, steps))
-    return dataset
+    return fill(dataset, map(make_episode, range(4), (5, 1, 9, 3)))
 
 
 @pytest.fixture
@@ -105,7 +103,7 @@ def test_the_model_may_be_deleted(filled, model, cache, make_episode):
     with filled.writer() as writer:
         writer.add(make_episode(9, 2))
     with pytest.raises(
-        InvalidSetting, match=r"The model cannot be asked, and the cache lacks its labels of 1 of 5 episodes"
+        InvalidSetting, match=r"The model is not available, and the cache lacks its labels of 1 of 5 episodes"
     ) as caught:
         label(filled, model, "third", cache=cache)
     assert "The weights are not there" in str(caught.value)
@@ -123,7 +121,7 @@ def test_other_weights_or_settings_are_asked(filled, model, cache):
     assert not are_equal(filled, "first", "second")
 
 
-def test_where_answers_were_missing_it_is_asked_again_unless_it_is_a_replay(filled, cache):
+def test_missing_answers_are_requested_again_except_in_replay(filled, cache):
     Path("weights").write_bytes(b"trained")
     model = Weighted("weights", missing=0.2)
     label(filled, model, "first", cache=cache)

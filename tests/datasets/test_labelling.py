@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from factories import fill
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.dataset import Dataset
 from robo_datasets.labelling import label, shuffle
@@ -29,10 +30,7 @@ LENGTHS = (5, 1, 9, 3)
 
 @pytest.fixture
 def filled(dataset, make_episode) -> Dataset:
-    with dataset.writer() as writer:
-        for seed, steps in enumerate(LENGTHS):
-            writer.add(make_episode(seed, steps, terminated=seed == 1, truncated=seed != 1))
-    return dataset
+    return fill(dataset, (make_episode(seed, steps, terminated=seed == 1) for seed, steps in enumerate(LENGTHS)))
 
 
 @pytest.fixture(autouse=True)
@@ -75,9 +73,7 @@ def test_a_model_that_takes_many_episodes_is_asked_for_many(filled):
     ("moments", "place"),
     [(3, ["cache"]), pytest.param(10, ["cache"], marks=pytest.mark.slow), pytest.param(30, [], marks=pytest.mark.slow)],
 )
-def test_killed_at_any_moment_nothing_is_lost_and_nothing_that_was_answered_is_asked_twice(
-    dataset, make_episode, tmp_path, moments, place
-):
+def test_killed_labelling_loses_and_repeats_no_answer(dataset, make_episode, tmp_path, moments, place):
     with dataset.writer() as writer:
         for seed in range(40):
             writer.add(make_episode(seed, 20))
@@ -206,7 +202,7 @@ def test_a_missing_label_enters_no_batch(filled, spec, n_step):
     assert windows.rewards[windows.valid].max() < 1e6
 
 
-def test_learners_that_keep_whole_episodes_say_that_they_cannot_leave_steps_out(filled):
+def test_episode_learners_refuse_missing_steps(filled):
     label(filled, NoisyOracle(missing=0.4, seed=2), "mine")
     with pytest.raises(InvalidSetting, match="steps without a label of the set 'mine'"):
         list(labelled(filled, "mine"))

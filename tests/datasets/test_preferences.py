@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robo_cli.reward_fit_preference import FitPreference, fit_preference
-from robo_datasets.comparing import compare, questions
+from factories import fill
+from robo_cli.rewards.fit_preference import FitPreference, fit_preference
 from robo_datasets.curation import make_dataset
 from robo_datasets.dataset import Dataset
+from robo_datasets.preference_collection import collect_preferences, draw_questions
 from robo_datasets.preferences import PreferenceSet, preference_sets
 from robo_datasets.repair import repair
 from robo_rl.errors import CheckpointCorrupt, DatasetError, EpisodeCorrupt, InvalidSetting, SpecMismatch, UnknownName
@@ -29,10 +30,7 @@ LENGTHS = (5, 1, 9, 0, 3)
 
 @pytest.fixture
 def filled(dataset, make_episode) -> Dataset:
-    with dataset.writer() as writer:
-        for seed, steps in enumerate(LENGTHS):
-            writer.add(make_episode(seed, steps))
-    return dataset
+    return fill(dataset, map(make_episode, range(len(LENGTHS)), LENGTHS))
 
 
 class Counting(OracleRater):
@@ -54,35 +52,35 @@ def fresh_count():
 
 
 # ---------------------------------------------------------------------------------------------- questions
-def test_more_questions_begin_with_the_same_and_segments_lie_within_episodes(filled):
+def test_questions_extend_a_prefix_and_stay_within_episodes(filled):
     entries = filled.entries()
-    few, many = questions(entries, 20, 2, seed=3), questions(entries, 50, 2, seed=3)
-    assert many[:20] == few and questions(entries, 20, 2, seed=4) != few
+    few, many = draw_questions(entries, 20, 2, seed=3), draw_questions(entries, 50, 2, seed=3)
+    assert many[:20] == few and draw_questions(entries, 20, 2, seed=4) != few
     for question in many:
         for entry, start in question:
             assert 0 <= start <= entry.steps - 2
         assert question.first != question.second
-    places = {(entry.identity, start) for question in questions(entries, 500, 2, seed=0) for entry, start in question}
+    places = {(entry.identity, start) for question in draw_questions(entries, 500, 2, seed=0) for entry, start in question}
     assert len(places) == sum(max(0, steps - 1) for steps in LENGTHS), "every segment is drawn some time"
 
 
 def test_segments_that_nothing_holds_are_refused(filled):
     with pytest.raises(InvalidSetting, match="not two segments to compare"):
-        questions(filled.entries(), 1, 9, seed=0)
+        draw_questions(filled.entries(), 1, 9, seed=0)
 
 
 # ---------------------------------------------------------------------------------------------- answers
 def test_after_a_break_down_only_what_has_no_answer_is_asked(filled):
-    asked = questions(filled.entries(), 30, 1, seed=0)
+    asked = draw_questions(filled.entries(), 30, 1, seed=0)
     Counting.breaks_after = 7
     with pytest.raises(KeyboardInterrupt):
-        compare(filled, Counting(), asked, 1, "mine")
+        collect_preferences(filled, Counting(), asked, 1, "mine")
     assert len([*PreferenceSet(filled, "mine")]) == 7
     Counting.breaks_after = 10**9
     different = len(dict.fromkeys(asked))
-    assert compare(filled, Counting(), asked, 1, "mine") == different - 7
+    assert collect_preferences(filled, Counting(), asked, 1, "mine") == different - 7
     assert Counting.asked == different
-    compare(filled, OracleRater(), asked, 1, "whole")
+    collect_preferences(filled, OracleRater(), asked, 1, "whole")
     assert [*PreferenceSet(filled, "mine")] == [*PreferenceSet(filled, "whole")]
 
 
@@ -97,7 +95,7 @@ class WhileItLooks(OracleRater):
 
 
 @pytest.mark.parametrize("how", ["deleted", "changed"])
-def test_an_answer_to_a_clip_that_is_gone_or_has_changed_is_refused(filled, how, monkeypatch):
+def test_answer_to_changed_or_missing_clip_is_refused(filled, how, monkeypatch):
     files = {entry.seed: filled.path / "episodes" / entry.file for entry in filled.entries()}
     answered = []
 
@@ -109,12 +107,12 @@ def test_an_answer_to_a_clip_that_is_gone_or_has_changed_is_refused(filled, how,
 
     monkeypatch.setattr(WhileItLooks, "deed", staticmethod(deed))
     with pytest.raises(EpisodeCorrupt, match=r"gone, or has changed, since it was shown; it is not kept(.|\n)*data repair"):
-        compare(filled, WhileItLooks(), questions(filled.entries(), 20, 1, seed=0), 1, "mine")
+        collect_preferences(filled, WhileItLooks(), draw_questions(filled.entries(), 20, 1, seed=0), 1, "mine")
     assert len(answered) == 3 and len([*PreferenceSet(filled, "mine")]) == 2
 
 
-def test_no_reward_is_fitted_to_a_comparison_of_an_episode_that_is_gone(filled, tmp_path):
-    compare(filled, OracleRater(), questions(filled.entries(), 40, 1, seed=0), 1, "mine")
+def test_fit_refuses_comparison_of_missing_episode(filled, tmp_path):
+    collect_preferences(filled, OracleRater(), draw_questions(filled.entries(), 40, 1, seed=0), 1, "mine")
     (filled.path / "episodes" / filled.entries()[0].file).unlink()
     with filled.writer() as writer:
         repair(writer)
@@ -125,13 +123,13 @@ def test_no_reward_is_fitted_to_a_comparison_of_an_episode_that_is_gone(filled, 
 def test_a_file_that_was_only_touched_is_the_clip_that_was_shown(filled, monkeypatch):
     file = filled.path / "episodes" / filled.entries()[0].file
     monkeypatch.setattr(WhileItLooks, "deed", staticmethod(lambda segment: file.touch()))
-    assert compare(filled, WhileItLooks(), questions(filled.entries(), 5, 1, seed=0), 1, "mine") == 5
+    assert collect_preferences(filled, WhileItLooks(), draw_questions(filled.entries(), 5, 1, seed=0), 1, "mine") == 5
 
 
 def test_raters_share_a_set_and_each_is_asked_itself(filled):
-    asked = questions(filled.entries(), 10, 1, seed=0)
+    asked = draw_questions(filled.entries(), 10, 1, seed=0)
     for rater in (OracleRater(), OracleRater(mistakes=1.0)):
-        compare(filled, rater, asked, 1, "mine")
+        collect_preferences(filled, rater, asked, 1, "mine")
     found = [*PreferenceSet(filled, "mine")]
     right, wrong = found[: len(found) // 2], found[len(found) // 2 :]
     assert len({each.rater for each in found}) == 2
@@ -139,7 +137,7 @@ def test_raters_share_a_set_and_each_is_asked_itself(filled):
         assert (one.first, one.second) == (other.first, other.second) and one.label == 1 - other.label
 
 
-def test_the_oracle_knows_which_is_better_and_errs_as_often_as_told(make_episode):
+def test_oracle_rater_errs_at_the_configured_rate(make_episode):
     rewards = np.array([0, 1, 1, 5], np.float32)
     episode = make_episode(0, 4, rewards=rewards, reward_terms={})
     at = [Segment(episode, step, step + 1) for step in range(4)]
@@ -172,8 +170,8 @@ def test_every_answer_comes_back_and_impossible_ones_are_refused(filled):
         PreferenceSet(filled, "../mine")
 
 
-def test_copies_of_episodes_take_the_comparisons_between_them_along(filled, tmp_path):
-    compare(filled, OracleRater(), questions(filled.entries(), 40, 1, seed=0), 1, "mine")
+def test_copied_episodes_keep_their_comparisons(filled, tmp_path):
+    collect_preferences(filled, OracleRater(), draw_questions(filled.entries(), 40, 1, seed=0), 1, "mine")
     kept = filled.entries()[:3]
     make_dataset(tmp_path / "some", {}, {filled.path: kept})
     identities = {entry.identity for entry in kept}
@@ -187,7 +185,7 @@ def test_nothing_is_written_through_a_link(filled, tmp_path):
     (filled.path / "preferences").rmdir()
     (filled.path / "preferences").symlink_to(elsewhere)
     with pytest.raises(DatasetError, match="is a link"):
-        compare(filled, OracleRater(), questions(filled.entries(), 3, 1, seed=0), 1, "mine")
+        collect_preferences(filled, OracleRater(), draw_questions(filled.entries(), 3, 1, seed=0), 1, "mine")
     assert not [*elsewhere.iterdir()]
 
 
@@ -216,7 +214,7 @@ def test_a_step_is_its_observation_and_its_action(spec, make_episode):
         require_vectors(replace(spec, observation=replace(spec.observation, arrays=spec.observation.arrays[1:])))
 
 
-def test_what_a_step_is_worth_is_unknown_where_the_observation_is(tmp_path, spec, make_episode):
+def test_step_value_is_unknown_without_observation(tmp_path, spec, make_episode):
     config = BradleyTerryConfig(hidden=(8,), members=2)
     save(tmp_path / "reward", RewardEnsemble(5, config), config, spec, {})
     episode = make_episode(0, 4)
@@ -243,11 +241,11 @@ class Unreachable:
         return [0.0, None][: len(pairs)]
 
 
-def test_what_was_not_answered_stays_open_and_lengths_are_not_mixed(filled):
-    asked = questions(filled.entries(), 6, 1, 0)
+def test_unanswered_stays_open_and_lengths_are_not_mixed(filled):
+    asked = draw_questions(filled.entries(), 6, 1, 0)
     wanted = [*dict.fromkeys(asked)]
-    done = compare(filled, Unreachable(), asked, 1, "mine")
+    done = collect_preferences(filled, Unreachable(), asked, 1, "mine")
     assert 0 < done == len([*PreferenceSet(filled, "mine")]) < len(wanted)
-    assert compare(filled, Unreachable(), asked, 1, "mine") > 0
+    assert collect_preferences(filled, Unreachable(), asked, 1, "mine") > 0
     with pytest.raises(InvalidSetting, match=r"(?s)'mine' compares segments of another length.*2 steps.*1 steps"):
-        compare(filled, OracleRater(), questions(filled.entries(), 2, 2, 0), 2, "mine")
+        collect_preferences(filled, OracleRater(), draw_questions(filled.entries(), 2, 2, 0), 2, "mine")

@@ -6,17 +6,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from factories import fill
 from robo_datasets.profile import DRAWN, coverage, profile
 from robo_rl.errors import DatasetError
 
 
 @pytest.fixture
 def recorded(dataset, make_episode):
-    with dataset.writer() as writer:
-        for seed, steps in enumerate((300, 2, 40)):
-            facts = {"metadata": {"source": "scripted" if seed else "random"}, "terminated": seed == 1, "truncated": seed != 1}
-            writer.add(make_episode(seed, steps, **facts))
-    return dataset
+    sources = ("random", "scripted", "scripted")
+    facts = [{"metadata": {"source": source}, "terminated": seed == 1} for seed, source in enumerate(sources)]
+    return fill(dataset, (make_episode(seed, steps, **facts[seed]) for seed, steps in enumerate((300, 2, 40))))
 
 
 def test_ranges_means_and_spreads_are_those_of_all_values(recorded):

@@ -1,4 +1,4 @@
-"""The figures on the page of benchmarks are those of the runs that lie beside it."""
+"""The figures on the page of benchmarks are those of the archived runs next to it."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.runs.archive import resolve_archive
 from robo_rl.runs.run import Run
 
 FOLDER = Path(__file__).parents[2] / "docs" / "benchmarks"
@@ -29,10 +30,19 @@ def test_there_is_a_table_of_seeds():
     assert {recipe for recipe, _, _ in tables()} >= {"halfcheetah-sac", "halfcheetah-sb3-sac"}
 
 
+def stored_runs() -> dict[tuple[str, int], Path]:
+    """Return every archived run by (recipe, seed)."""
+    found = {}
+    for archive in ("halfcheetah-sac", "halfcheetah-ppo", "arm-pick", "halfcheetah-sac-before-rewrite"):
+        for path in Path(resolve_archive(str(FOLDER / f"{archive}.zip"))).iterdir():
+            recipe, seed = re.fullmatch(r"[\d-]+?-([a-z].*)-(\d+)", path.name).groups()
+            found["before the rewrite: " * archive.endswith("before-rewrite") + recipe, int(seed)] = path
+    return found
+
+
 @pytest.mark.parametrize(("recipe", "seed", "figure"), tables())
 def test_each_figure_is_the_mean_return_of_a_stored_run(recipe, seed, figure):
-    place, _, name = recipe.rpartition("/")
-    (folder,) = FOLDER.glob(f"{place or 'runs'}/*-{name}-{seed}")
+    folder = stored_runs()[recipe, seed]
     evaluation = Evaluation.from_json(json.loads((folder / "evaluation.json").read_text()))
     decimals = len(figure.partition(".")[2])
     assert f"{evaluation.mean_return.estimate:.{decimals}f}" == figure
@@ -40,9 +50,4 @@ def test_each_figure_is_the_mean_return_of_a_stored_run(recipe, seed, figure):
 
 
 def test_every_stored_run_is_on_the_page():
-    stored = set()
-    for place in ("runs", "before-rewrite"):
-        for path in (FOLDER / place).iterdir():
-            recipe, seed = re.fullmatch(r"[\d-]+?-([a-z].*)-(\d+)", path.name).groups()
-            stored.add((recipe if place == "runs" else f"{place}/{recipe}", int(seed)))
-    assert {(recipe, seed) for recipe, seed, _ in tables()} == stored
+    assert {(recipe, seed) for recipe, seed, _ in tables()} == set(stored_runs())

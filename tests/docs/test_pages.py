@@ -146,7 +146,7 @@ class Link:
         self.is_open = False
 
 
-def test_the_driver_of_an_arm_gets_a_guard_and_returns_what_was_executed(module_of):
+def test_example_driver_gets_guard_and_returns_executed_action(module_of):
     link = Link()
     limits = replace(TWIN, joint_low=(-3.0,) * 6, joint_high=(3.0,) * 6, joint_speed=(2.0,) * 6, box_high=(0.47, 0.3, 0.4))
     robot: Robot = GuardedArm(module_of("adding-a-robot.md").VendorArm(link=link), limits)

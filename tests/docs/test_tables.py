@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from robo_cli.compare import Compare
-from robo_cli.compare import run as compare
-from robo_cli.experiment import read_plan
-from robo_cli.experiment_tables import study_page
-from robo_cli.race_table import race_page
+from robo_app.experiments.plan import read_plan
+from robo_app.experiments.race_table import race_page
+from robo_app.experiments.tables import study_page
+from robo_cli.experiments.compare import Compare
+from robo_cli.experiments.compare import run as compare
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"offline": "offline.md", "labels": "rewards.md"}
@@ -57,8 +57,8 @@ def test_the_page_shows_what_the_comparison_of_rewards_wrote():
     assert (DOCS / "benchmarks" / "text2reward.md").read_text().strip() in (DOCS / "text2reward.md").read_text()
 
 
-def test_the_page_shows_what_the_fresh_episodes_of_contrasting_goals_told(capsys):
-    sides = [str(DOCS / "benchmarks" / "evaluations" / f"driving-{method}-*.json") for method in ("speed", "clg")]
+def test_contrasting_goals_figures_match_evaluations(capsys):
+    sides = [str(DOCS / "benchmarks" / "driving-evaluations.zip" / f"driving-{method}-*.json") for method in ("speed", "clg")]
     assert compare(Compare(*sides, json=True)) == 0
     found = json.loads(capsys.readouterr().out)["comparisons"]
     page = (DOCS / "carla.md").read_text()

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from factories import axes, make_spec
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
@@ -25,7 +26,7 @@ from robo_policies.networks.accelerated.mlp import AcceleratedMLP
 from robo_policies.networks.actor_critic import MLPEnsemble
 from robo_rl.conformance.learners import random_batch
 from robo_rl.errors import InvalidSetting
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 
 SIZES = {"values": (5, 32, 16, 1), "several outputs": (5, 16, 24, 3), "one hidden layer": (5, 8, 1)}
 
@@ -165,11 +166,7 @@ def test_states_move_between_engines_and_copies_are_apart():
         made.load_state_dict({name: value[:1] for name, value in reference.state_dict().items()})
 
 
-ARM = EnvironmentSpec(
-    "arm",
-    ObservationSpec((ArraySpec("state", (3,)), ArraySpec("opening", (1,)))),
-    ActionSpec(("x", "opening"), (-1.0, -1.0), (1.0, 1.0), ("1", "1")),
-)
+ARM = make_spec("arm", ArraySpec("state", (3,)), ArraySpec("opening", (1,)), action=axes("x", "opening"))
 LEARNERS = {
     "sac": SACConfig(critics=3, layer_norm=True),
     "rlpd": RLPDConfig(critics=5, updates_per_step=2),

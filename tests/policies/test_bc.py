@@ -85,7 +85,7 @@ def test_saved_and_loaded_gives_the_same_next_update(kind, request, make_batch, 
     assert leaves(copy.state_dict()) == leaves(learner.state_dict())
 
 
-def test_a_seed_determines_everything_and_global_generators_are_left_alone(spec, make_batch, leaves):
+def test_seed_determines_result_and_globals_are_untouched(spec, make_batch, leaves):
     before = torch.get_rng_state()
     first, second = (SMALL.build(spec, 0) for _ in range(2))
     first.update(make_batch(spec, 6))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from robo_app.experiments.plan import read_plan
+from robo_app.experiments.race_table import solved_at
 from robo_cli import main
-from robo_cli.experiment import read_plan
-from robo_cli.race_table import solved_at
 from robo_rl.runs.run import find_run
 
 WRONG = {"teacher": "noisy", "settings": {"accuracy": 0.0, "distance": 3.0, "deviation": 1.0}}
@@ -35,7 +35,7 @@ def steps_to_success(
 
 @pytest.mark.timeout(1800)
 @pytest.mark.slow
-def test_subgoals_of_the_perfect_teacher_at_least_halve_the_steps(tmp_path: Path) -> None:
+def test_perfect_subgoals_at_least_halve_steps(tmp_path: Path) -> None:
     wanted = {"steps": 250_000, "every": 25_000}
     plain = [steps_to_success(tmp_path / f"plain-{seed}", "plain", 8, seed, **wanted) for seed in SEEDS]
     taught = [steps_to_success(tmp_path / f"taught-{seed}", "perfect", 8, seed, **wanted) for seed in SEEDS]

@@ -28,7 +28,7 @@ def in_torch(outputs: torch.Tensor) -> torch.distributions.Beta:
     return torch.distributions.Beta(alpha, beta)
 
 
-def test_densities_and_entropies_are_those_of_the_scaled_distribution_in_torch():
+def test_density_and_entropy_equal_torch_scaled_beta():
     random, head = np.random.default_rng(0), Beta(3)
     outputs = torch.from_numpy(random.normal(0, 3, (50, 6)).astype(FLOAT))
     actions = head.draw(outputs, random)
@@ -86,6 +86,6 @@ def test_choices_have_no_beta_distribution(discrete_spec):
         PPOConfig(policy="beta").build(discrete_spec, 0)
 
 
-def test_the_deviation_of_the_normal_distribution_is_not_for_beta():
+def test_beta_refuses_deviation_of_normal_distribution():
     with pytest.raises(InvalidSetting, match=r"'initial_log_std' is out of range(.|\n)*0 unless policy is normal"):
         PPOConfig(policy="beta", initial_log_std=-0.5)

@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from factories import axes, make_spec, picture_spec
 from robo_policies.learners import parts
 from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.awac import AWACConfig
@@ -30,14 +31,10 @@ from robo_policies.networks.settings import resolve_device
 from robo_rl import metrics
 from robo_rl.conformance.learners import random_batch
 from robo_rl.errors import InvalidSetting, RunError
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 
-ARM = EnvironmentSpec(
-    "arm",
-    ObservationSpec(
-        (ArraySpec("state", (3,)), ArraySpec("opening", (1,)), ArraySpec("camera", (8, 8, 3), "uint8", 0, 255, role="image"))
-    ),
-    ActionSpec(("x", "opening"), (-1.0, -1.0), (1.0, 1.0), ("1", "1")),
+ARM = make_spec(
+    "arm", ArraySpec("state", (3,)), ArraySpec("opening", (1,)), picture_spec("camera", (8, 8, 3)), action=axes("x", "opening")
 )
 LEARNERS = {
     "sac": SACConfig(),

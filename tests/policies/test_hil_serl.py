@@ -8,17 +8,19 @@ import numpy as np
 import pytest
 import torch
 
+from factories import make_spec
 from robo_policies.learners.hil_serl import HILSERL, HILSERLConfig
 from robo_policies.learners.rlpd import RLPD
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import InvalidSetting
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec
 from robo_rl.types import Batch
 
-ARM = EnvironmentSpec(
+ARM = make_spec(
     "arm",
-    ObservationSpec((ArraySpec("state", (3,)), ArraySpec("opening", (1,), unit="m"))),
-    ActionSpec(("x", "opening", "y"), (-1.0, 0.0, -1.0), (1.0, 0.08, 1.0), ("m", "m", "m")),
+    ArraySpec("state", (3,)),
+    ArraySpec("opening", (1,), unit="m"),
+    action=ActionSpec(("x", "opening", "y"), (-1.0, 0.0, -1.0), (1.0, 0.08, 1.0), ("m", "m", "m")),
 )
 SMALL = HILSERLConfig(hidden=(8,), batch_size=4, gripper="opening", lr=1e-2)
 
@@ -78,7 +80,7 @@ def encoded(**arrays) -> TensorBatch:
 # losses against numbers computed by hand
 
 
-def test_the_target_takes_the_online_networks_choice_and_the_target_networks_value():
+def test_gripper_target_is_double_q():
     built = learner()
     built.gripper, built.target_gripper = Table([[1, 2], [0, 9], [5, 4]]), Table([[10, 20], [30, 40], [50, 60]])
     targets = built.gripper_target(encoded(), torch.tensor([-0.02, 0.0, 0.0]))
@@ -98,7 +100,7 @@ def test_the_loss_is_of_the_commanded_choice_alone(monkeypatch):
     np.testing.assert_allclose(by_values, np.array([[0, 2.0], [-1.0, 0], [2 * -2.0, 0]]) * 2 / 3, rtol=1e-6)
 
 
-def test_only_a_command_that_moves_the_gripper_to_its_other_state_is_penalised():
+def test_only_gripper_changes_are_penalised():
     commands = torch.tensor([-0.6, -0.4, -1.0, 0.6, 0.4, 1.0])
     opening = torch.tensor([0.95, 0.95, 0.5, 0.5, 0.5, 0.95])
     found = learner(grasp_penalty=0.1).grasp_penalty(opening, commands)
@@ -121,7 +123,7 @@ def states_after(built, data, leaves):
     return tuple({name: leaf for name, leaf in learnt.items() if ("gripper" in name) == own} for own in (False, True))
 
 
-def test_the_penalty_reaches_the_grippers_critic_and_nothing_else(leaves):
+def test_penalty_reaches_only_gripper_critic(leaves):
     actions = batch().actions.copy()
     actions[:, 1] = 1.0  # opens a gripper that is not open
     data = batch(actions=actions)
@@ -139,7 +141,7 @@ def test_the_arms_critics_do_not_see_the_gripper(leaves):
     assert learner().critic.state_dict()["layers.linears.0.weight"].shape[1] == 4 + 2  # state and opening, x and y
 
 
-def test_each_slice_of_the_batch_gives_the_gripper_a_step_and_its_target_follows():
+def test_each_batch_slice_updates_gripper_and_its_target():
     built = learner(updates_per_step=2)
     before = built.state_dict()["networks"]["target_gripper"]
     built.update(batch(8))

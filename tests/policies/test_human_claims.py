@@ -9,13 +9,14 @@ import gymnasium
 import numpy as np
 import pytest
 
+from factories import axes, make_spec
 from robo_policies.learners.hg_dagger import HGDAggerConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rollout.episode import rollout
 from robo_rl.rollout.intervention import PersonInTheLoop
 from robo_rl.rollout.simulated_human import KINDS, SimulatedHuman
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
+from robo_rl.spec.environment import ArraySpec, specification
 from robo_rl.training.off_policy import online_training
 from robo_rl.types import Array, StateDict
 
@@ -28,10 +29,10 @@ class TwoRooms(gymnasium.Env[Any, Any]):
     Even seeds start in the upper room, odd ones in the lower, which mirrors it.
     """
 
-    environment_spec = EnvironmentSpec(
+    environment_spec = make_spec(
         "test/TwoRooms",
-        ObservationSpec((ArraySpec("position", (2,), unit="m"),)),
-        ActionSpec(("x", "y"), (-0.1, -0.1), (0.1, 0.1), ("m", "m"), "joint_velocity", 0.1),
+        ArraySpec("position", (2,), unit="m"),
+        action=axes("x", "y", limit=0.1, unit="m", mode="joint_velocity", control_period=0.1),
         max_steps=LIMIT,
         success_rule="within 8 cm of the goal",
     )
@@ -132,7 +133,7 @@ def median(kind: str, steps: int, config: Any) -> float:
     return float(np.median(found))
 
 
-def test_without_help_a_room_that_no_demonstration_shows_is_never_left() -> None:
+def test_room_without_demonstration_is_never_left_alone() -> None:
     """What the slow tests rest on: the guide knows both rooms, its demonstrations show one."""
     below, above = (rollout(TwoRooms(), Guide(0), seed=seed) for seed in (1, 2))
     assert below.success and above.success
@@ -142,7 +143,7 @@ def test_without_help_a_room_that_no_demonstration_shows_is_never_left() -> None
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("seed", range(3))
-def test_reinforcement_with_corrections_leaves_both_rooms_and_without_them_or_with_wrong_ones_one(seed: int) -> None:
+def test_rl_with_corrections_leaves_both_rooms(seed: int) -> None:
     alone, _ = success("", seed, 4000)
     helped, person = success("perfect", seed, 4000)
     harmed, _ = success("wrong", seed, 4000)
@@ -154,7 +155,7 @@ def test_reinforcement_with_corrections_leaves_both_rooms_and_without_them_or_wi
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_cloning_corrections_leaves_both_rooms_and_cloning_wrong_ones_none() -> None:
+def test_cloning_correct_corrections_leaves_both_rooms() -> None:
     assert median("", 2000, CLONING) <= 0.6
     assert median("perfect", 2000, CLONING) >= 0.9
     assert median("wrong", 2000, CLONING) <= 0.2

@@ -10,20 +10,21 @@ import torch
 from safetensors.numpy import save_file
 from torch.nn.functional import conv2d, layer_norm, linear, relu
 
+from factories import axes, make_spec, picture_spec
 from robo_policies.learners.hil_serl import HILSERL, HILSERLConfig
 from robo_policies.learners.rlpd import RLPD, RLPDConfig
 from robo_policies.networks.convolutions import FEATURES
 from robo_policies.networks.image_encoder import ImageEncoder, crop
 from robo_rl.conformance.learners import random_batch
 from robo_rl.errors import InvalidSetting
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec
 from robo_rl.types import Batch
 
 STATE, OPENING = ArraySpec("state", (2,)), ArraySpec("opening", (1,))
-FRONT, WRIST = (ArraySpec(f"camera_{name}", (6, 8, 3), "uint8", 0, 255, role="image") for name in ("front", "wrist"))
+FRONT, WRIST = (picture_spec(f"camera_{name}", (6, 8, 3)) for name in ("front", "wrist"))
 MOVES = ActionSpec(("x", "opening"), (-1.0, 0.0), (1.0, 0.08), ("m", "m"))
-ARM = EnvironmentSpec("arm", ObservationSpec((STATE, OPENING, FRONT, WRIST)), MOVES)
-BLIND = EnvironmentSpec("blind", ObservationSpec((STATE, OPENING)), MOVES)
+ARM = make_spec("arm", STATE, OPENING, FRONT, WRIST, action=MOVES)
+BLIND = make_spec("blind", STATE, OPENING, action=MOVES)
 SMALL = RLPDConfig(hidden=(8,), critics=3, updates_per_step=1, batch_size=8, convolutions=(4, 5), crop_padding=2, tau=0.25)
 GRIPPER = HILSERLConfig(hidden=(8,), updates_per_step=1, batch_size=8, gripper="opening", convolutions=(4, 5))
 
@@ -90,7 +91,7 @@ def test_rows_are_cropped_anew_and_alike_for_all_cameras():
     assert not torch.equal(again, opened.observations["camera_front"])
 
 
-def test_constant_pictures_and_those_without_padding_are_unchanged():
+def test_constant_and_unpadded_pictures_are_unchanged():
     constant = torch.tensor([7, 8, 9], dtype=torch.uint8).expand(5, 6, 8, 3)
     assert torch.equal(crop(constant, torch.randint(9, (5, 2), generator=torch.Generator()), 4), constant)
     data = batch()
@@ -198,7 +199,7 @@ def test_target_encoder_follows_and_feeds_the_target_critics():
         torch.testing.assert_close(built.critic_target(data, torch.tensor(0.1)), targets, rtol=1e-4, atol=1e-5)
 
 
-def test_grippers_critic_trains_the_encoder_with_moments_of_its_own():
+def test_gripper_critic_trains_encoder_with_own_moments():
     built = GRIPPER.build(ARM, 0)
     assert isinstance(built, HILSERL)
     data = encoded(built, batch())
@@ -221,7 +222,7 @@ def weights() -> dict[str, np.ndarray]:
     return {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def test_frozen_convolutions_stay_and_what_follows_them_is_learnt(tmp_path):
+def test_frozen_convolutions_stay_while_head_learns(tmp_path):
     path = str(tmp_path / "weights.safetensors")
     save_file(weights(), path)
     built = learner(frozen_convolutions=path)
@@ -303,11 +304,7 @@ def test_without_convolutions_pictures_change_nothing(config, leaves):
 
 # learning
 
-BAR = EnvironmentSpec(
-    "bar",
-    ObservationSpec((ArraySpec("constant", (1,)), ArraySpec("camera", (16, 16, 3), "uint8", 0, 255, role="image"))),
-    ActionSpec(("x",), (-1.0,), (1.0,), ("1",)),
-)
+BAR = make_spec("bar", ArraySpec("constant", (1,)), picture_spec("camera", (16, 16, 3)), action=axes("x"))
 
 
 def bars(places, *, shown: bool):
@@ -350,6 +347,6 @@ def error_after(updates: int, *, shown: bool) -> float:
 
 
 @pytest.mark.slow
-def test_what_only_the_picture_tells_is_learnt_from_it_and_not_without():
+def test_picture_only_signal_needs_pictures():
     with_picture, without = error_after(300, shown=True), error_after(100, shown=False)
     assert with_picture < 0.25 and without > 0.35, (with_picture, without)

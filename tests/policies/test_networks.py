@@ -48,7 +48,7 @@ def test_density_equals_the_textbook_formula_and_stays_finite(squashed):
     assert torch.isfinite(far).all()  # the textbook formula gives infinity: tanh(60) rounds to 1
 
 
-def test_derivatives_of_the_gaussian_kernel_equal_those_of_autograd():
+def test_gaussian_kernel_gradients_equal_autograd():
     outputs, noise = torch.randn(5, 4, generator=seeded(1)), torch.randn(5, 2, generator=seeded(2))
     outputs[0, 2], outputs[1, 3] = 5.0, -30.0  # beyond the limits of the log deviation, from which no gradient flows
     by_actions, by_densities = torch.randn(5, 2, generator=seeded(4)), torch.randn(5, generator=seeded(5))
@@ -78,7 +78,7 @@ def test_layer_norm_bounds_q_for_actions_far_outside_the_data():
     assert (values[far][:, 0].abs() > limit).all()
 
 
-def test_encoder_takes_what_a_policy_may_see_in_the_order_of_the_spec(spec, make_batch):
+def test_encoder_reads_visible_fields_in_spec_order(spec, make_batch):
     encoder, batch = ObservationEncoder(spec), make_batch(spec, 4)
     stacked = encoder.stack(batch.observations)
     expected = np.concatenate((batch.observations["joint_position"], batch.observations["goal"]), axis=1)
@@ -137,7 +137,7 @@ def test_policy_acts_with_the_present_weights(spec, make_batch):
     np.testing.assert_allclose(policy.act(first), actor.draw(stacked[:1], seeded(5))[0], rtol=1e-6)
 
 
-def test_generators_of_one_seed_differ_from_each_other_and_repeat():
+def test_generators_of_one_seed_differ_and_repeat():
     first, second = (torch.stack([torch.rand(4, generator=g) for g in generators(7, 3)]) for _ in range(2))
     assert torch.equal(first, second)
     assert len(torch.unique(first)) == 12

@@ -12,6 +12,7 @@ import torch
 from scipy import stats
 from scipy.optimize import brentq
 
+from factories import make_spec
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
@@ -28,7 +29,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.runs.observer import Cadence, RunRecord
 from robo_rl.runs.run import Run
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import Batch, Episode
 
@@ -112,9 +113,7 @@ def test_settings_out_of_range_are_refused(make, message):
 
 
 # ------------------------------------------------------------------------------------------------ losses by hand
-STATES = EnvironmentSpec(
-    "three-states", ObservationSpec((ArraySpec("state", (3,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
-)
+STATES = make_spec("three-states", ArraySpec("state", (3,)))
 
 
 def batch_of(rewards, masks, *, states=None, actions=None, following=None, discount=0.8, **more) -> Batch:
@@ -173,7 +172,7 @@ def test_td3_bc_weighs_the_critic_by_its_mean_size():
     assert learner.actor_loss(data.observations, data).item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_rebrac_penalises_next_actions_only_where_they_were_recorded():
+def test_rebrac_penalises_only_recorded_next_actions():
     config = ReBRACConfig(hidden=(8,), normalization_rows=0, critic_penalty=0.5, target_noise=0.0)
     learner = config.build(STATES, 0)
     known = {"next_actions": np.full((2, 1), 0.7, np.float32), "has_next_action": np.array([True, False])}
@@ -274,7 +273,7 @@ def learnt_action(config) -> float:
     return float(action[0])
 
 
-def test_the_actors_rate_falls_along_a_cosine_and_is_constant_again_afterwards():
+def test_actor_rate_follows_cosine_then_is_constant():
     assert [cosine(2.0, update, 4) for update in (0, 1, 2, 3)] == pytest.approx(
         [2.0, 1 + math.sqrt(0.5), 1.0, 1 - math.sqrt(0.5)]
     )
@@ -283,7 +282,7 @@ def test_the_actors_rate_falls_along_a_cosine_and_is_constant_again_afterwards()
 
 
 @pytest.mark.parametrize(("updates", "moved"), [(0, 1e-2), (2, 5e-3)])
-def test_the_second_update_moves_the_actor_by_half_where_the_cosine_is_half_over(updates, moved):
+def test_second_update_is_halved_at_half_cosine(updates, moved):
     """Adam moves a parameter whose gradient stays the same by the learning rate; the last layer's bias is such a one."""
     config = IQLConfig(hidden=(8,), lr=1e-2, normalization_rows=0, actor_decay_updates=updates, inverse_temperature=0.0)
     learner = config.build(STATES, 0)
@@ -300,7 +299,7 @@ def test_cloning_repeats_the_mean_action():
 
 
 @pytest.mark.parametrize("name", BETTER_THAN_CLONING)
-def test_better_actions_than_those_recorded_are_found_by_the_key_part_alone(name):
+def test_methods_exceed_recorded_actions_by_their_key_part(name):
     config, without = BETTER_THAN_CLONING[name]
     config = replace(config, **QUICK)
     assert learnt_action(config) > 0.15

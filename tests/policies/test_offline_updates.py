@@ -14,6 +14,7 @@ import pytest
 import torch
 from scipy import stats
 
+from factories import axes, make_spec
 from robo_policies.learners.act import ACTConfig, EnsemblingPolicy
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
@@ -27,13 +28,11 @@ from robo_policies.learners.rebrac import ReBRACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import GumbelLoss, XQLConfig
 from robo_policies.networks.encoders import TensorBatch
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Batch
 
 ROWS = 6
-SPEC = EnvironmentSpec(
-    "plane", ObservationSpec((ArraySpec("state", (3,)),)), ActionSpec(("a", "b"), (-1.0, -1.0), (1.0, 1.0), ("1", "1"))
-)
+SPEC = make_spec("plane", ArraySpec("state", (3,)), action=axes("a", "b"))
 SMALL = {"hidden": (8,), "normalization_rows": 0}
 REWARDS = SMALL | {"reward_scale": 3.0}
 

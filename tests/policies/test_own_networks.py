@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from factories import axes, make_spec, picture_spec
 from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cql import CQLConfig
@@ -23,19 +24,15 @@ from robo_policies.learners.sac import SACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_rl.conformance.learners import check_learner, random_batch
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 
-ARM = EnvironmentSpec(
+ARM = make_spec(
     "arm",
-    ObservationSpec(
-        (
-            ArraySpec("state", (3, 2)),
-            ArraySpec("opening", (1,)),
-            ArraySpec("camera", (8, 8, 3), "uint8", 0, 255, role="image"),
-            ArraySpec("mass", (1,), role="privileged"),
-        )
-    ),
-    ActionSpec(("x", "opening"), (-1.0, -1.0), (1.0, 1.0), ("1", "1")),
+    ArraySpec("state", (3, 2)),
+    ArraySpec("opening", (1,)),
+    picture_spec("camera", (8, 8, 3)),
+    ArraySpec("mass", (1,), role="privileged"),
+    action=axes("x", "opening"),
 )
 
 

@@ -14,13 +14,14 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
+from factories import axes, choices, make_spec
 from robo_policies.learners.ppo import PPO, PPOConfig, minibatches
 from robo_policies.networks.policy_value import PolicyValue, orthogonal
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RunError
 from robo_rl.moments import Normalizer
 from robo_rl.rollout.episode import rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.on_policy import VectorStep
 
 SMALL = PPOConfig(num_envs=4, steps_per_env=8, batch_size=16, epochs=2, hidden=(8, 6))
@@ -92,7 +93,7 @@ def test_objective_by_hand(spec):
     assert objective.item() == pytest.approx(3.3 - 0.5 * 4.0 + 0.1 * (math.log(2 * math.pi) + 1), rel=1e-5)
 
 
-def test_advantages_by_hand_where_an_episode_terminates_and_one_is_cut(spec):
+def test_advantages_by_hand_for_terminal_and_truncated_ends(spec):
     """One environment, four steps; the second step ends an episode, by the task or by the clock."""
     learner = replace(SMALL, num_envs=1, steps_per_env=4, batch_size=4, discount=0.5, gae_lambda=0.5).build(spec, 0)
     data, values = learner.buffer, np.array([[1.0], [2.0], [7.0], [4.0], [5.0]], FLOAT)
@@ -137,16 +138,10 @@ KINDS = {"normal": "Gaussian", "beta": "Beta", "choices": "Categorical"}
 
 def problem(kind: str, **settings) -> tuple[PPO, torch.Tensor, tuple[torch.Tensor, ...]]:
     """Returns a learner that moved away from its first parameters, and a minibatch of which some ratios are clipped."""
-    action = (
-        ActionSpec(("l", "s", "r"), mode="discrete")
-        if kind == "choices"
-        else ActionSpec(tuple("abc"), (-1.0,) * 3, (1.0,) * 3, ("1",) * 3)
-    )
+    action = choices("l", "s", "r") if kind == "choices" else axes("a", "b", "c")
     arrays = ArraySpec("x", (4,)), ArraySpec("hidden", (2,), role="privileged")
     policy = {} if kind == "choices" else {"policy": kind}
-    learner = replace(SMALL, entropy_coefficient=0.03, **policy, **settings).build(
-        EnvironmentSpec("t", ObservationSpec(arrays), action), 0
-    )
+    learner = replace(SMALL, entropy_coefficient=0.03, **policy, **settings).build(make_spec("t", *arrays, action=action), 0)
     random, rows, networks = np.random.default_rng(0), 16, learner.networks
     with torch.no_grad():
         for parameter in networks.parameters():
@@ -318,9 +313,7 @@ def test_update_equals_that_of_stable_baselines(engine, spec, collect, monkeypat
 class Clock(gymnasium.Env):
     """Every step is worth 1; after five steps the task ends, or only the clock does. The step is observed, as on a dial."""
 
-    environment_spec = EnvironmentSpec(
-        "test/Clock", ObservationSpec((ArraySpec("step", (5,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
-    )
+    environment_spec = make_spec("test/Clock", ArraySpec("step", (5,)))
     observation_space = environment_spec.observation.space
     action_space = environment_spec.action.space
     ends = True
@@ -351,7 +344,7 @@ PLAIN = {"normalize_observations": False, "normalize_rewards": False}
 
 
 @pytest.mark.parametrize(("environment", "kind"), [(Clock, PPO), (EndlessClock, PPO), (EndlessClock, ForgetsTheLimit)])
-def test_values_where_the_task_ends_and_where_only_the_clock_does(environment, kind, silent):
+def test_values_at_terminal_and_at_time_limit(environment, kind, silent):
     config = PPOConfig(num_envs=4, steps_per_env=16, batch_size=64, lr=5e-3, discount=0.8, hidden=(32,), **PLAIN)
     training = config.training(environment, steps=64 * 60, seed=0)
     training.learner = kind(environment.environment_spec, config, 0)
@@ -367,10 +360,11 @@ def test_values_where_the_task_ends_and_where_only_the_clock_does(environment, k
 class Point(gymnasium.Env):
     """A point on a line is rewarded for being near a goal that is elsewhere in each episode of 20 steps."""
 
-    environment_spec = EnvironmentSpec(
+    environment_spec = make_spec(
         "test/Point",
-        ObservationSpec((ArraySpec("position", (1,)), ArraySpec("goal", (1,), role="goal"))),
-        ActionSpec(("velocity",), (-0.2,), (0.2,), ("m",)),
+        ArraySpec("position", (1,)),
+        ArraySpec("goal", (1,), role="goal"),
+        action=axes("velocity", limit=0.2, unit="m"),
         max_steps=20,
     )
     observation_space = environment_spec.observation.space
@@ -391,7 +385,7 @@ class Point(gymnasium.Env):
 
 
 class PointOfChoices(Point):
-    environment_spec = replace(Point.environment_spec, action=ActionSpec(("left", "stay", "right"), mode="discrete"))
+    environment_spec = replace(Point.environment_spec, action=choices("left", "stay", "right"))
     action_space = environment_spec.action.space
 
     def step(self, action):
@@ -548,7 +542,7 @@ def test_the_saved_state_is_a_copy(config, spec, collect, leaves):
 
 
 @pytest.mark.parametrize("config", [SMALL, DRIVER], ids=["plain", "driver"])
-def test_a_seed_determines_everything_and_global_generators_are_left_alone(config, spec, collect, leaves):
+def test_seed_determines_result_and_globals_are_untouched(config, spec, collect, leaves):
     before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
     learners = [config.build(spec, seed) for seed in (0, 0, 1)]
     for learner in learners:

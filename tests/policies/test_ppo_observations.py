@@ -10,17 +10,18 @@ import pytest
 import torch
 from torch import nn
 
+from factories import axes, make_spec, picture_spec
 from robo_policies.learners import ppo
 from robo_policies.learners.ppo import PPO, PPOConfig
 from robo_policies.networks.convolutions import FEATURES, ConvEncoder
 from robo_rl.errors import InvalidSetting
 from robo_rl.rollout.episode import rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.training.on_policy import VectorStep
 
 FLOAT = np.float32
-MOVE = ActionSpec(("x",), (-1.0,), (1.0,), ("1",))
+MOVE = axes("x")
 
 
 class Silent:
@@ -67,8 +68,8 @@ class Plain(gymnasium.Env):
 class Coin(Plain):
     """A coin that is hidden from the policy decides what every step of an episode is worth, whatever is done."""
 
-    environment_spec = EnvironmentSpec(
-        "test/Coin", ObservationSpec((ArraySpec("dial", (1,)), ArraySpec("coin", (1,), role="privileged"))), MOVE, max_steps=4
+    environment_spec = make_spec(
+        "test/Coin", ArraySpec("dial", (1,)), ArraySpec("coin", (1,), role="privileged"), action=MOVE, max_steps=4
     )
 
     def begin(self):
@@ -92,7 +93,7 @@ def trained(environment: type[Plain], config: PPOConfig, steps: int, kind: type[
 
 
 @pytest.mark.parametrize("privileged", [True, False])
-def test_what_only_privileged_data_tell_is_explained_with_them_and_not_without(privileged):
+def test_privileged_signal_needs_privileged_critic(privileged):
     _, metrics = trained(Coin, replace(COIN, privileged_critic=privileged), 3072)
     explained = metrics["train/explained_variance"]
     assert explained > 0.9 if privileged else explained < 0.3, explained
@@ -112,7 +113,7 @@ def test_policy_never_reads_what_is_privileged(engine):
     assert len({action.tobytes() for action in actions}) == 1
 
 
-def test_first_weights_of_the_actor_are_orthogonal_in_what_it_sees(spec):
+def test_actor_first_layer_is_orthogonal_in_visible_fields(spec):
     learner = PPOConfig(num_envs=2, steps_per_env=8, batch_size=16, privileged_critic=True).build(spec, 0)
     networks = learner.networks
     actor, critic = (trunk.weight0.detach() for trunk in (networks.actor_trunk, networks.critic_trunk))
@@ -122,7 +123,7 @@ def test_first_weights_of_the_actor_are_orthogonal_in_what_it_sees(spec):
 
 
 def test_a_critic_that_is_to_see_more_than_there_is_is_refused():
-    spec = EnvironmentSpec("test/Bare", ObservationSpec((ArraySpec("x", (1,)),)), MOVE)
+    spec = make_spec("test/Bare", ArraySpec("x", (1,)), action=MOVE)
     with pytest.raises(
         InvalidSetting, match=r"privileged_critic is set, and 'test/Bare' has no privileged entry(.|\n)*got: +\['x'\]"
     ):
@@ -136,8 +137,8 @@ def test_a_critic_that_is_to_see_more_than_there_is_is_refused():
 CAMERAS = ObservationSpec(
     (
         ArraySpec("joint", (2,)),
-        ArraySpec("birdseye", (9, 12, 6), "uint8", 0, 255, role="image"),
-        ArraySpec("camera_front", (7, 5, 3), "uint8", 0, 255, role="image"),
+        picture_spec("birdseye", (9, 12, 6)),
+        picture_spec("camera_front", (7, 5, 3)),
         ArraySpec("load", (1,), role="privileged"),
     )
 )
@@ -242,9 +243,7 @@ def test_large_batch_in_parts_is_learnt_from_as_a_whole(engine, monkeypatch):
 class Dots(Plain):
     """A dot in a picture is to go to another dot; nothing but the picture tells where both are."""
 
-    environment_spec = EnvironmentSpec(
-        "test/Dots", ObservationSpec((ArraySpec("picture", (4, 12, 2), "uint8", 0, 255, role="image"),)), MOVE, max_steps=10
-    )
+    environment_spec = make_spec("test/Dots", picture_spec("picture", (4, 12, 2)), action=MOVE, max_steps=10)
 
     def begin(self):
         self.dots = self.np_random.uniform(0, 11, 2)
@@ -294,7 +293,7 @@ def test_pictures_alone_are_not_enough_for_who_does_not_look():
 
 @pytest.mark.parametrize(("shape", "dtype"), [((4, 4), "uint8"), ((4, 4, 1), "float32")])
 def test_what_is_no_picture_of_bytes_is_refused(shape, dtype):
-    spec = EnvironmentSpec("test/Depth", ObservationSpec((ArraySpec("depth", shape, dtype, role="image"),)), MOVE)
+    spec = make_spec("test/Depth", ArraySpec("depth", shape, dtype, role="image"), action=MOVE)
     with pytest.raises(
         InvalidSetting, match=r"'depth' is not a picture that convolutions can read(.|\n)*uint8 \(height, width, channels\)"
     ):
@@ -319,20 +318,15 @@ EVERYTHING = replace(
 class Filmed(Coin):
     """The coin with a picture of the dial."""
 
-    environment_spec = EnvironmentSpec(
-        "test/Filmed",
-        ObservationSpec(
-            (*Coin.environment_spec.observation.arrays, ArraySpec("film", (4, 4, 1), "uint8", 0, 255, role="image"))
-        ),
-        MOVE,
-        max_steps=4,
+    environment_spec = make_spec(
+        "test/Filmed", *Coin.environment_spec.observation.arrays, picture_spec("film", (4, 4, 1)), action=MOVE, max_steps=4
     )
 
     def observe(self):
         return super().observe() | {"film": np.full((4, 4, 1), 50 * self.count, np.uint8)}
 
 
-def test_a_saved_policy_acts_as_before_without_what_is_privileged(tmp_path):
+def test_saved_policy_acts_equally_without_privileged_fields(tmp_path):
     training = EVERYTHING.training(Filmed, steps=192, seed=0)
     training.run(Silent())
     save_checkpoint(tmp_path, Checkpoint(training.step, training.state_dict()))

@@ -6,22 +6,23 @@ import gymnasium
 import numpy as np
 import pytest
 
+from factories import make_spec, picture_spec
 from robo_policies.learners.residual import ResidualEnv
 from robo_policies.learners.sac import SACConfig
 from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rollout.episode import rollout
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, ObservationSpec
 from robo_rl.training.off_policy import online_training
 
 
 class Point(gymnasium.Env):
     """A point in a plane that is to come to a goal; each step costs its distance."""
 
-    environment_spec = EnvironmentSpec(
+    environment_spec = make_spec(
         "a/Point",
-        observation=ObservationSpec((ArraySpec("goal_from_point", (2,), unit="m"),)),
+        ArraySpec("goal_from_point", (2,), unit="m"),
         action=ActionSpec(("x", "y"), (-0.1, 0.0), (0.1, 0.2), ("m", "m"), control_period=0.1),
         max_steps=10,
     )
@@ -92,9 +93,9 @@ def test_without_a_correction_the_base_acts():
     np.testing.assert_allclose(corrected.rewards, alone.rewards, atol=1e-6)
 
 
-def test_a_base_may_act_where_there_are_pictures_that_it_does_not_read():
+def test_base_without_cameras_acts_beside_pictures():
     class Filmed(Point):
-        picture = ArraySpec("camera_front", (2, 2, 3), "uint8", 0, 255, role="image")
+        picture = picture_spec("camera_front", (2, 2, 3))
         observation = ObservationSpec((*Point.environment_spec.observation.arrays, picture))
         environment_spec = replace(Point.environment_spec, observation=observation)
 

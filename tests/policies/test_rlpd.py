@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from factories import axes, make_spec
 from robo_policies.learners.rlpd import RLPD, RLPDConfig
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.mixing import SymmetricReplay
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Batch, Transition
 
 PARTS = ("linears", "norms")
@@ -95,7 +96,7 @@ def test_actor_maximises_the_mean_of_all_critics(spec, make_batch):
     assert by_actions[0, 0] == pytest.approx(slope, rel=1e-2)
 
 
-def test_one_batch_gives_a_critic_step_per_slice_and_one_actor_step_on_the_last(spec, make_batch, monkeypatch):
+def test_batch_gives_critic_step_per_slice_and_one_actor_step(spec, make_batch, monkeypatch):
     learner, seen = SMALL.build(spec, 0), {"critic": [], "actor": []}
     critic_loss, actor_loss = learner.critic_loss, learner.actor_loss
     monkeypatch.setattr(learner, "critic_loss", lambda q, y, w: seen["critic"].append(w) or critic_loss(q, y, w))
@@ -130,7 +131,7 @@ def test_more_target_critics_than_critics_are_refused():
 
 def test_three_states_reach_their_known_values():
     """A chain with rewards 0.5, -1 and 2 that ends: without entropy in the target the values are those of the rewards."""
-    spec = EnvironmentSpec("chain", ObservationSpec((ArraySpec("state", (3,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",)))
+    spec = make_spec("chain", ArraySpec("state", (3,)))
     config = RLPDConfig(hidden=(16,), critics=3, updates_per_step=4, batch_size=24, lr=1e-2, tau=0.1)
     learner, state, one_hot = config.build(spec, 0), np.arange(96) % 3, np.eye(3, dtype=np.float32)
     batch = Batch(
@@ -162,7 +163,7 @@ def test_saved_and_loaded_gives_the_same_next_update(spec, make_batch, leaves, t
     assert leaves(copy.state_dict()) == leaves(learner.state_dict())
 
 
-def test_a_seed_determines_everything_and_global_generators_are_left_alone(spec, make_batch, leaves):
+def test_seed_determines_result_and_globals_are_untouched(spec, make_batch, leaves):
     before = torch.get_rng_state()
     first, second = (SMALL.build(spec, 0) for _ in range(2))
     first.update(make_batch(spec, 6))
@@ -190,9 +191,7 @@ def test_settings_reach_the_training_loop():
     assert (sampling.batch_size, sampling.updates_per_step, sampling.offline_fraction) == (32, 5, 0.5)
 
 
-POINT = EnvironmentSpec(
-    "point", ObservationSpec((ArraySpec("position", (2,)),)), ActionSpec(("x", "y"), (-0.1, -0.1), (0.1, 0.1), ("m", "m"))
-)
+POINT = make_spec("point", ArraySpec("position", (2,)), action=axes("x", "y", limit=0.1, unit="m"))
 GOAL, RADIUS, LIMIT = np.array([0.7, 0.7]), 0.1, 30
 POINT_CONFIG = RLPDConfig(
     critics=2,
@@ -208,8 +207,12 @@ POINT_CONFIG = RLPDConfig(
 
 
 def test_demonstrations_turn_a_sparse_reward_into_success():
-    """A point crosses a square to a small goal: with five poor demonstrations it learns to, without them never gets there."""
+    """A point crosses a square to a small goal: with five poor demonstrations it learns to."""
     assert point_success(POINT_CONFIG) >= 0.9
+
+
+@pytest.mark.slow
+def test_without_demonstrations_the_point_never_arrives():
     assert point_success(replace(POINT_CONFIG, offline_fraction=0.0)) <= 0.1
 
 

@@ -12,11 +12,12 @@ from stable_baselines3 import SAC as SB3SAC
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
+from factories import make_spec
 from robo_policies.learners.sac import SACConfig
 from robo_rl import metrics
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Batch
 
 SMALL = SACConfig(hidden=(8, 8), initial_temperature=0.3)
@@ -204,16 +205,14 @@ def test_target_critics_follow_by_tau(spec, make_batch):
         torch.testing.assert_close(after["target_critic"][name], 0.75 * value + 0.25 * after["critic"][name])
 
 
-def test_temperature_falls_while_entropy_is_above_its_target_and_rises_below(spec, make_batch):
+def test_temperature_moves_entropy_to_its_target(spec, make_batch):
     for target, falls in ((-50.0, True), (50.0, False)):
         learner = replace(SMALL, target_entropy_per_action=target).build(spec, 0)
         learner.update(make_batch(spec, 4))
         assert (learner.temperature.alpha() < 0.3) == falls
 
 
-THREE_STATES = EnvironmentSpec(
-    "three-states", ObservationSpec((ArraySpec("state", (3,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
-)
+THREE_STATES = make_spec("three-states", ArraySpec("state", (3,)))
 
 
 @pytest.fixture
@@ -348,7 +347,7 @@ def test_the_saved_state_is_a_copy(spec, make_batch, leaves):
     assert leaves(state) == before
 
 
-def test_a_seed_determines_everything_and_global_generators_are_left_alone(spec, make_batch, leaves):
+def test_seed_determines_result_and_globals_are_untouched(spec, make_batch, leaves):
     before = torch.get_rng_state()
     first, second, third = (SMALL.build(spec, seed) for seed in (0, 0, 1))
     for learner in (first, second, third):

@@ -12,6 +12,7 @@ import torch
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from factories import axes, choices, make_spec, picture_spec
 from robo_policies.sb3.algorithms import A2CConfig, DQNConfig, PPOConfig, SACConfig, TD3Config
 from robo_policies.sb3.environment import STATE, PolicyInput
 from robo_rl.environments.discovery import load, make_environment
@@ -19,7 +20,7 @@ from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.protocols.components import Policy, Training
 from robo_rl.rollout.episode import rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.compatibility import needs_of
 
 SMALL = {"policy_kwargs": {"net_arch": [16, 16]}}
@@ -37,11 +38,8 @@ def one_thread():
 class CartPole(gymnasium.Wrapper):
     """Gymnasium's CartPole with a spec."""
 
-    environment_spec = EnvironmentSpec(
-        "test/CartPole",
-        ObservationSpec((ArraySpec("cart", (2,)), ArraySpec("pole", (2,)))),
-        ActionSpec(("left", "right"), mode="discrete"),
-        max_steps=500,
+    environment_spec = make_spec(
+        "test/CartPole", ArraySpec("cart", (2,)), ArraySpec("pole", (2,)), action=choices("left", "right"), max_steps=500
     )
 
     def __init__(self):
@@ -63,11 +61,11 @@ class Reach(gymnasium.Env):
     def __init__(self, camera: int = 0, discrete: bool = False):
         arrays = [ArraySpec("position", (2,), unit="m"), ArraySpec("goal", (2,), unit="m", role="goal")]
         arrays += [ArraySpec("friction", (1,), role="privileged")]
-        arrays += [ArraySpec("camera_top", (camera, camera, 3), "uint8", 0, 255, role="image")] if camera else []
-        moves = ActionSpec(("left", "right", "down", "up"), mode="discrete")
-        velocity = ActionSpec(("x", "y"), (-0.1, -0.1), (0.1, 0.1), ("m", "m"))
-        self.environment_spec = EnvironmentSpec(
-            f"test/Reach{camera}{discrete}", ObservationSpec(tuple(arrays)), moves if discrete else velocity, max_steps=30
+        arrays += [picture_spec("camera_top", (camera, camera, 3))] if camera else []
+        moves = choices("left", "right", "down", "up")
+        velocity = axes("x", "y", limit=0.1, unit="m")
+        self.environment_spec = make_spec(
+            f"test/Reach{camera}{discrete}", *tuple(arrays), action=moves if discrete else velocity, max_steps=30
         )
         self.observation_space = self.environment_spec.observation.space
         self.action_space = self.environment_spec.action.space
@@ -255,7 +253,7 @@ def test_observer_sees_every_step_episodes_and_sb3s_own_tags(config, discrete):
     assert training.policy.environment_spec.action.validate(action).dtype == (np.int64 if discrete else np.float32)
 
 
-def test_policy_input_joins_vectors_in_order_and_leaves_privileged_out():
+def test_input_joins_visible_vectors_in_order():
     environment = Reach()
     observation, _ = environment.reset(seed=0)
     view = PolicyInput(environment.environment_spec.observation)
@@ -265,7 +263,7 @@ def test_policy_input_joins_vectors_in_order_and_leaves_privileged_out():
     assert small.space.shape == (4 + 7 * 7 * 3,)
 
 
-def test_cameras_make_a_dict_and_demonstrations_reach_the_replay_channels_first():
+def test_cameras_make_dict_and_channels_first_demonstrations():
     environment = Reach(camera=36)
     episodes = demonstrations(environment, Expert(), 2)
     config = SACConfig(buffer_size=200, batch_size=4, learning_starts=0, normalize_observations=True, **SMALL)
@@ -278,7 +276,7 @@ def test_cameras_make_a_dict_and_demonstrations_reach_the_replay_channels_first(
     assert training.policy.act(environment.reset(seed=0)[0]).shape == (2,)
 
 
-def test_demonstrations_fill_the_replay_with_executed_actions_and_true_ends():
+def test_demonstrations_keep_executed_actions_and_true_ends():
     good = demonstrations(Reach(), Expert(), 3)
     late = rollout(Reach(), type("Still", (Expert,), {"act": lambda *_, **__: np.zeros(2, np.float32)})(), seed=8)
     assert late.truncated
@@ -335,7 +333,7 @@ CONFIGS = [
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda value: type(value).__name__)
-def test_a_checkpoint_restores_everything_but_the_running_episode(config, tmp_path):
+def test_checkpoint_restores_all_but_running_episode(config, tmp_path):
     saved = config.training(Reach, steps=128, seed=0)
     saved.run(Recorder())
     save_checkpoint(tmp_path, Checkpoint(saved.step, saved.state_dict()))

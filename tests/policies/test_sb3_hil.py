@@ -11,21 +11,23 @@ import stable_baselines3 as sb3
 import torch
 from gymnasium import spaces
 
+from factories import axes, make_spec
 from robo_policies.sb3.hil import SB3SACHILConfig
 from robo_policies.sb3.state import GlobalRandom
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.mixing import SymmetricReplay
 from robo_rl.runs.checkpoints import packed, unpacked
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.off_policy import OnlineTraining, online_training
 from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import Transition
 
-SPEC = EnvironmentSpec(
+SPEC = make_spec(
     "test/Plane",
-    ObservationSpec((ArraySpec("position", (2,), low=-2, high=2), ArraySpec("goal", (1,), low=-2, high=2))),
-    ActionSpec(("x", "y"), (-1.0, -1.0), (1.0, 1.0), ("m", "m")),
+    ArraySpec("position", (2,), low=-2, high=2),
+    ArraySpec("goal", (1,), low=-2, high=2),
+    action=axes("x", "y", unit="m"),
 )
 ROWS = 24
 SMALL: dict[str, Any] = {"policy_kwargs": {"net_arch": [16]}, "batch_size": ROWS // 2, "gradient_steps": 2, "device": "cpu"}
@@ -61,7 +63,7 @@ def put(memory: ReplayBuffer, step: Transition) -> None:
     memory.add(step)
 
 
-def test_an_update_is_that_of_stable_baselines_from_its_own_replay() -> None:
+def test_update_equals_stable_baselines_on_same_replay() -> None:
     config = SB3SACHILConfig(**SMALL, offline_fraction=0.0)
     ours = config.build(SPEC, 3)
     plain = sb3.SAC(
@@ -143,7 +145,7 @@ def test_a_training_that_was_saved_goes_on_exactly() -> None:
     assert packed(resumed.state_dict()["learner"]) == packed(whole.state_dict()["learner"])
 
 
-def test_the_networks_learn_from_demonstrations_and_corrections_alike() -> None:
+def test_demonstrations_and_corrections_train_alike() -> None:
     sampling = SB3SACHILConfig().sampling
     assert sampling.keeps_corrections and sampling.offline_fraction == 0.5 and sampling.discount == 0.97
 

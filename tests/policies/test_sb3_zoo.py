@@ -61,7 +61,7 @@ def test_a_section_becomes_a_config(environment):
     assert PPOConfig(**settings.learner).learning_rate == "lin_2e-5"
 
 
-def test_inherited_section_overrides_and_shows_what_it_leaves_out():
+def test_inherited_section_overrides_and_lists_omissions():
     settings = read_zoo(ZOO, "ppo", "Swimmer-v4")
     changed = {"gamma": 0.9999, "normalize_observations": True, "normalize_rewards": False}
     assert settings.learner == HALF_CHEETAH | changed

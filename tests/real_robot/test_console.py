@@ -28,7 +28,7 @@ from robo_real.console.session import MOST_INVALID, MOST_UNSEEN, InvalidMessage,
 # the desk, on a clock of the test's own
 
 
-def test_a_held_switch_is_an_intervention_and_letting_go_gives_back():
+def test_holding_switch_intervenes_and_release_returns_control():
     hands = begun()
     assert hands.want() is DecisionKind.PERSON
     hands.hold(False, after=0.05)
@@ -36,7 +36,7 @@ def test_a_held_switch_is_an_intervention_and_letting_go_gives_back():
 
 
 @pytest.mark.parametrize("how", ["dropped", "silent", "keys lost"])
-def test_a_person_lost_in_an_intervention_means_hold_then_stop_and_never_the_policy(how):
+def test_loss_in_intervention_holds_then_stops_the_arm(how):
     hands = begun()
     if how == "dropped":
         hands.operator_state.release(hands)
@@ -60,7 +60,7 @@ def test_a_word_that_comes_late_does_not_give_back():
     assert hands.want() is DecisionKind.HOLD
 
 
-def test_a_hand_seen_on_the_switch_again_ends_a_loss_into_an_intervention():
+def test_switch_after_loss_continues_as_intervention():
     hands = begun()
     hands.operator_state.lose(hands)
     assert hands.want(0.2) is DecisionKind.HOLD
@@ -77,7 +77,7 @@ def test_nobody_watching_stops_the_policy_too():
     assert empty.decision().kind is DecisionKind.HOLD
 
 
-def test_a_stop_lasts_until_the_operator_rearms_whatever_else_is_pressed():
+def test_stop_lasts_until_rearm_despite_other_keys():
     hands = begun()
     hands.operator_state.stop()
     hands.hold()
@@ -94,7 +94,7 @@ def test_a_stop_lasts_until_the_operator_rearms_whatever_else_is_pressed():
     assert hands.operator_state.wait_for_start(0)
 
 
-def test_a_stop_after_the_operator_has_looked_outlives_their_rearming():
+def test_stop_after_operator_check_survives_rearm():
     hands = begun()
     hands.operator_state.stop()
     looked = hands.operator_state.stops
@@ -122,7 +122,7 @@ def test_a_start_that_is_pressed_twice_begins_one_episode():
     assert not hands.operator_state.wait_for_start(0)
 
 
-def test_the_next_episode_begins_by_itself_until_a_stop_a_loss_or_silence():
+def test_next_episode_starts_until_stop_loss_or_silence():
     hands = Hands()
     hands.operator_state.set_autostart(object(), True)
     assert not hands.operator_state.wait_for_start(0)
@@ -250,7 +250,7 @@ def test_keys_move_the_arm_through_the_guard_and_space_stops_it(console, page):
     start(page)
 
 
-def test_a_stop_is_heard_while_a_robot_takes_its_time_to_be_rearmed(console, page):
+def test_stop_is_received_while_robot_rearms(console, page):
     robot = console.server_of_robot.application.robot
     entered, left = threading.Event(), threading.Event()
 
@@ -358,7 +358,7 @@ def test_foreign_origins_and_names_are_refused(console):
         urllib.request.urlopen(request)
 
 
-def test_the_page_comes_without_the_token_and_may_load_nothing_foreign(console):
+def test_page_has_no_token_and_loads_nothing_foreign(console):
     for path in ("/", "/page.js", "/controls.js", "/page.css", "/style.css"):
         with urllib.request.urlopen(f"http://127.0.0.1:{console.server.port}{path}") as answer:
             assert console.server.token.encode() not in answer.read()
@@ -377,7 +377,7 @@ def test_page_without_a_websocket_is_refused_with_safe_headers(console):
         assert "Server" not in refusal.headers
 
 
-def test_garbage_is_refused_counts_as_no_word_and_ends_the_connection_in_the_end(console, page):
+def test_invalid_messages_are_refused_and_finally_disconnect(console, page):
     start(page)
     hands = [{"held": 1, "action": STILL}, {"held": True, "action": [1]}, {"held": True, "action": [5.0] * 5}]
     hands += [

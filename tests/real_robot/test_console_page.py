@@ -105,7 +105,7 @@ def ended(page, words):
     playwright.expect(page.locator("#message")).to_have_text(words, timeout=60_000)
 
 
-def test_a_socket_that_drops_in_an_intervention_is_opened_again_and_the_policy_does_not_act_in_that_episode(console):
+def test_reopened_socket_keeps_policy_inactive_in_episode(console):
     with browser() as found:
         context, sockets = found.new_context(viewport=DESKTOP), []
         context.route_web_socket("**/socket", lambda socket: sockets.append((socket, socket.connect_to_server())))
@@ -137,8 +137,8 @@ def training(serve, unhurried):
     operator = operator_at(name, address="127.0.0.1", port=0)
     environment, person = operator.training_env(make_environment(name))
     environment.may_begin = there.is_set
-    desk, start, pressed = operator.operator_state, operator.operator_state.start, threading.Event()
-    desk.start = lambda session: (start(session), pressed.set())
+    operator_state, start, pressed = operator.operator_state, operator.operator_state.start, threading.Event()
+    operator_state.start = lambda session: (start(session), pressed.set())
     policy = HoldPolicy(environment.env.environment_spec, operator.hold_action)
 
     def train():
@@ -151,14 +151,14 @@ def training(serve, unhurried):
 
     thread = threading.Thread(target=train, daemon=True)
     thread.start()
-    yield SimpleNamespace(server=operator.server, there=there, ends=ends, desk=desk, pressed=pressed)
+    yield SimpleNamespace(server=operator.server, there=there, ends=ends, operator_state=operator_state, pressed=pressed)
     operator.cancel()
     thread.join(20)
     environment.close()
     operator.close()
 
 
-def test_in_a_training_the_page_says_what_for_and_why_nothing_begins_yet(training):
+def test_training_page_shows_task_and_reason_for_waiting(training):
     with browser() as found:
         page, errors = opened(found.new_context(viewport=TABLET), training.server.url)
         playwright.expect(page.locator("#doing")).to_have_text("training", timeout=60_000)
@@ -182,7 +182,7 @@ def test_in_a_training_the_page_says_what_for_and_why_nothing_begins_yet(trainin
     assert episode.rewards.sum() == 1 and len(episode.interventions) == 1
 
 
-def test_a_page_that_loses_its_keys_holds_and_stops_instead_of_giving_back(console):
+def test_page_without_focus_holds_and_stops(console):
     with browser() as found:
         page, _ = opened(found.new_context(viewport=DESKTOP), console.server.url)
         page.keyboard.press("Enter")
@@ -194,7 +194,7 @@ def test_a_page_that_loses_its_keys_holds_and_stops_instead_of_giving_back(conso
         said(page, "Stopped")
 
 
-def test_on_a_tablet_a_pad_moves_while_it_is_held_and_stop_is_in_sight(console):
+def test_tablet_pad_moves_while_held_and_stop_is_visible(console):
     with browser() as found:
         page, errors = opened(found.new_context(viewport=TABLET, has_touch=True), console.server.url)
         assert page.evaluate("document.documentElement.scrollWidth") <= TABLET["width"]

@@ -37,7 +37,7 @@ def lockstep(task, **arguments) -> RobotEnv:
     return RobotEnv(GuardedArm(twin, TWIN, spec=twin.spec, scene=twin), twin, **arguments)
 
 
-def test_where_nothing_was_executed_the_fingers_stay_where_they_were_sent():
+def test_unexecuted_step_leaves_gripper_at_its_target():
     environment = lockstep("robo/ArmPick-v0", action_repeat=3)
     environment.reset(seed=0)
     opened = np.array([0, 0, 0, 0, 0.5], np.float32)
@@ -63,7 +63,7 @@ def test_the_twin_has_the_spec_of_the_simulated_task(task, repeat):
     assert lockstep(f"robo/{task}", action_repeat=repeat).environment_spec.differences(simulated) == []
 
 
-def test_any_arm_has_what_the_simulated_one_measures_and_commands():
+def test_any_arm_has_fields_of_the_simulated_one():
     simulated = make_environment("robo/ArmReach-v0").get_wrapper_attr("environment_spec")
     bare = arm_spec("a robot")
     assert bare.observation.arrays == ARM_ARRAYS
@@ -78,7 +78,7 @@ def test_any_arm_has_what_the_simulated_one_measures_and_commands():
         (lambda spec: replace(spec, action=replace(spec.action, units=("mm", *spec.action.units[1:]))), "'mm'"),
     ],
 )
-def test_a_policy_of_another_unit_frame_or_rate_is_refused_with_the_difference(serve, change, told):
+def test_policy_of_other_unit_frame_or_rate_is_refused(serve, change, told):
     environment = make_environment(f"robot:{serve().url}")
     policy = environment.get_wrapper_attr("scripted_policy")(0)
     policy.environment_spec = change(policy.environment_spec)
@@ -90,7 +90,7 @@ def test_a_policy_of_another_unit_frame_or_rate_is_refused_with_the_difference(s
 # a simulated person beside a twin
 
 
-def test_a_simulated_person_rearms_a_twin_and_nobody_a_robot_that_may_be_real(serve_in_step, beside):
+def test_simulated_person_rearms_only_twins(serve_in_step, beside):
     server, said = serve_in_step(), []
     alone = beside(server)
     environment = with_auto_rearm(alone, said.append)
@@ -115,7 +115,7 @@ def test_a_simulated_person_rearms_a_twin_and_nobody_a_robot_that_may_be_real(se
 PEG = {"control": "end_effector_delta_closed", "action_repeat": 2}
 
 
-def test_closed_fingers_have_no_part_in_the_action_and_the_spec_of_the_simulated_task():
+def test_closed_gripper_is_absent_from_action_and_sim_spec():
     simulated = make_environment("robo/ArmPegInsert-v0", **PEG)
     twin = lockstep("robo/ArmPegInsert-v0", **PEG)
     assert twin.environment_spec.differences(simulated.get_wrapper_attr("environment_spec")) == []
@@ -123,7 +123,7 @@ def test_closed_fingers_have_no_part_in_the_action_and_the_spec_of_the_simulated
 
 
 @pytest.mark.parametrize(("settings", "holds"), [(PEG, True), ({"action_repeat": 2}, False)], ids=["closed", "free"])
-def test_only_closed_fingers_hold_the_peg_while_a_random_policy_explores(settings, holds):
+def test_closed_gripper_holds_peg_under_random_policy(settings, holds):
     environment = lockstep("robo/ArmPegInsert-v0", **settings)
     environment.reset(seed=0)
     environment.action_space.seed(0)
@@ -135,7 +135,7 @@ def test_only_closed_fingers_hold_the_peg_while_a_random_policy_explores(setting
     assert held == holds and environment.robot.spec.action.size == 5
 
 
-def test_closed_fingers_are_closed_on_what_a_person_put_between_them():
+def test_closed_gripper_grasps_inserted_object():
     environment = lockstep("robo/ArmPegInsert-v0", **PEG)
     environment.reset(seed=0)
     environment.robot.grip(0.05)
@@ -143,7 +143,7 @@ def test_closed_fingers_are_closed_on_what_a_person_put_between_them():
     assert environment.robot.guard.target.opening == 0.0 and info["guard"] == []
 
 
-def test_a_policy_of_closed_fingers_is_refused_where_they_are_free_and_the_other_way_round():
+def test_closed_and_free_gripper_policies_do_not_mix():
     free, closed = lockstep("robo/ArmPegInsert-v0", action_repeat=2), lockstep("robo/ArmPegInsert-v0", **PEG)
     names = r"action.names: \['dx', 'dy', 'dz', 'turn'\] here, \['dx', 'dy', 'dz', 'turn', 'gripper_opening'\] there"
     with pytest.raises(SpecMismatch, match=names):
@@ -163,7 +163,7 @@ def test_another_control_mode_and_a_task_that_grasps_are_told():
 
 
 @pytest.mark.parametrize("task", ["ArmReach-v0", "ArmPick-v0", "ArmPush-v0", "ArmPegInsert-v0"])
-def test_the_scripted_policy_of_the_simulation_succeeds_on_the_twin(task):
+def test_scripted_sim_policy_succeeds_on_twin(task):
     environment = lockstep(f"robo/{task}")
     results = [rollout(environment, environment.scripted_policy(seed), seed=seed) for seed in range(4)]
     assert [episode.success for episode in results] == [True] * 4
@@ -177,14 +177,14 @@ def test_the_scripted_policy_inserts_the_peg_with_closed_fingers():
     assert all(rollout(environment, environment.scripted_policy(seed), seed=seed).success for seed in range(4))
 
 
-def test_an_action_that_lasts_three_periods_is_divided_among_them():
+def test_three_period_action_is_divided():
     environment = lockstep("robo/ArmPick-v0", action_repeat=3)
     episode = rollout(environment, environment.scripted_policy(0), seed=0)
     assert episode.success
     np.testing.assert_allclose(episode.actions[:-1], episode.policy_actions[:-1], atol=0.02)  # success cuts the last one short
 
 
-def test_an_episode_on_the_twin_begins_where_the_simulated_one_begins(serve_in_step, beside):
+def test_twin_episode_starts_at_simulated_pose(serve_in_step, beside):
     environment = beside(serve_in_step())
     simulated = make_environment("robo/ArmReach-v0")
     for seed in (0, 7):
@@ -223,7 +223,7 @@ def test_a_twin_runs_faster_than_time_where_it_is_told_to(serve):
 # addresses
 
 
-def test_an_address_that_is_none_and_a_setting_that_is_none_are_told():
+def test_invalid_address_and_setting_are_explained():
     with pytest.raises(InvalidSetting, match="robot:http://HOST:PORT"):
         make_environment("robot:localhost")
     with pytest.raises(UnknownName, match="action_repeat"):
@@ -266,7 +266,7 @@ def test_a_step_after_the_end_asks_for_a_reset():
         environment.step(np.zeros(5, np.float32))
 
 
-def test_a_recorder_that_is_killed_loses_at_most_the_running_step(serve, tmp_path):
+def test_killed_recorder_loses_at_most_one_step(serve, tmp_path):
     program = Path(__file__).with_name("record_and_hang.py")
     command = [sys.executable, str(program), serve().url, str(tmp_path / "data")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -101,7 +101,7 @@ def test_a_robot_at_fault_is_stopped_and_the_episode_says_why(under_way, faults,
         environment.reset(seed=1)
 
 
-def test_a_robot_that_is_lost_ends_the_episode_and_comes_back_without_running(under_way):
+def test_lost_robot_ends_episode_and_returns_stopped(under_way):
     server, environment = under_way()
     inject(server, disconnect=1.5)
     assert ended(environment)["stop_reason"] == "robot_lost"
@@ -141,7 +141,7 @@ def test_only_one_owner_commands_a_robot(under_way):
     assert server.application.robot.guard.mode == "stopped"
 
 
-def test_a_second_environment_of_this_process_ends_the_episode_of_the_first(under_way, beside):
+def test_second_environment_ends_episode_of_first(under_way, beside):
     server, environment = under_way()
     second = beside(server)
     second.reset(seed=5)
@@ -153,7 +153,7 @@ def test_a_second_environment_of_this_process_ends_the_episode_of_the_first(unde
 # cameras
 
 
-def test_a_camera_that_freezes_stops_the_arm_within_a_control_period(under_way):
+def test_frozen_camera_stops_arm_within_one_period(under_way):
     server, environment = under_way(cameras=("wrist",), image_size=32)
     inject(server, camera_freeze=True)
     froze = environment.robot.clock.now()
@@ -163,7 +163,7 @@ def test_a_camera_that_freezes_stops_the_arm_within_a_control_period(under_way):
     assert server.application.robot.guard.mode == "stopped"
 
 
-def test_a_camera_that_changes_its_size_stops_the_arm_and_is_not_resized(under_way):
+def test_resized_camera_stops_arm(under_way):
     server, environment = under_way(cameras=("wrist",), image_size=32)
     inject(server, camera_size=16)
     with pytest.raises(InvalidObservation, match="changed its pictures"):
@@ -219,7 +219,7 @@ def held(robot):
     return [event for event in robot.log.recent if event["event"] == "held"]
 
 
-def test_the_arm_of_a_killed_client_holds_within_the_limit_then_stops(serve):
+def test_arm_of_killed_client_holds_then_stops(serve):
     server = serve()
     robot = server.application.robot
     with streamer(server) as process, stumbles() as delays:
@@ -246,7 +246,7 @@ def test_the_command_of_a_client_that_was_paused_is_discarded(serve):
     assert robot.guard.reason == ""
 
 
-def test_requests_lost_within_the_watchdogs_patience_do_no_harm_and_300_ms_do(under_way):
+def test_watchdog_tolerates_short_loss_and_stops_at_300_ms(under_way):
     server, environment = under_way()
     remote, robot = environment.robot, server.application.robot
     remote.observe()

@@ -173,7 +173,7 @@ def test_poses_between_two_directions_need_not_be_normalised(serve_in_step, yaw)
     assert ("quaternion" in noted) == (yaw > 0.5)
 
 
-def test_parameters_stay_within_what_the_limits_bound_the_force_by(serve_in_step):
+def test_parameters_respect_force_limits(serve_in_step):
     server = serve_in_step(replace(TWIN, stiffness=2000.0, turn_stiffness=150.0, reach=0.01))
     robot, told = server.application.robot, {}
     robot.driver.update_param = told.update
@@ -236,7 +236,7 @@ def test_clearing_an_error_does_not_undo_what_the_guard_latched(serve_in_step):
 
 
 @pytest.mark.parametrize(("auto_clear", "moves"), [(False, False), (True, True)])
-def test_after_a_reflex_poses_do_nothing_until_the_error_is_cleared(serve_in_step, auto_clear, moves):
+def test_poses_are_ignored_after_reflex_until_cleared(serve_in_step, auto_clear, moves):
     server = serve_in_step(auto_clear=auto_clear)
     twin = server.application.robot.driver
     pose = json.loads(post(server, "/getpos")[2])["pose"]
@@ -253,7 +253,7 @@ def test_after_a_reflex_poses_do_nothing_until_the_error_is_cleared(serve_in_ste
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
-def test_a_person_who_stops_an_arm_after_its_reflex_is_not_cleared_away(serve_in_step, when):
+def test_stop_after_reflex_is_not_cleared(serve_in_step, when):
     server = serve_in_step(auto_clear=True)
     robot = server.application.robot
     robot.guard.fault("robot: reflex")
@@ -302,7 +302,7 @@ def test_a_server_that_hangs_does_not_freeze_the_driver():
         driver.close()
 
 
-def test_a_gripper_that_does_not_answer_is_held_for_a_while_and_then_the_arm_does_not_go_on(serve_in_step):
+def test_silent_gripper_is_held_then_blocks_the_arm(serve_in_step):
     server = serve_in_step()
 
     def silent(body):

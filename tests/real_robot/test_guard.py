@@ -83,7 +83,7 @@ def test_what_goes_too_far_is_shortened_and_the_reason_is_told(target, measured,
     assert guard.mode is Mode.RUNNING
 
 
-def test_a_judged_target_passes_unchanged_when_it_is_judged_again():
+def test_guard_is_idempotent():
     guard = armed()
     first = judged(guard, near([0.05, 0.05, 0.05]), state()).target
     again = judged(armed(), first, state())
@@ -150,7 +150,7 @@ def test_a_command_is_refused_and_the_next_one_is_not(make, reason):
     assert judged(guard, near([0.01, 0, 0]), state(stamp=1.0)).target is not None
 
 
-def test_a_command_that_answers_an_older_measurement_than_the_one_before_is_refused():
+def test_guard_rejects_command_on_outdated_measurement():
     guard = armed()
     judged(guard, near([0.01, 0, 0]), state(stamp=1.0))
     verdict = guard.judge(near([0.01, 0, 0]), state(stamp=1.05), observed=0.95, now=1.05)
@@ -210,7 +210,7 @@ def test_a_fault_is_latched_until_it_is_reset_and_armed_anew(target, measured, r
     assert judged(guard, near([0, 0, 0]), state()).target is not None
 
 
-def test_a_stop_that_comes_after_somebody_has_looked_outlives_their_rearming():
+def test_stop_after_operator_check_survives_rearm():
     guard = armed()
     guard.fault("reflex")
     looked = guard.stops
@@ -236,7 +236,7 @@ def test_measurements_that_never_change_stop_an_arm_under_way():
             judged(guard, near([0.01, 0, 0]), state(stamp=stamp, joints=JOINTS))
 
 
-def test_a_stop_from_elsewhere_outlives_every_other_change_of_mode():
+def test_external_stop_survives_every_mode_change():
     guard = armed()
     guard.stop("person")
     guard.connected()

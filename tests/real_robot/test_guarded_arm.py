@@ -45,7 +45,7 @@ def robot():
     found.close()
 
 
-def test_a_stop_that_comes_while_a_command_is_sent_has_the_last_word(robot):
+def test_stop_during_send_wins(robot):
     robot.observe()
     move_to = robot.motion_generator.move_to
 

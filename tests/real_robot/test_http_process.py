@@ -121,7 +121,7 @@ def test_flood_delays_no_watchdog(serve, kind):
     client.close()
 
 
-def test_half_open_connections_hold_no_threads_and_shut_nobody_out(serve):
+def test_half_open_connections_hold_no_threads(serve):
     server = serve()
     threads = threading.active_count()
     with ExitStack() as stack:
@@ -184,7 +184,7 @@ def test_stop_waits_for_no_other_request(serve):
 # the process
 
 
-def test_death_of_the_http_process_stops_the_arm_and_another_serves(serve):
+def test_dead_http_process_stops_arm_and_is_replaced(serve):
     server, said = serve(), []
     server.notify = said.append
     client, robot = RemoteRobot(server.url), server.application.robot

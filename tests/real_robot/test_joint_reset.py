@@ -123,7 +123,7 @@ def test_joint_reset_of_an_arm_without_joints_is_refused():
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_joint_reset_by_a_foreign_server_needs_permission_and_an_armed_arm(serve, allowed):
+def test_foreign_joint_reset_needs_permission_and_armed_arm(serve, allowed):
     """The driver of a Franka behind another server, here a twin in real time."""
     server = serve()
     inner = server.application.robot

@@ -117,7 +117,7 @@ def asked(serve, unhurried, monkeypatch):
     operator.close()
 
 
-def test_labels_discards_corrections_and_losses_reach_the_learners_memories_through_the_log(asked, tmp_path):
+def test_operator_events_reach_learner_through_log(asked, tmp_path):
     simulated = make_environment("robo/ArmReach-v0", max_steps=10)
     demonstrations = [rollout(simulated, RandomPolicy(specification(simulated), 0), seed=0)]
     log, person, watched = StepLog(tmp_path, asked.spec), Scripted(asked.operator, asked.person), Until()
@@ -150,7 +150,7 @@ def test_labels_discards_corrections_and_losses_reach_the_learners_memories_thro
     assert rows["vectors"][rows["starts"].astype(bool), -1].sum() == 1, "the label of success, and nothing else, is paid"
 
 
-def test_while_the_learner_is_not_there_a_start_begins_nothing_now_or_later(asked):
+def test_start_is_refused_while_learner_is_absent(asked):
     operator, me, told = asked.operator, object(), []
     operator.operator_state.acquire(me)
 
@@ -168,7 +168,7 @@ def test_while_the_learner_is_not_there_a_start_begins_nothing_now_or_later(aske
     assert told == ["", HOLDS, HOLDS, HOLDS, READY]
 
 
-def test_an_episode_that_is_held_for_the_learner_is_over_and_the_next_can_begin(asked):
+def test_held_episode_is_over_and_next_can_start(asked):
     person = Scripted(asked.operator, asked.person)
     asked.environment.may_begin = person.may_begin
     for seed in range(2):

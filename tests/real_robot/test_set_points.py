@@ -64,7 +64,7 @@ def test_set_points_lead_no_further_than_the_acceleration_allows():
 
 
 @pytest.mark.parametrize("tick", [0.001, 0.008, 0.02])
-def test_set_points_of_an_unknown_arm_keep_speed_and_acceleration(tick):
+def test_set_points_of_unknown_arm_limit_speed_and_acceleration(tick):
     limits = replace(TWIN, speed=0.2, acceleration=1.0, reach=0.05)
     path = np.vstack([HERE, way(leading(limits), goal([0.08, 0.06, 0.0]), round(2 / tick), tick)])
     speeds = np.linalg.norm(np.diff(path, axis=0), axis=1) / tick

@@ -116,7 +116,7 @@ def test_ticker_holds_then_stops_an_arm_that_is_lost(robot, failure):
     assert robot._ticker._thread.is_alive()
 
 
-def test_ticker_tells_who_commands_next_that_the_arm_takes_no_targets(robot):
+def test_ticker_reports_refused_target_to_next_command(robot):
     def broken():
         raise RobotUnavailable("The gripper does not answer.")
 

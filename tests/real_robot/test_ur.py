@@ -95,7 +95,7 @@ def test_a_target_is_sent_as_a_pose_with_the_settings_of_servol(peer, arm):
     assert numbers(peer, 16) == [[10.0]]
 
 
-def test_the_controllers_watchdog_is_on_and_only_commands_feed_it_while_the_arm_moves(peer, arm):
+def test_controller_watchdog_is_fed_only_by_motion_commands(peer, arm):
     assert numbers(peer, 35) == [[5.0]]
     words = peer.get("words")
     wait_until(lambda: peer.get("words") > words)  # at rest the program is kept alive
@@ -108,7 +108,7 @@ def test_the_controllers_watchdog_is_on_and_only_commands_feed_it_while_the_arm_
     wait_until(lambda: peer.get("words") > words + 2)
 
 
-def test_controller_ends_the_program_of_a_driver_that_falls_silent(peer, arm):
+def test_controller_ends_program_of_silent_driver(peer, arm):
     """Nothing of ours holds the arm here: its control program ends by the controller's own watchdog, and that is told."""
     arm.move(ArmTarget(np.array([0.6, 0.1, 0.3]), DOWN, 0.0))
     wait_until(lambda: arm.read().position[0] > 0.401)
@@ -152,7 +152,7 @@ def test_gripper_that_is_none_is_told_closed_and_refused(robot):
         ({"runs": False}, "robot: the control program has ended"),
     ],
 )
-def test_a_robot_that_stopped_itself_is_latched_and_never_clears_itself(peer, robot, facts, reason):
+def test_self_stopped_robot_stays_latched(peer, robot, facts, reason):
     robot.arm()
     robot.observe()
     robot.apply(ALONG)
@@ -168,7 +168,7 @@ def test_a_robot_that_stopped_itself_is_latched_and_never_clears_itself(peer, ro
     assert len(numbers(peer, 24)) == sent
 
 
-def test_a_person_unlocks_a_protective_stop_and_starts_the_program_again(peer, robot):
+def test_person_unlocks_protective_stop_and_restarts_program(peer, robot):
     robot.arm()
     peer.set(safety_status_bits=1 << 2, runs=False)
     wait_until(lambda: robot.driver.read().fault == "protective stop")

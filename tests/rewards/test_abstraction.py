@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from factories import axes, choices, make_spec, picture_spec
 from robo_rl.errors import InvalidObservation, InvalidSetting
 from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.types import Episode
 from robo_sims.arm.family import FAMILY as ARM
 from robo_sims.gymnasium_mujoco import FAMILY as GYMNASIUM
@@ -61,9 +62,8 @@ class Batch:  # N steps, a row each; every column is a numpy array of float64
     #   action[:, 0] slide: -1 to 1"""
 
 
-def make_spec(*arrays, action=None, **changes):
-    action = action or ActionSpec(("x",), (-1.0,), (1.0,), ("m",))
-    return EnvironmentSpec("test/Task-v0", ObservationSpec(arrays), action, **changes)
+def task(*arrays, action=None, **changes):
+    return make_spec("test/Task-v0", *arrays, action=action or axes("x", unit="m"), **changes)
 
 
 def make_episode(spec, steps=3):
@@ -82,26 +82,26 @@ def test_the_text_of_an_arm_task_is_stable():
     assert EnvAbstraction.of(ARM.make("ArmPush-v0").environment_spec).text == ARM_TEXT
 
 
-def test_the_text_of_a_foreign_task_admits_what_its_source_does_not_say():
+def test_foreign_task_text_admits_missing_facts():
     assert EnvAbstraction.of(GYMNASIUM.make("InvertedDoublePendulum-v5").environment_spec).text == PENDULUM_TEXT
 
 
-def test_the_text_tells_neither_simulator_nor_task_nor_rule_of_success():
+def test_text_hides_simulator_task_and_success_rule():
     spec = ARM.make("ArmPush-v0").environment_spec
     other = replace(spec, name="real/Table-v3", instruction="something", success_rule="another rule", max_steps=7)
     assert EnvAbstraction.of(other) == EnvAbstraction.of(spec)
 
 
 def test_choices_are_numbered():
-    text = EnvAbstraction.of(make_spec(ArraySpec("cell", (), "int64"), action=ActionSpec(("left", "go"), mode="discrete"))).text
+    text = EnvAbstraction.of(task(ArraySpec("cell", (), "int64"), action=choices("left", "go"))).text
     assert "    cell: (N,)  # no unit; meaning not stated" in text
     assert text.endswith("    action: (N,)  # number of a choice: 0 left, 1 go")
     assert "One step lasts" not in text
 
 
-def test_reward_and_success_are_no_columns_and_pictures_only_when_asked_for():
-    image = ArraySpec("camera", (2, 2, 3), "uint8", 0, 255, role="image")
-    spec = make_spec(ArraySpec("x", (1,)), ArraySpec("is_success", (1,)), ArraySpec("reward", ()), image)
+def test_columns_exclude_reward_success_and_optional_pictures():
+    image = picture_spec("camera", (2, 2, 3))
+    spec = task(ArraySpec("x", (1,)), ArraySpec("is_success", (1,)), ArraySpec("reward", ()), image)
     assert list(EnvAbstraction.of(spec).columns) == ["x", "previous_x", "action"]
     assert list(EnvAbstraction.of(spec, images=True).columns) == ["x", "camera", "previous_x", "previous_camera", "action"]
     columns = EnvAbstraction.of(spec).batch(make_episode(spec))
@@ -122,7 +122,7 @@ def test_reward_and_success_are_no_columns_and_pictures_only_when_asked_for():
     ],
 )
 def test_columns_leave_out_what_gives_the_goal_away(name):
-    assert list(EnvAbstraction.of(make_spec(ArraySpec("x", (1,)), ArraySpec(name, ()))).columns) == [
+    assert list(EnvAbstraction.of(task(ArraySpec("x", (1,)), ArraySpec(name, ()))).columns) == [
         "x",
         "previous_x",
         "action",
@@ -131,11 +131,11 @@ def test_columns_leave_out_what_gives_the_goal_away(name):
 
 @pytest.mark.parametrize("name", ["achieved_goal", "resolved_force", "object_returned", "underscore_x", "donut"])
 def test_columns_keep_what_only_sounds_like_it(name):
-    assert name in EnvAbstraction.of(make_spec(ArraySpec(name, (1,)))).columns
+    assert name in EnvAbstraction.of(task(ArraySpec(name, (1,)))).columns
 
 
-def test_a_source_with_its_own_previous_entries_gives_the_same_meaning_to_the_name():
-    spec = make_spec(ArraySpec("hand", (1,)), ArraySpec("previous_hand", (1,)), ArraySpec("previous_only", (1,)))
+def test_own_previous_entries_keep_meaning_of_name():
+    spec = task(ArraySpec("hand", (1,)), ArraySpec("previous_hand", (1,)), ArraySpec("previous_only", (1,)))
     episode = make_episode(spec)
     columns = EnvAbstraction.of(spec).batch(episode)
     assert list(columns) == ["hand", "previous_only", "previous_hand", "previous_previous_only", "action"]
@@ -144,11 +144,11 @@ def test_a_source_with_its_own_previous_entries_gives_the_same_meaning_to_the_na
 
 def test_an_entry_called_action_is_refused():
     with pytest.raises(InvalidSetting, match="An entry of the observation of test/Task-v0 has the name of a column"):
-        EnvAbstraction.of(make_spec(ArraySpec("action", (1,))))
+        EnvAbstraction.of(task(ArraySpec("action", (1,))))
 
 
 def test_columns_are_what_holds_after_and_before_each_step():
-    spec = make_spec(ArraySpec("x", (2,)), ArraySpec("count", (), "uint8"))
+    spec = task(ArraySpec("x", (2,)), ArraySpec("count", (), "uint8"))
     episode = make_episode(spec)
     columns = EnvAbstraction.of(spec).batch(episode)
     np.testing.assert_array_equal(columns["x"], episode.observations["x"][1:])
@@ -166,7 +166,7 @@ def test_columns_are_what_holds_after_and_before_each_step():
 
 
 def test_steps_that_lack_an_entry_say_which():
-    spec = make_spec(ArraySpec("x", (2,)), ArraySpec("friction", (1,), role="privileged"))
+    spec = task(ArraySpec("x", (2,)), ArraySpec("friction", (1,), role="privileged"))
     episode = make_episode(spec)
     view = EnvAbstraction.of(spec)
     blind = replace(episode, observations={"x": episode.observations["x"]})
@@ -178,7 +178,7 @@ def test_steps_that_lack_an_entry_say_which():
 
 
 def test_meanings_are_no_part_of_the_contract():
-    plain, explained = make_spec(ArraySpec("x", (1,))), make_spec(ArraySpec("x", (1,), meaning="of the cart"))
+    plain, explained = task(ArraySpec("x", (1,))), task(ArraySpec("x", (1,), meaning="of the cart"))
     assert plain == explained and plain.fingerprint == explained.fingerprint and not plain.differences(explained)
     assert "meaning" not in plain.to_json()["observation"]["arrays"][0]
     assert EnvironmentSpec.from_json(explained.to_json()).observation["x"].meaning == "of the cart"

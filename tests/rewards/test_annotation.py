@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from factories import make_spec
 from robo_rl.errors import JudgeUnavailable, RewardUnavailable
 from robo_rl.rewards.annotation.annotator import MOST_FAILED, AnnotatorStopped, BackgroundAnnotator, Label, QueryQueue
 from robo_rl.rewards.annotation.captioning import Arrival, RecordedAnnotator
@@ -15,11 +16,9 @@ from robo_rl.rewards.annotation.oni import ONIRetrieval
 from robo_rl.rewards.step_rewards.online_scoring import OnlineScoring
 from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec
 
-WORDS = EnvironmentSpec(
-    "test/Words", ObservationSpec((ArraySpec("word", (1,)),)), ActionSpec(("a",), (0,), (0,), ("1",), mode="discrete")
-)
+WORDS = make_spec("test/Words", ArraySpec("word", (1,)), action=ActionSpec(("a",), (0,), (0,), ("1",), mode="discrete"))
 DEADLINE = 20.0  # s; what takes so long has failed
 
 
@@ -140,7 +139,7 @@ def test_a_label_counts_for_steps_that_waited_while_it_arrived():
     assert running.score().labels.values.tolist() == [0.5, 0.0]
 
 
-def test_labels_are_taken_in_once_a_step_so_that_a_record_can_give_them_again():
+def test_labels_enter_once_per_step_for_replay():
     running = begun(given := annotator(Model()))
     steps(running, [1])
     running.score()
@@ -155,7 +154,7 @@ def test_labels_are_taken_in_once_a_step_so_that_a_record_can_give_them_again():
 # order
 
 
-def test_under_overload_the_newest_are_asked_first_and_the_oldest_go():
+def test_overload_asks_newest_first_and_drops_oldest():
     model = Model(is_open=False)
     given = annotator(model, capacity=4, batch=3)
     given.submit([("first",)])
@@ -221,7 +220,7 @@ def test_a_fault_of_the_server_is_a_status_and_never_a_label(status, times):
     assert told["annotation/failed"] == 1.0 and told["annotation/labels"] == 0 and told["reward/missing"] == 1.0
 
 
-def test_when_the_annotator_dies_one_warning_says_so_and_rewards_go_on():
+def test_dead_annotator_warns_once_and_rewards_continue():
     model = Model()
     running = begun(given := annotator(model))
     steps(running, [1, 0])
@@ -248,7 +247,7 @@ def test_when_the_annotator_dies_one_warning_says_so_and_rewards_go_on():
             assert running.score().labels.values.tolist() == [0.5, 0.0]
 
 
-def test_without_any_label_a_training_ends_when_the_annotator_dies():
+def test_dead_annotator_without_labels_ends_training():
     running = begun(given := annotator(Dead()))
     steps(running, [1, 0])
     running.score()
@@ -260,7 +259,7 @@ def test_without_any_label_a_training_ends_when_the_annotator_dies():
 
 
 @pytest.mark.parametrize("good", [0, 1])
-def test_answers_that_are_none_one_after_another_end_the_training(good):
+def test_repeated_invalid_answers_end_training(good):
     model = Model()
     running = begun(given := annotator(model))
     for number in range(good + MOST_FAILED):
@@ -276,7 +275,7 @@ def test_answers_that_are_none_one_after_another_end_the_training(good):
 # rewards
 
 
-def test_the_reward_is_the_sum_of_the_paper_and_counts_begin_anew_with_the_episode():
+def test_reward_is_paper_sum_and_counts_reset_per_episode():
     running = begun(RecordedAnnotator([Arrival(0, Label(("0>0",), 1.0))]), weight=2.0, environment_weight=10.0, exponent=3.0)
     steps(running, [0, 0, 0], reward=0.25, ended=True)
     running.begin(0, word(0), None)
@@ -293,7 +292,7 @@ def test_the_sum_is_kept_within_its_limit():
     assert running.score().labels.values.tolist() == [3.0, 3.0, -3.0]
 
 
-def test_a_reward_of_the_environment_that_is_none_is_unknown_where_it_counts():
+def test_invalid_environment_reward_is_unknown_if_used():
     for weight, is_known in ((1.0, False), (0.0, True)):
         running = begun(RecordedAnnotator([]), environment_weight=weight)
         steps(running, [1], reward=float("nan"))
@@ -337,7 +336,7 @@ def test_steps_of_all_environments_at_once_are_those_one_by_one():
 # going on
 
 
-def test_a_restart_has_the_table_of_the_checkpoint_and_asks_again_what_was_under_way(tmp_path):
+def test_restart_restores_table_and_repeats_open_queries(tmp_path):
     model = Model(is_open=True)
     running = begun(given := annotator(model))
     steps(running, [1, 0])

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
+from factories import make_episode
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.statistics import rank_correlation
 from robo_rl.rewards.audit.evidence import (
@@ -45,24 +46,16 @@ NUMBERS = st.lists(st.integers(-5, 5), min_size=2, max_size=30)
 
 def episode(steps: int = 5, success: bool | None = True) -> Episode:
     random = np.random.default_rng(steps)
-    actions = np.zeros((steps, 1), np.float32)
-    return Episode(
-        observations={
+    return make_episode(
+        {
             "camera_front": random.integers(1, 255, (steps + 1, 4, 4, 3), dtype=np.uint8),
             "place": np.arange(steps + 1, dtype=np.float32)[:, None] * [[3, 4]],
             "goal": np.zeros((steps + 1, 2), np.float32),
         },
-        actions=actions,
-        policy_actions=actions,
         rewards=np.arange(1, steps + 1, dtype=np.float32),
-        sources=np.zeros(steps, np.int8),
-        timestamps=np.arange(steps + 1, dtype=np.float64),
         terminated=True,
-        truncated=False,
-        stop_reason="goal",
         success=success,
         seed=1,
-        spec_fingerprint="x",
         instruction="lift the red cube",
         reward_terms={"reach": np.full(steps, 0.5, np.float32)},
     )
@@ -192,7 +185,7 @@ def test_the_area_is_the_share_of_pairs(cases):
     assert np.trapezoid(true, false) == pytest.approx(brute) and (false[-1], true[-1]) == (1, 1)
 
 
-def test_the_interval_of_the_area_covers_the_truth_and_is_honest_about_few():
+def test_auc_interval_covers_truth_and_is_wide_for_few():
     random, covered = np.random.default_rng(0), 0
     labels = np.arange(40) < 20
     for _ in range(300):

@@ -7,16 +7,17 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from factories import make_episode
 from robo_rl.errors import SpecMismatch, UnknownName
 from robo_rl.rewards.audit.evidence import (
-    asked,
     controls_of,
     gain,
     gather,
     level,
     progress_of,
     reads_pictures,
-    written,
+    scored_by,
+    stored_scores,
     wrong_instruction,
 )
 from robo_rl.rewards.audit.page import write_audit
@@ -39,20 +40,13 @@ def episode(seed: int) -> Episode:
     green = np.clip(0.4 + 0.3 * np.sin(np.arange(steps + 1) + random.uniform(0, 6)), 0, 1)
     pictures = np.zeros((steps + 1, 4, 4, 3), np.uint8)
     pictures[..., 0], pictures[..., 1] = (np.rint(200 * each)[:, None, None] for each in (red, green))
-    actions = random.uniform(-1, 1, (steps, 1)).astype(np.float32)
-    return Episode(
-        observations={"camera_front": pictures, "brightness": red[:, None].astype(np.float32)},
-        actions=actions,
-        policy_actions=actions,
+    return make_episode(
+        {"camera_front": pictures, "brightness": red[:, None].astype(np.float32)},
+        actions=random.uniform(-1, 1, (steps, 1)).astype(np.float32),
         rewards=(np.diff(red) + (np.arange(1, steps + 1) == steps) * success).astype(np.float32),
-        sources=np.zeros(steps, np.int8),
-        timestamps=np.arange(steps + 1, dtype=np.float64),
         terminated=success,
-        truncated=not success,
-        stop_reason="goal" if success else "time_limit",
         success=success,
         seed=seed,
-        spec_fingerprint="x",
         instruction="make the red light bright",
     )
 
@@ -126,7 +120,7 @@ class Moody(Light):
 
 
 def test_what_a_reward_was_fitted_to_is_no_test_of_it():
-    evidence = gather(EPISODES, asked(Light(), level), progress_of("time-to-success"))
+    evidence = gather(EPISODES, scored_by(Light(), level), progress_of("time-to-success"))
     plain = concluded(evidence, reads_pictures=False, reads_words=False, was_asked=True).verdict
     evidence.fitted_to = 24
     known = concluded(evidence, reads_pictures=False, reads_words=False, was_asked=True).verdict
@@ -135,7 +129,7 @@ def test_what_a_reward_was_fitted_to_is_no_test_of_it():
 
 
 def audited(model, *, wrong="make the green light bright", shape=level, progress="time-to-success", episodes=EPISODES):
-    subject, sees = asked(model, shape), reads_pictures(model, episodes[0])
+    subject, sees = scored_by(model, shape), reads_pictures(model, episodes[0])
     controls = [*controls_of(subject, sees=sees), *([wrong_instruction(model, wrong, shape)] if wrong and sees else [])]
     evidence = gather(episodes, subject, progress_of(progress), controls)
     words = sees and model.reads_words
@@ -189,13 +183,13 @@ def test_labels_dealt_out_by_chance_are_refused(seed):
 
 
 def audited_labels(sets):
-    evidence = gather([], written(None), progress_of("time-to-success"))
+    evidence = gather([], stored_scores(None), progress_of("time-to-success"))
     for each, found in zip(EPISODES, sets, strict=True):
-        evidence.episodes += gather([each], written(found), progress_of("time-to-success")).episodes
+        evidence.episodes += gather([each], stored_scores(found), progress_of("time-to-success")).episodes
     return concluded(evidence, reads_pictures=False, reads_words=False, was_asked=False)
 
 
-def test_labels_turned_round_are_refused_and_missing_ones_counted():
+def test_inverted_labels_are_refused_and_missing_counted():
     turned = audited_labels([labels(-each.rewards) for each in EPISODES])
     assert turned.verdict.color == "bad" and "It is turned round." in told(turned)
     half = audited_labels([labels(each.rewards) if each.success else None for each in EPISODES])
@@ -210,7 +204,7 @@ def test_few_episodes_are_too_few():
     assert verdict.reasons == ["There are 9 episodes only."]
 
 
-def test_without_failures_it_is_not_known_whether_success_is_seen():
+def test_success_detection_is_unknown_without_failures():
     audit = audited(Light(), episodes=[episode(2 * seed) for seed in range(12)])
     assert not audit.agreement["success by last score"].is_measured and audit.roc == []
 
@@ -261,7 +255,7 @@ class Choosy(Light):
         return super().score(pictures, firsts, instruction)
 
 
-def test_a_reward_may_refuse_black_pictures_and_unknown_words_are_told_of():
+def test_reward_may_refuse_black_pictures_and_reports_words():
     audit = audited(Choosy())
     assert audit.verdict.color == "good" and "It has no labels for black pictures (10 clips)." in told(audit)
     with pytest.raises(UnknownName, match="'blue'"):
@@ -289,7 +283,7 @@ def test_a_rise_by_next_to_nothing_is_none():
 
 
 @pytest.mark.parametrize("mode", ["delta", "potential"])
-def test_the_level_behind_differences_is_what_is_compared_with_progress(mode):
+def test_level_behind_differences_is_compared_with_progress(mode):
     audit = audited(Light(mode=mode), progress="near:brightness")
     whole = audited(Light())
     assert audit.agreement["order in time"] == whole.agreement["order in time"]

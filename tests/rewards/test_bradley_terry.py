@@ -62,7 +62,7 @@ def test_swapping_the_segments_turns_the_sign():
     torch.testing.assert_close(logits_of(reward, *pairs), -logits_of(reward, *reversed(pairs)))
 
 
-def test_a_fifth_of_wrong_answers_do_little_harm_and_turned_round_answers_turn_the_reward_round():
+def test_noise_is_tolerated_and_inversion_inverts_reward():
     assert correlation(comparisons(2000, 0.2)) >= 0.95
     assert correlation(comparisons(2000, 0.8)) <= -0.9
 
@@ -78,7 +78,7 @@ def test_sums_over_segments_teach_the_reward_of_a_step():
     assert correlation(comparisons(1500, 0.0, length=4)) >= 0.95
 
 
-def test_the_reward_has_the_scale_of_the_data_and_doubts_where_there_was_none():
+def test_reward_has_data_scale_and_doubts_outside():
     seen = states(2000, 7)
     fitted = fit(comparisons(1000, 0.1), seen, QUICK)
     rewards, doubt = fitted.reward.rewards(seen)
@@ -98,7 +98,7 @@ def test_the_same_seed_gives_the_same_reward():
     assert not np.array_equal(one.rewards(seen)[0], third.rewards(seen)[0])
 
 
-def test_undecided_pairs_count_in_the_loss_and_not_in_the_accuracy():
+def test_ties_count_in_loss_but_not_in_accuracy():
     reward = RewardEnsemble(4, BradleyTerryConfig(hidden=(8,)))
     first, second = (torch.from_numpy(part) for part in comparisons(4, 0.0)[:2])
     better = (logits_of(reward, first, second).mean(0) > 0).float()

@@ -7,18 +7,14 @@ import numpy as np
 import pytest
 import yaml
 
+from factories import make_spec, picture_spec
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.images.clg import ContrastingLanguageGoals, interval, safety, synthesis
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
-SPEC = EnvironmentSpec(
-    "road",
-    ObservationSpec((ArraySpec("camera_front", (6, 6, 3), "uint8", 0, 255, role="image"),)),
-    ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
-)
+SPEC = make_spec("road", picture_spec("camera_front", (6, 6, 3)))
 CLG = ContrastingLanguageGoals(model="colours", undesired="red", desired="green")
 
 
@@ -58,7 +54,7 @@ def test_z_is_the_difference_of_the_cosines_in_this_order():
     assert z[0] < 0 < z[-1]
 
 
-def test_calibrated_it_is_1_where_all_is_as_desired_and_0_where_it_is_not():
+def test_calibrated_score_is_1_at_goal_and_0_at_opposite():
     found, noise = CLG.calibrated(drive(seed) for seed in range(8))
     assert found.low < found.high and 0 < noise < (found.high - found.low) / 2
     labels = found.label(drive(0))
@@ -89,7 +85,7 @@ def test_sentences_that_say_nothing_are_refused():
         replace(CLG, desired="red").calibrated(drive(seed) for seed in range(8))
 
 
-def test_nothing_is_labelled_without_an_interval_or_with_a_foreign_one():
+def test_missing_or_foreign_interval_labels_nothing():
     with pytest.raises(InvalidSetting, match=r"are not calibrated.\n.*robo-rl reward calibrate"):
         CLG.label(drive(0))
     found, _ = CLG.calibrated(drive(seed) for seed in range(8))

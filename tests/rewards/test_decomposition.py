@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from factories import make_spec
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3 import algorithms as sb3
@@ -18,7 +19,7 @@ from robo_rl.rewards.decomposition.learned import Decomposition, EpisodeMemory, 
 from robo_rl.rewards.decomposition.rewards import EpisodicReward, RandomizedReturnDecomposition, ReturnDecomposition
 from robo_rl.rewards.step_rewards.online_scoring import MOST_MISSING
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec
 from robo_rl.training.off_policy import OnlineTraining, online_training
 from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import Batch
@@ -52,7 +53,7 @@ def test_the_unbiased_loss_by_hand():
 @pytest.mark.parametrize("drawing", [SomeSteps, RepeatedSteps])
 @pytest.mark.parametrize("lengths", [[20] * 4, [7, 20, 3, 12]])
 @pytest.mark.parametrize("count", [2, 8, 32])
-def test_the_unbiased_loss_is_that_of_all_steps_in_the_mean_also_of_short_episodes(drawing, count, lengths):
+def test_unbiased_loss_equals_full_loss_in_expectation(drawing, count, lengths):
     random = np.random.default_rng(1)
     rewards, mean_rewards = random.normal(size=(4, 20)).astype(np.float32), [0.3, -0.2, 0.5, 0.0]
     whole = loss_of(EveryStep(), rewards, mean_rewards, lengths)
@@ -232,7 +233,7 @@ def raw(places, actions, noise):
     return np.concatenate([places[:, None], actions[:, None], noise], 1).astype(np.float32)
 
 
-def test_factors_that_hold_the_reward_give_it_back_and_raw_states_among_distractors_less():
+def test_reward_factors_recover_reward_better_than_raw_states():
     good = learned(factors)
     poor = learned(raw, distractors=50)
     assert good > 0.99
@@ -246,11 +247,7 @@ def test_the_order_of_factors_changes_nothing():
 
 # in a run
 
-SPEC = EnvironmentSpec(
-    "test/Line",
-    ObservationSpec((ArraySpec("position", (1,)), ArraySpec("number", (1,)))),
-    ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
-)
+SPEC = make_spec("test/Line", ArraySpec("position", (1,)), ArraySpec("number", (1,)))
 
 
 class Line(gymnasium.Env):
@@ -307,7 +304,7 @@ def sac(model=RD, *, steps=60, weight=1.0, environment=Line, **settings) -> Onli
     return online_training(environment(), learner, config.sampling, steps=steps, seed=3, rewards=running)
 
 
-def test_every_batch_has_the_rewards_of_its_own_steps_past_the_wrap_of_the_ring():
+def test_batch_rewards_belong_to_their_steps_past_ring_wrap():
     training, seen = sac(steps=240, weight=2.0, learning_starts=110), []
     running = training.step_learner.relabelling
     update = training.learner.update
@@ -438,7 +435,7 @@ def test_an_episodic_reward_is_paid_with_the_last_step():
     assert paid <= {round(2 * total, 4) for total in observer.returns} and len(paid) > 3
 
 
-def test_an_episodic_reward_may_be_learned_from_by_any_learner_and_resumes_exactly(tmp_path):
+def test_episodic_reward_suits_any_learner_and_resumes(tmp_path):
     config = PPOConfig(num_envs=1, steps_per_env=16, epochs=1, batch_size=8, hidden=(8,))
     config.training(Line, steps=16, seed=0, reward=EpisodicReward().online(SPEC, weight=1.0, discount=None)).run(Observer())
     expected = finished(sac(EpisodicReward()))

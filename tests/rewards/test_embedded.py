@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from robo_cli.reward_fit_embedded import next_commands
+from factories import make_episode
+from robo_cli.rewards.fit_embedded import next_commands
 from robo_rl.environments.discovery import load
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.embedded.descent import EmbeddedConfig
@@ -77,19 +78,7 @@ def folder(tmp_path_factory) -> str:
 
 
 def episode(pictures: np.ndarray, instruction: str | None = TOLD) -> Episode:
-    steps = len(pictures) - 1
-    return Episode(
-        observations={"camera_front": pictures},
-        actions=np.zeros((steps, 2), np.float32),
-        policy_actions=np.zeros((steps, 2), np.float32),
-        rewards=np.zeros(steps, np.float32),
-        sources=np.zeros(steps, np.int8),
-        timestamps=np.arange(steps + 1, dtype=np.float64),
-        **{"terminated": False, "truncated": True, "stop_reason": "time_limit", "success": None},
-        seed=0,
-        spec_fingerprint="",
-        instruction=instruction,
-    )
+    return make_episode({"camera_front": pictures}, seed=0, instruction=instruction)
 
 
 # words
@@ -109,7 +98,7 @@ def test_words_have_numbers_and_unknown_ones_raise():
 # losses and measures
 
 
-def test_the_contrast_counts_every_true_caption_and_no_row_without_one():
+def test_contrast_uses_every_true_caption_and_skips_none_rows():
     odds = torch.tensor([[2.0, 1.0, 0.0], [5.0, 5.0, 5.0]])
     truth = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
     total = math.log(math.exp(2) + math.exp(1) + 1)
@@ -139,7 +128,7 @@ def test_measures_of_a_model_that_knows_the_truth_are_perfect(monkeypatch):
     assert abs(found.similarity_order) < 0.6  # an untrained embedding is no truth
 
 
-def test_a_sentence_is_told_where_its_similarity_orders_the_pictures(monkeypatch):
+def test_sentence_is_detected_if_similarity_orders_pictures(monkeypatch):
     data, model = dots(), EmbeddedModel(ORIGIN)
     never = replace(data, captions=("told", "backwards", "never"), truth=np.zeros((len(data), 3), bool))
     never.truth[::2, :2] = True
@@ -149,7 +138,7 @@ def test_a_sentence_is_told_where_its_similarity_orders_the_pictures(monkeypatch
     assert sentence_areas(model, never, model.describe(never.pictures)) == {"told": 1.0, "backwards": 0.0}
 
 
-def test_the_first_scenes_are_learnt_from_and_whole_ones_held_out():
+def test_first_scenes_train_and_whole_scenes_are_held_out():
     data = dots()
     train, test = halves(data, 0.25)
     assert (len(train), len(test)) == (36, 12)
@@ -160,7 +149,7 @@ def test_the_first_scenes_are_learnt_from_and_whole_ones_held_out():
 # fitting
 
 
-def test_the_same_seed_learns_the_same_and_another_something_else():
+def test_same_seed_repeats_and_another_differs():
     before = torch.random.get_rng_state()
     first, again = (fit(dots(), CONFIG)[0].weights_hash for _ in range(2))
     assert first == again != fit(dots(), replace(CONFIG, seed=1))[0].weights_hash
@@ -269,7 +258,7 @@ def test_modes_words_and_weights_are_part_of_the_identity(folder, tmp_path):
 
 
 @pytest.mark.parametrize(("answer", "truth"), [("progress", EmbeddedProgress), ("completion", EmbeddedCompletion)])
-def test_the_control_says_what_the_model_says_of_features_out_of_order(folder, answer, truth):
+def test_control_scores_shuffled_features(folder, answer, truth):
     pictures = dots().pictures[:12]
     firsts = np.broadcast_to(pictures[:1], pictures.shape)
     controls = [EmbeddedShuffled(folder=folder, answer=answer, seed=seed) for seed in (0, 0, 1)]
@@ -356,7 +345,7 @@ def test_pictures_and_sentences_share_a_space(folder):
     assert model.identity == ("embedded", model.model.weights_hash)
 
 
-def test_the_rater_prefers_more_progress_and_calls_what_is_close_equal(folder):
+def test_rater_prefers_progress_and_ties_close_pairs(folder):
     assert load("raters", "embedded") is EmbeddedRater
     pictures = dots().pictures[:6]
     rater = EmbeddedRater(folder=folder, margin=0.05)

@@ -84,7 +84,7 @@ def test_pictures_are_resized_only_where_asked_to(chat_server, endpoint):
     assert data_url(np.zeros((6, 8, 3), np.uint8), 8) == data_url(np.zeros((6, 8, 3), np.uint8))
 
 
-def test_several_questions_are_under_way_at_once_and_keep_their_order(endpoint, chat_server):
+def test_concurrent_questions_keep_their_order(endpoint, chat_server):
     def answer(words, pictures):
         time.sleep(0.02)
         return json.dumps({"done": "yes" if pictures[0][0, 0, 0] % 2 else "no"})
@@ -110,7 +110,7 @@ def test_what_passes_is_tried_again(endpoint, chat_server):
     ("fault", "status"),
     [("cut", "unreachable"), ("500", "unreachable"), ("429", "too many requests"), ("empty", "unreachable")],
 )
-def test_what_does_not_pass_is_missing_after_a_bounded_number_of_attempts(endpoint, chat_server, fault, status):
+def test_failed_answer_is_missing_after_bounded_attempts(endpoint, chat_server, fault, status):
     faults = {
         "cut": chat_server.cut(),
         "500": chat_server.fail(500),

@@ -87,7 +87,7 @@ def test_vectors_are_those_of_the_library(folders):
     np.testing.assert_allclose(ours.embed_texts(TEXTS), expected.text_embeds.numpy(), atol=1e-6)
 
 
-def test_tensors_as_the_library_returned_them_before_version_5_are_understood(folders, monkeypatch):
+def test_tensors_of_library_before_version_5_are_read(folders, monkeypatch):
     model = HuggingFace(str(folders["clip"]))
     expected = model.embed_pictures(PICTURES)
     inner, _ = model._parts

@@ -6,20 +6,20 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from factories import axes, make_dataset, make_episode, make_spec, picture_spec
 from robo_cli.main import dispatch
-from robo_datasets.comparing import agreement
 from robo_datasets.dataset import Dataset
+from robo_datasets.preference_collection import agreement
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.judges import judge as judging
 from robo_rl.rewards.judges.judge import Answer, Question, Terms
 from robo_rl.rewards.judges.rater import JudgeRater
 from robo_rl.rewards.preferences.raters import Segment
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode, Preference
 
-CAMERA = ArraySpec("camera_front", (4, 4, 3), dtype="uint8", low=0, high=255, role="image")
-SPEC = EnvironmentSpec("test/Cell-v0", ObservationSpec((CAMERA,)), ActionSpec(("x",), (-1.0,), (1.0,), ("1",)))
+CAMERA = picture_spec()
+SPEC = make_spec("test/Cell-v0", CAMERA, action=axes("x"))
 SEEN: list[Question] = []
 
 
@@ -64,12 +64,8 @@ def episode(seed: int = 0, instruction: str | None = "pick", steps: int = 20) ->
     random = np.random.default_rng(seed)
     pictures = random.integers(0, 256, (steps + 1, 4, 4, 3), np.uint8)
     pictures[:, 0, 0, 0] = random.permutation(256)[: steps + 1]
-    rewards = pictures[1:, 0, 0, 0].astype(np.float32)
-    actions = np.zeros((steps, 1), np.float32)
-    return Episode(
-        {"camera_front": pictures}, actions, actions, rewards, np.zeros(steps, np.int8), np.arange(steps + 1.0),
-        False, True, "time_limit", None, seed, SPEC.fingerprint, instruction,
-    )  # fmt: skip
+    rewards, facts = pictures[1:, 0, 0, 0].astype(np.float32), {"spec_fingerprint": SPEC.fingerprint, "seed": seed}
+    return make_episode({"camera_front": pictures}, rewards=rewards, instruction=instruction, **facts)
 
 
 def pairs(count: int = 10):
@@ -96,7 +92,7 @@ def test_the_better_picture_wins_in_whatever_order_it_is_shown(both_orders):
     assert ("100.0% of 10 pairs had one answer" in asking.report()) == both_orders
 
 
-def test_a_judge_that_goes_by_the_order_finds_all_pairs_equal_and_is_found_out():
+def test_order_biased_judge_gives_ties_and_is_detected():
     biased = rater(says="image 1")
     assert biased.compare_all(pairs()) == [0.5] * 10
     assert "image 1 was better in 100.0% of 20 answers (without bias 50%); 0.0% of 10 pairs had one answer" in biased.report()
@@ -133,14 +129,10 @@ def test_other_words_orders_or_judges_are_another_rater():
 # ---------------------------------------------------------------------------------------------- a dataset
 @pytest.fixture
 def dataset(tmp_path) -> Dataset:
-    dataset = Dataset.create(tmp_path / "data", SPEC, {})
-    with dataset.writer() as writer:
-        for seed in range(3):
-            writer.add(episode(seed))
-    return dataset
+    return make_dataset(tmp_path / "data", SPEC, map(episode, range(3)))
 
 
-def test_pairs_of_a_dataset_are_compared_and_held_against_the_recorded_rewards(dataset, capsys):
+def test_dataset_pairs_are_checked_against_recorded_rewards(dataset, capsys):
     command = ["prefer", str(dataset.path), "--name", "mine", "--rater", "judge", "--pairs", "40"]
     assert dispatch(command) == 0
     told = capsys.readouterr().out

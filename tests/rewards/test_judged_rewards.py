@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from factories import make_episode
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.judges import judge as judging
 from robo_rl.rewards.judges.judge import Answer, Terms
@@ -74,11 +75,7 @@ def episode(levels, instruction: str | None = "pick up the cube") -> Episode:
     steps = len(levels) - 1
     pictures = np.random.default_rng(0).integers(0, 256, (steps + 1, 4, 4, 3), np.uint8)
     pictures[:, 0, 0, 0] = levels
-    zeros = np.zeros(steps, np.float32)
-    return Episode(
-        {"camera_front": pictures}, np.zeros((steps, 1), np.float32), np.zeros((steps, 1), np.float32), zeros,
-        np.zeros(steps, np.int8), np.arange(steps + 1.0), False, True, "time_limit", None, None, "x", instruction,
-    )  # fmt: skip
+    return make_episode({"camera_front": pictures}, instruction=instruction)
 
 
 RISING = episode([0, 0, 10, 20, 30, 30, 40, 50, 60, 80, 100])
@@ -93,7 +90,7 @@ def test_a_score_holds_until_the_next_question():
     assert all("pick up the cube" in each.parts[0] for each in SEEN)
 
 
-def test_a_missing_score_is_missing_until_the_next_question_and_not_the_one_before():
+def test_missing_score_stays_missing_until_next_question():
     labels = made(JudgeProgress, every=4, silent=[30]).label(RISING)
     assert labels.valid.tolist() == [True] * 3 + [False] * 4 + [True] * 3
     assert labels.values[~labels.valid].tolist() == [0] * 4
@@ -126,7 +123,7 @@ def test_completion_is_yes_or_no():
     assert made(JudgeCompletion, every=1).label(RISING).values.tolist() == [0] * 9 + [1]
 
 
-def test_a_picture_can_be_judged_alone_where_no_other_moment_is_needed():
+def test_single_picture_is_judged_without_other_moments():
     pictures = RISING.observations["camera_front"]
     for kind, wanted in ((JudgeProgress, [0.1, 1]), (JudgeCompletion, [0, 1])):
         scores = made(kind).score(pictures[[2, -1]], pictures[[0, 0]], "go")
@@ -152,7 +149,7 @@ def test_a_judge_that_always_says_the_same_image_is_no_reward():
     assert 0.3 < labels.values.mean() < 0.7
 
 
-def test_the_first_moment_has_nothing_to_compare_with_and_equal_pictures_are_not_asked_about():
+def test_first_and_equal_pictures_are_not_compared():
     still = episode([50] * 7)
     still.observations["camera_front"][:] = 50
     labels = made(JudgeContrast, every=3).label(still)
@@ -177,7 +174,7 @@ def test_an_ordinal_score_is_the_reward_of_the_last_step(last, value):
 
 
 @pytest.mark.parametrize("says", ["0", "6", "3.5", '"4"', "null", "true", "NaN", "1e400"])
-def test_an_ordinal_score_out_of_range_is_missing_and_not_the_lowest(says):
+def test_ordinal_score_out_of_range_is_missing(says):
     labels = made(JudgeOrdinal, says=f'{{"score": {says}}}').label(episode([0, 50, 100]))
     assert labels.valid.tolist() == [True, False]
     assert not made(JudgeOrdinal, says="ANSWER: 4").label(episode([0, 100])).valid[-1]
@@ -217,7 +214,7 @@ def test_counting_upwards_does_not_look_like_progress():
         lambda frames: [50] * len(frames),
     ],
 )
-def test_a_wrong_count_of_percentages_or_one_out_of_range_is_no_answer_at_all(wrong):
+def test_wrong_percentages_are_no_answer(wrong):
     right = {f"frame_{n}": {"description": "", "percent": 50} for n in (1, 2, 3)}
     assert made(JudgeOrder, frames=4, says=json.dumps(right)).label(RISING).valid.all()
     assert not made(JudgeOrder, frames=4, says=json.dumps(wrong(right))).label(RISING).valid.any()
@@ -235,7 +232,7 @@ def test_labels_say_who_judged_with_which_words_and_settings(monkeypatch):
     assert made(JudgeProgress).identity[1] not in hashes
 
 
-def test_the_instruction_is_the_episodes_or_the_settings_and_never_none():
+def test_instruction_comes_from_episode_or_settings():
     unsaid = replace(RISING, instruction=None)
     for kind in (JudgeProgress, JudgeOrdinal, JudgeOrder):
         with pytest.raises(InvalidSetting, match="The episode does not say it"):

@@ -14,37 +14,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from factories import axes, make_dataset, make_spec, picture_spec, random_episode
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import BudgetReached, JudgeUnavailable
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
 SCRIPT = Path(__file__).with_name("label_and_die.py")
-CAMERA = ArraySpec("camera_front", (6, 8, 3), dtype="uint8", low=0, high=255, role="image")
-SPEC = EnvironmentSpec("test/Cell-v0", ObservationSpec((CAMERA,)), ActionSpec(("x",), (-1.0,), (1.0,), ("1",)))
+CAMERA = picture_spec("camera_front", (6, 8, 3))
+SPEC = make_spec("test/Cell-v0", CAMERA, action=axes("x"))
 STEPS, EVERY = 12, 2
 QUESTIONS = STEPS // EVERY + 1
 
 
 def episode(seed: int) -> Episode:
-    random = np.random.default_rng(seed)
-    pictures = random.integers(0, 256, (STEPS + 1, 6, 8, 3), np.uint8)
-    actions, numbers = np.zeros((STEPS, 1), np.float32), random.normal(size=STEPS).astype(np.float32)
-    return Episode(
-        {"camera_front": pictures}, actions, actions, numbers, np.zeros(STEPS, np.int8), np.arange(STEPS + 1.0),
-        False, True, "time_limit", None, seed, SPEC.fingerprint, "pick up the cube",
-    )  # fmt: skip
+    pictures = np.random.default_rng(seed).integers(0, 256, (STEPS + 1, 6, 8, 3), np.uint8)
+    return random_episode(SPEC, STEPS, seed, observations={"camera_front": pictures}, instruction="pick up the cube")
 
 
 @pytest.fixture
 def dataset(tmp_path) -> Dataset:
-    dataset = Dataset.create(tmp_path / "data", SPEC, {})
-    with dataset.writer() as writer:
-        for seed in range(4):
-            writer.add(episode(seed))
-    return dataset
+    return make_dataset(tmp_path / "data", SPEC, map(episode, range(4)))
 
 
 def brightness(words, pictures) -> str:
@@ -101,7 +92,7 @@ def test_labels_are_made_and_made_again_without_server_and_key(dataset, order, c
     assert len(chat_server.asked) == 28 and "0 asked now, 28 known before" in capsys.readouterr().out
 
 
-def test_what_a_judge_has_cost_in_all_is_told_where_the_cache_of_labels_answers(order, capsys):
+def test_total_judge_cost_is_known_from_label_cache(order, capsys):
     first, second = (order(name)[:-2] for name in ("first", "second"))  # with the usual cache of labels
     for each, asked in ((first, 28), (second, 0)):
         assert dispatch(each) == 0
@@ -132,7 +123,7 @@ def test_a_server_that_goes_away_leaves_no_label_of_zero(dataset, order, chat_se
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
-def test_killed_in_the_middle_of_an_episode_nothing_that_was_answered_is_asked_again(dataset, order, chat_server, kills):
+def test_killed_judging_repeats_no_answered_question(dataset, order, chat_server, kills):
     def slowly(words, pictures):
         time.sleep(0.01)
         return brightness(words, pictures)
@@ -172,7 +163,7 @@ def descendants(pid: int) -> set[int]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_on_a_cluster_nothing_that_came_back_is_asked_again_and_the_budget_is_one(dataset, order, chat_server):
+def test_cluster_repeats_no_answer_and_shares_budget(dataset, order, chat_server):
     pytest.importorskip("ray")
 
     def slowly(words, pictures):

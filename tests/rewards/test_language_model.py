@@ -120,7 +120,7 @@ def test_another_run_takes_them_out_of_the_cache(opened, chat_server):
     assert other.spent()["llm/paid"] == 0 == other.spent()["llm/cost"]
 
 
-def test_samples_follow_model_words_form_and_temperature_but_not_purpose(opened, chat_server):
+def test_samples_depend_on_request_but_not_on_purpose(opened, chat_server):
     model = opened()
     model.sample(WRITE)
     model.sample(replace(WRITE, purpose="again"))
@@ -228,7 +228,7 @@ def test_garbage_twice_is_garbage(opened, chat_server):
     ("fault", "status", "attempts"),
     [("cut", "unreachable", 3), ("500", "unreachable", 3), ("429", "too many requests", 3), ("400", "not accepted", 1)],
 )
-def test_a_reply_that_never_comes_is_missing_and_asked_for_another_time(opened, chat_server, fault, status, attempts):
+def test_absent_reply_is_missing_and_retried_later(opened, chat_server, fault, status, attempts):
     model = opened(concurrency=1)
     model.sample(WRITE)
     script = chat_server.cut() if fault == "cut" else chat_server.fail(int(fault), "no such luck")
@@ -418,7 +418,7 @@ def experiment(model):
     return replies + model.sample(WRITE.then(best.text, f"It reached {len(best.text)}."), 2) + model.ask([WRITE, NAMED])
 
 
-def test_a_run_is_replayed_from_its_log_without_server_key_or_cache(opened, chat_server, monkeypatch, tmp_path):
+def test_run_replays_from_log_without_server_or_cache(opened, chat_server, monkeypatch, tmp_path):
     chat_server.script.extend([chat_server.say(f"{number} {PROGRAM}") for number in range(3)])
     chat_server.script.extend([chat_server.say("no JSON"), chat_server.say(GOOD), chat_server.fail(400, "too long")])
     first = experiment(opened(concurrency=1))
@@ -436,7 +436,7 @@ def test_a_run_is_replayed_from_its_log_without_server_key_or_cache(opened, chat
     assert experiment(third) == first, "a replayed run can be replayed itself, and its folder named"
 
 
-def test_what_is_not_in_the_log_is_an_error_that_says_what_differs(opened, chat_server):
+def test_request_absent_from_log_names_the_difference(opened, chat_server):
     model = opened()
     model.sample(WRITE, 2)
     model.sample(WRITE.then("x", "It reached 0.5.\nTry again."))
@@ -476,7 +476,7 @@ def test_a_log_that_is_none_cannot_be_replayed(content, message):
         language_model("endpoint", replay=Path("log.jsonl"))
 
 
-def test_a_run_that_went_on_with_other_settings_is_replayed_where_it_can_be_told(opened):
+def test_run_with_changed_settings_replays_if_unambiguous(opened):
     told = []
     for number, settings in enumerate([{}, {"max_tokens": 9}]):
         model = opened(**settings)
@@ -559,7 +559,7 @@ def test_a_replay_ends_where_the_budget_did(opened):
         replayed.sample(WRITE, 5)
 
 
-def test_a_budget_needs_a_server_that_counts_and_a_longest_answer(opened, chat_server):
+def test_budget_needs_counting_server_and_length_limit(opened, chat_server):
     chat_server.script.append(chat_server.say("words", usage=False))
     with pytest.raises(InvalidSetting, match="does not say how many tokens"):
         opened(**limited(most_tokens=9999)).sample(WRITE)
@@ -602,7 +602,7 @@ def test_a_judge_that_guesses_is_a_control():
 
 
 # ---------------------------------------------------------------------------------------------- the server itself
-def test_openais_own_client_sends_the_same_and_takes_the_same_faults(opened, chat_server):
+def test_openai_client_sends_same_and_handles_same_faults(opened, chat_server):
     """The server of these tests takes OpenAI's own client for what it takes ours, and that client knows its faults."""
     openai = pytest.importorskip("openai")
     client = openai.OpenAI(base_url=chat_server.url, api_key=KEY, max_retries=0)

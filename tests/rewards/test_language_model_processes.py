@@ -30,7 +30,7 @@ def started(url, log) -> subprocess.Popen:
     return process
 
 
-def test_killed_while_sampling_nothing_is_paid_twice_and_nothing_lost(slow_server, tmp_path):
+def test_killed_sampling_loses_and_repays_nothing(slow_server, tmp_path):
     log, kills = tmp_path / "calls.jsonl", 1
     for number in range(kills):
         process = started(slow_server.url, log)

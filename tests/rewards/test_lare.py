@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
+from factories import axes, make_spec
 from robo_rl.errors import InvalidProgram, InvalidSetting, RewardUnavailable
 from robo_rl.rewards.decomposition.decoder import DecoderConfig
 from robo_rl.rewards.decomposition.latent_code import LatentCode, LatentCodeConfig
@@ -15,14 +16,13 @@ from robo_rl.rewards.language.factory import language_model
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.runner import ProgramRunner, end_workers
 from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, ObservationSpec
 
-REACHER = EnvironmentSpec(
+REACHER = make_spec(
     "test/Reacher",
-    ObservationSpec(
-        (ArraySpec("joint_velocity", (2,), unit="rad/s"), ArraySpec("target_to_fingertip", (2,), unit="m", role="goal"))
-    ),
-    ActionSpec(("shoulder", "elbow"), (-1.0,) * 2, (1.0,) * 2, ("N m",) * 2, "joint_torque", 0.02),
+    ArraySpec("joint_velocity", (2,), unit="rad/s"),
+    ArraySpec("target_to_fingertip", (2,), unit="m", role="goal"),
+    action=axes("shoulder", "elbow", unit="N m", mode="joint_torque", control_period=0.02),
     instruction="move the fingertip to the target",
 )
 VIEW = EnvAbstraction.of(REACHER)
@@ -72,7 +72,7 @@ def test_the_pack_is_mended_until_it_passes():
     assert untried.hash == first.program.hash, "without self-verification the summary is taken as it is"
 
 
-def test_the_prompt_has_the_action_and_every_column_and_says_nothing_of_reward(tmp_path):
+def test_prompt_has_action_and_columns_but_no_reward(tmp_path):
     with language_model("pack:lare-reacher", log=tmp_path / "calls.jsonl") as model:
         LatentCode(model, VIEW, steps(), LatentCodeConfig(rounds=0)).write(REACHER.instruction)
     records, _ = read_log(tmp_path / "calls.jsonl")
@@ -91,7 +91,7 @@ def test_a_set_of_candidates_without_an_answer_is_an_error(tmp_path):
         written(llm, config=LatentCodeConfig(candidates=3))
 
 
-def test_what_never_passes_is_an_error_and_not_an_empty_set_of_factors(tmp_path):
+def test_no_valid_factor_is_an_error(tmp_path):
     heard = []
     mends = [[UNDEFINED], ["There is nothing to change."], [REFUSED], [WIDE]]
     llm = pack(tmp_path, factors=[[GOOD] * 2], summary=[[WIDE]], mend=mends)

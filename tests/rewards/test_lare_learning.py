@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from factories import axes, make_spec
 from robo_policies.learners.sac import SACConfig
 from robo_rl.evaluation.evaluation import FIRST_SEED
 from robo_rl.rewards.decomposition.decoder import DecoderConfig
@@ -13,7 +14,7 @@ from robo_rl.rewards.decomposition.learned import Decomposition
 from robo_rl.rewards.decomposition.rewards import EpisodicReward, LatentReward
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rollout.episode import rollout
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.off_policy import online_training
 
 PROGRAM = """
@@ -29,11 +30,8 @@ def reward(batch):
 class Points(gymnasium.Env):
     """Two points on a plane for 30 steps; the reward is minus their distance."""
 
-    environment_spec = EnvironmentSpec(
-        "test/Points",
-        ObservationSpec((ArraySpec("position", (2,)), ArraySpec("goal", (2,), role="goal"))),
-        ActionSpec(("x", "y"), (-1.0,) * 2, (1.0,) * 2, ("1",) * 2),
-        max_steps=30,
+    environment_spec = make_spec(
+        "test/Points", ArraySpec("position", (2,)), ArraySpec("goal", (2,), role="goal"), action=axes("x", "y"), max_steps=30
     )
     observation_space = environment_spec.observation.space
     action_space = environment_spec.action.space
@@ -83,7 +81,7 @@ def model(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_policy_learns_from_returns_by_factors_and_not_by_a_decoder_of_chance(model, monkeypatch):
+def test_policy_learns_from_factors_not_from_random_decoder(model, monkeypatch):
     learned = mean_return(model)
     assert learned > -6.0
     assert mean_return(EpisodicReward()) < learned - 1.0, "one return at the end teaches less in as many steps"

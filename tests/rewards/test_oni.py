@@ -44,14 +44,14 @@ def test_the_loss_of_classification_is_the_cross_entropy():
     assert float(found) == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_loss_of_ranking_is_that_of_bradley_and_terry_with_ties_as_halves():
+def test_ranking_loss_is_bradley_terry_with_half_ties():
     first, second, labels = (torch.tensor(part) for part in ([1.0, 0.2, -1.0], [3.0, 0.0, 2.0], [1.0, 0.0, 0.5]))
     better = [exp(two) / (exp(one) + exp(two)) for one, two in ((1.0, 3.0), (0.2, 0.0), (-1.0, 2.0))]
     expected = -(log(better[0]) + log(1 - better[1]) + 0.5 * (log(better[2]) + log(1 - better[2]))) / 3
     assert float(ranking_loss(first, second, labels)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_classification_knows_nothing_before_its_first_labels_and_then_captions_like_them_too():
+def test_classification_starts_neutral_and_generalises():
     kind = Classification(Fit(steps=200), threshold=0.5, most_labels=100)
     assert not kind.values([KEY, WALL]).valid.any()
     colours = ("red", "green", "blue", "grey")
@@ -64,7 +64,7 @@ def test_classification_knows_nothing_before_its_first_labels_and_then_captions_
     assert kind.metrics["annotation/agreement"] == 1.0
 
 
-def test_classification_stops_asking_and_learning_at_its_most_labels():
+def test_classification_stops_at_its_label_limit():
     kind = Classification(Fit(), threshold=0.5, most_labels=2)
     assert kind.wanted({"a": 1, "b": 1}) == [("a",), ("b",)]
     kind.learn([Label(("a",), 1.0)])
@@ -85,7 +85,7 @@ class Given:
         return np.array([self._outputs[caption] for caption in captions])
 
 
-def test_rewards_of_ranking_are_standardised_over_the_steps_and_zero_below_the_threshold():
+def test_ranking_rewards_are_standardised_above_threshold():
     kind = Ranking(Fit(), threshold=-0.5, pairs=4, most_labels=100)
     assert not kind.values(["a"]).valid.any()
     kind.wanted({"a": 3, "b": 1})
@@ -99,7 +99,7 @@ def test_rewards_of_ranking_are_standardised_over_the_steps_and_zero_below_the_t
     assert values.tolist() == pytest.approx([(1 - mean) / deviation, (3 - mean) / deviation, 0.0, (1.2 - mean) / deviation])
 
 
-def test_ranking_wants_pairs_that_were_not_compared_new_captions_last():
+def test_ranking_asks_new_pairs_with_new_captions_last():
     kind = Ranking(Fit(), threshold=-0.5, pairs=3, most_labels=100)
     assert kind.wanted({"a": 1}) == []
     pairs = kind.wanted({"b": 1})
@@ -152,7 +152,7 @@ def test_what_is_asked_and_answered_is_in_the_log(tmp_path):
     assert records[0]["content"] == {"reason": "by rule: rank 1", "helps": True} and records[0]["temperature"] == 0.1
 
 
-def test_the_label_of_a_pair_is_that_of_its_own_order_whichever_is_shown_first():
+def test_pair_label_ignores_display_order():
     questions = ONIRanking().questions()
     doors = [f"You open a {colour} door." for colour in ("red", "green", "blue", "grey", "purple", "yellow")]
     pairs = [(KEY, door) for door in doors] + [(door, KEY) for door in doors] + [(WALL, "Ahead: nothing.")]
@@ -175,7 +175,7 @@ def test_the_double_errs_for_the_same_captions_every_time():
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_rewards_are_those_of_their_entry_points_and_can_be_had_online(name):
+def test_entry_points_give_rewards_also_online(name):
     reward = KINDS[name]()
     assert reward.identity[0] == name
     assert reward.identity == replace(reward, batch=3, log="x").identity != replace(reward, goal="go").identity
@@ -190,7 +190,7 @@ def test_an_environment_that_cannot_be_described_is_refused():
         ONIRetrieval().online(spec, weight=1.0, discount=None)
 
 
-def test_replies_for_another_environment_are_refused_before_anything_is_learned():
+def test_foreign_replies_are_refused_before_learning():
     spec = specification(make_environment(DOOR_KEY))
     with pytest.raises(InvalidSetting, match=rf"(?s)another environment.*got:     {DOOR_KEY}.*allowed: robo/ArmReach-v0"):
         ONIRetrieval(llm="pack:point-example").online(spec, weight=1.0, discount=None)
@@ -291,7 +291,7 @@ def saved(folder: Path, training):
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_run_that_is_replayed_from_another_has_the_same_parameters(kind, tmp_path):
+def test_replayed_run_has_same_parameters(kind, tmp_path):
     reward = kind(rule=AnnotationRule(latency_s=0.002), batch=4)
     one, seen = trained(reward, pause=0.02)
     assert seen.metrics["annotation/labels"] > 3 and seen.metrics["reward/missing"] > 0

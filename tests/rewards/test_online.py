@@ -11,6 +11,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
+from factories import make_spec, picture_spec
 from robo_policies.learners import ppo
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.rlpd import RLPDConfig
@@ -24,18 +25,14 @@ from robo_rl.rewards.images.picture_scoring import Completion, PictureScoring
 from robo_rl.rewards.step_rewards.online_scoring import MOST_MISSING, OnlineReward
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, ObservationSpec
 from robo_rl.training.off_policy import OnlineTraining, online_training
 from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import Labels, StepRewards
 
 POISON = 1e30
-CAMERA = ArraySpec("camera_top", (8, 8, 3), "uint8", 0, 255, role="image")
-VISIBLE = EnvironmentSpec(
-    "test/Frames",
-    ObservationSpec((ArraySpec("frame", (1,)), ArraySpec("position", (1,)))),
-    ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
-)
+CAMERA = picture_spec("camera_top", (8, 8, 3))
+VISIBLE = make_spec("test/Frames", ArraySpec("frame", (1,)), ArraySpec("position", (1,)))
 DRAWN = replace(VISIBLE, observation=ObservationSpec((*VISIBLE.observation.arrays, CAMERA)))
 
 
@@ -131,7 +128,7 @@ def stored(replay) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("every", [1, 3, 64])
-def test_every_stored_reward_is_that_of_its_own_frame_past_the_wrap_of_the_ring(every):
+def test_stored_rewards_belong_to_frames_past_ring_wrap(every):
     model, observer = FrameNumber(), Observer()
     training = sac(reward_of(model, every=every))
     training.run(observer)
@@ -142,7 +139,7 @@ def test_every_stored_reward_is_that_of_its_own_frame_past_the_wrap_of_the_ring(
     assert 0 < observer.metrics["reward/model_return"] < 1e8 and observer.metrics["reward/missing"] == 0
 
 
-def test_a_step_without_a_label_is_not_stored_and_no_sum_crosses_it():
+def test_unlabelled_step_is_not_stored_or_summed_over():
     training = sac(reward_of(FrameNumber(gaps=True), every=4), replay_capacity=1000)
     observer = Observer()
     training.run(observer)
@@ -156,13 +153,13 @@ def test_a_step_without_a_label_is_not_stored_and_no_sum_crosses_it():
     assert np.allclose(batch.rewards, counts * last - counts * (counts - 1) / 2)
 
 
-def test_no_gap_without_the_missing_labels_shows_that_the_test_can_fail():
+def test_gap_test_fails_without_missing_labels():
     training = sac(reward_of(FrameNumber(), every=4), replay_capacity=1000)
     training.run(Observer())
     assert (stored(training.step_learner.replay)[1] % 7 == 3).any()
 
 
-def test_an_end_by_the_clock_is_bootstrapped_and_an_end_by_itself_is_not():
+def test_time_limit_bootstraps_and_task_end_does_not():
     training = sac(reward_of(FrameNumber(), every=64), replay_capacity=1000)
     training.run(Observer())
     batch = training.step_learner.replay.sample(2000)
@@ -244,7 +241,7 @@ def test_modes_pay_what_they_say(kind):
 
 
 @pytest.mark.parametrize("kind", EPISODES)
-def test_what_the_model_sees_completed_is_paid_once_and_ends_the_task(kind):
+def test_completion_is_paid_once_and_terminates(kind):
     episode = lived(kind)
     completion = Completion(Steps(), threshold=0.4, bonus=3.0)
     reward = reward_of(Steps(mode="potential", discount=0.5), completion=completion)
@@ -272,7 +269,7 @@ def test_what_follows_a_completion_is_in_no_memory():
 
 
 @pytest.mark.parametrize("config", ["ppo", "sb3"])
-def test_in_rollouts_a_completion_ends_what_is_summed_and_what_follows_is_not_learnt_from(config, monkeypatch):
+def test_completion_in_rollout_ends_return_and_masks_rest(config, monkeypatch):
     reward = reward_of(FrameNumber(), every=10, weight=0.0, completion=Completion(Steps(), threshold=0.6, bonus=1.0))
     if config == "ppo":
         training = PPOConfig(**PPO | {"gae_lambda": 1.0}, **PLAIN).training(Poisoned, steps=96, seed=0, reward=reward)
@@ -300,7 +297,7 @@ def test_in_rollouts_a_completion_ends_what_is_summed_and_what_follows_is_not_le
     assert np.allclose(returns[steps == 5], 1.0, atol=1e-5), "the bonus, and nothing bootstrapped beyond it"
 
 
-def test_a_score_that_is_held_costs_nothing_and_does_not_outlive_its_episode():
+def test_held_score_is_free_and_ends_with_episode():
     model = Steps()
     episodes = [lived("truncated"), lived("terminated")]
     for mode, expected in {
@@ -329,7 +326,7 @@ def test_a_potential_alone_is_refused():
         Completion(Steps(mode="delta"))
 
 
-def test_demonstrations_are_labelled_as_the_policy_will_be_and_cut_at_gaps():
+def test_demonstrations_are_labelled_and_cut_at_gaps():
     reward = reward_of(FrameNumber(gaps=True))
     spec = reward.visible(DRAWN)
     assert spec == VISIBLE
@@ -368,7 +365,7 @@ def sb3_stored(replay) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize(("envs", "every"), [(1, 1), (1, 64), (3, 10)])
-def test_every_row_of_sb3s_replay_has_the_reward_of_its_own_frame_past_the_wrap(envs, every):
+def test_sb3_replay_rewards_belong_to_frames_past_wrap(envs, every):
     config = sb3.SACConfig(n_envs=envs, buffer_size=150, learning_starts=10_000, train_freq=7, **SB3_LEARNS)
     training = config.training(Poisoned, steps=500, seed=0, reward=reward_of(FrameNumber(), every=every))
     observer = Observer()
@@ -383,7 +380,7 @@ def test_every_row_of_sb3s_replay_has_the_reward_of_its_own_frame_past_the_wrap(
     assert not hasattr(replay.observation_space, "spaces"), "the policy sees no picture"
 
 
-def test_sb3s_replay_leaves_out_what_has_no_label_and_no_sum_crosses_it():
+def test_sb3_replay_skips_unlabelled_steps():
     config = sb3.SACConfig(buffer_size=1000, learning_starts=400, n_steps=3, gamma=1.0, **SB3_LEARNS)
     training = config.training(Poisoned, steps=400, seed=0, reward=reward_of(FrameNumber(gaps=True), every=10))
     training.run(Observer())
@@ -409,7 +406,7 @@ def test_sb3_stops_where_learning_would_start_without_any_label():
 
 @pytest.mark.parametrize("envs", [1, 3])
 @pytest.mark.parametrize("gaps", [False, True])
-def test_sb3s_rollouts_have_their_rewards_before_advantages_and_time_limits_are_bootstrapped(envs, gaps, monkeypatch):
+def test_sb3_rollouts_pay_before_advantages_and_bootstrap(envs, gaps, monkeypatch):
     config = sb3.PPOConfig(n_envs=envs, n_steps=32, n_epochs=1, gae_lambda=0.9, gamma=0.8, **SB3_LEARNS)
     reward = reward_of(FrameNumber(gaps=gaps), every=10, weight=1e-6)  # of the size of values, so that these show
     training = config.training(Poisoned, steps=64 * envs, seed=0, reward=reward)

@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from factories import axes, make_spec, picture_spec
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3 import algorithms as sb3
@@ -16,24 +17,19 @@ from robo_rl.rewards.images.picture_reward import PictureReward
 from robo_rl.rewards.images.picture_scoring import Completion, PictureScoring
 from robo_rl.rewards.step_rewards.online_scoring import OnlineReward
 from robo_rl.rollout.episode import RandomPolicy, rollout
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.off_policy import online_training
 from robo_rl.types import Labels
 
 SIDE = 16
 VECTORS = (ArraySpec("position", (2,)), ArraySpec("goal", (2,), role="goal"))
-CAMERA = ArraySpec("camera_top", (SIDE, SIDE, 3), "uint8", 0, 255, role="image")
+CAMERA = picture_spec("camera_top", (SIDE, SIDE, 3))
 
 
 class Dots(gymnasium.Env):
     """Two dots on a plane; a poisonous reward of up to 1e6, and no end but the clock's."""
 
-    environment_spec = EnvironmentSpec(
-        "test/Dots",
-        ObservationSpec((*VECTORS, CAMERA)),
-        ActionSpec(("x", "y"), (-1.0,) * 2, (1.0,) * 2, ("1",) * 2),
-        max_steps=12,
-    )
+    environment_spec = make_spec("test/Dots", *VECTORS, CAMERA, action=axes("x", "y"), max_steps=12)
     observation_space = environment_spec.observation.space
     action_space = environment_spec.action.space
 

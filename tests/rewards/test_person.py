@@ -10,27 +10,22 @@ import cv2
 import numpy as np
 import pytest
 
-from robo_cli import prefer
+from factories import axes, make_spec, picture_spec, random_episode
 from robo_cli.main import dispatch
+from robo_cli.rewards import prefer
 from robo_datasets.comparison_page.person import PersonRater
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.preferences.raters import Segment
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
-CAMERA = ArraySpec("camera_front", (4, 6, 3), dtype="uint8", low=0, high=255, role="image")
-SPEC = EnvironmentSpec("test/Cell-v0", ObservationSpec((CAMERA,)), ActionSpec(("x",), (-1.0,), (1.0,), ("1",)))
+CAMERA = picture_spec("camera_front", (4, 6, 3))
+SPEC = make_spec("test/Cell-v0", CAMERA, action=axes("x"))
 
 
 def episode(seed: int = 0, steps: int = 12) -> Episode:
-    pictures = np.random.default_rng(seed).integers(0, 256, (steps + 1, 4, 6, 3), np.uint8)
-    actions = np.zeros((steps, 1), np.float32)
-    return Episode(
-        {"camera_front": pictures}, actions, actions, np.arange(steps, dtype=np.float32), np.zeros(steps, np.int8),
-        np.arange(steps + 1.0), False, True, "time_limit", None, seed, SPEC.fingerprint, "pick <b>up</b>",
-    )  # fmt: skip
+    return random_episode(SPEC, steps, seed, rewards=np.arange(steps, dtype=np.float32), instruction="pick <b>up</b>")
 
 
 class Browser:

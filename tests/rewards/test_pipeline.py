@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
+from factories import make_spec
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_rl.errors import InvalidSetting, UnknownName
@@ -19,12 +20,10 @@ from robo_rl.rewards.shaping.stages import STAGES
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.settings import settings_as
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.off_policy import online_training
 
-SPEC = EnvironmentSpec(
-    "test/Dot", ObservationSpec((ArraySpec("x", (1,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",)), max_steps=7
-)
+SPEC = make_spec("test/Dot", ArraySpec("x", (1,)), max_steps=7)
 LEVEL = """def reward(batch):
     near = 1 / (1 + batch["x"][:, 0] ** 2)
     effort = -0.1 * batch["action"][:, 0] ** 2
@@ -104,7 +103,7 @@ def episodes():
     return [rollout(Dot(), RandomPolicy(SPEC, seed), seed=seed) for seed in range(6)]
 
 
-def test_the_reward_is_the_shaped_sum_and_every_value_on_the_way_is_told(files):
+def test_reward_is_shaped_sum_with_all_terms_reported(files):
     found = set()
     for episode in episodes():
         judged = full(files, 0.9).score_episode(episode)
@@ -141,7 +140,7 @@ def test_running_steps_are_paid_as_recorded_ones(files):
             assert piece.terminated == episode.terminated and labels.valid.all()
 
 
-def test_the_environments_own_reward_counts_only_where_it_is_a_source(files):
+def test_environment_reward_counts_only_as_a_source(files):
     episode = episodes()[0]
     poisoned = replace(episode, rewards=np.full(len(episode), np.nan, np.float32))
     alone = RewardPipeline(sources=(program(files),))
@@ -245,7 +244,7 @@ def test_the_page_shows_a_pipeline_and_names_every_stage():
     assert re.findall(r"^\| `(\w+)` \| ", page, re.MULTILINE)[: len(STAGES)] == [*STAGES]
 
 
-def test_what_cannot_be_paid_while_a_policy_acts_is_refused_before_it_does(files):
+def test_delayed_reward_is_refused_for_online_pipeline(files):
     with pytest.raises(InvalidSetting, match="another discount than the learner"):
         full(files, 0.5).online(SPEC, weight=1.0, discount=0.99)
     with pytest.raises(

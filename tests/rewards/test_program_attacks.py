@@ -72,7 +72,7 @@ def test_no_name_of_a_column_steers_the_terminal(name):
 
 
 @linux
-def test_the_line_that_is_shown_is_the_one_that_raised_and_printable():
+def test_error_shows_the_raising_line_printably():
     program = RewardProgram.parse(body("# \u2028 \x0c\n    y = np.stack([x, x[1:]])  # \u200b"))
     with Sandbox(program) as sandbox, pytest.raises(ProgramFailed) as failed:
         sandbox.run(COLUMNS)
@@ -86,7 +86,7 @@ def test_no_comment_becomes_code_in_a_block(line):
 
 
 @pytest.mark.parametrize("newline", ["\r", "\r\n"])
-def test_a_program_without_fences_has_the_lines_that_python_reads(newline):
+def test_unfenced_program_keeps_python_line_numbers(newline):
     """A carriage return begins a line for Python, and lets a terminal write over the line before."""
     program = RewardProgram.parse(body(f"y = x  # as it was {newline}    y = -x"))
     assert program.source == extracted(body("y = x  # as it was \n    y = -x")) and "\r" not in program.source
@@ -128,7 +128,7 @@ def test_what_is_read_from_a_file_is_what_was_saved_there(tmp_path):
 @pytest.mark.parametrize(
     "condition", ["len(x) == 256", "len(x) > 5000", "np.sum(x == x) == 1024", "x.shape[0] == 16384", "np.size(x) % 2"]
 )
-def test_probation_finds_a_program_that_waits_for_a_number_of_rows(condition):
+def test_validation_finds_program_triggered_by_row_count(condition):
     verdict = validate(
         RewardProgram.parse(body(f"y = x + np.where({condition}, 9.0, 0.0)").replace("return x", "return y")), COLUMNS
     )
@@ -144,7 +144,7 @@ def test_probation_finds_what_cannot_do_a_whole_batch():
 
 
 @linux
-def test_a_program_that_reads_nothing_gets_no_rows_of_an_earlier_batch():
+def test_constant_program_gets_no_rows_of_earlier_batch():
     with Sandbox(RewardProgram.parse("def reward(batch):\n    return np.ones(2), {}")) as sandbox:
         assert len(sandbox.run({"x": np.zeros(2)}).total) == 2
         with pytest.raises(ProgramFailed) as failed:

@@ -226,7 +226,7 @@ def reward(batch):
 """
 
 
-def test_no_attempt_gets_out_of_the_process_when_it_gets_past_the_grammar():
+def test_no_escape_from_process_behind_the_grammar():
     canary, escaped = Path(CANARY), Path(ESCAPED)
     canary.write_text("here")
     column = np.linspace(0.0, 1.0, len(ATTEMPTS))
@@ -276,7 +276,7 @@ KILLERS = {  # name -> (code, statuses by which it may end)
 
 
 @pytest.mark.parametrize("name", KILLERS)
-def test_a_program_that_kills_hangs_or_lies_harms_nothing_but_itself(name):
+def test_hostile_program_harms_only_itself(name):
     code, statuses = KILLERS[name]
     column = np.array([1.0, 2.0, 3.0])
     innocent = 'if batch["x"][0] == 0:\n        return batch["x"], ()'

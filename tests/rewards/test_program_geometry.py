@@ -43,7 +43,7 @@ def test_points():
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 16, 64, 65])
-def test_sums_over_columns_are_those_of_numpy_and_do_not_depend_on_other_rows(dtype, size):
+def test_column_sums_equal_numpy_and_ignore_other_rows(dtype, size):
     x = np.random.default_rng(size).normal(size=(64, size)).astype(dtype)
     tolerance = 1e-5 if dtype == np.float32 else 1e-12
     for ours, numpys in ((row_sum, np.sum), (row_mean, np.mean), (row_norm, np.linalg.norm)):

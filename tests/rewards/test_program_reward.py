@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from factories import make_spec
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3 import algorithms as sb3
@@ -17,14 +18,10 @@ from robo_rl.rewards.programs.reward import ProgramReward
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.off_policy import online_training
 
-SPEC = EnvironmentSpec(
-    "test/Frames",
-    ObservationSpec((ArraySpec("frame", (1,)), ArraySpec("secret", (1,), role="privileged"))),
-    ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
-)
+SPEC = make_spec("test/Frames", ArraySpec("frame", (1,)), ArraySpec("secret", (1,), role="privileged"))
 NUMBER = """def reward(batch):
     now = batch["frame"][:, 0]
     step = now - batch["previous_frame"][:, 0]
@@ -112,7 +109,7 @@ def test_labels_are_what_the_program_says_of_each_step(written):
     np.testing.assert_allclose(found.terms["push"], 0.5 * episode.actions[:, 0], rtol=1e-6)
 
 
-def test_identity_is_that_of_the_program_and_of_what_counts_as_a_reward(written):
+def test_identity_covers_program_and_reward_settings(written):
     model = written(NUMBER)
     assert model.identity == written(NUMBER.replace("    now", "    # why\n    now", 1), "elsewhere.py", every=3).identity
     assert model.identity != written(NUMBER.replace("0.5", "0.25"), "other.py").identity
@@ -167,7 +164,7 @@ def sac(online, *, steps=200, learning_starts=10_000, replay_capacity=60, **sett
 
 
 @pytest.mark.parametrize("every", [1, 3, 64])
-def test_every_stored_reward_is_that_of_its_own_step_past_the_wrap_of_the_ring(every, written):
+def test_stored_rewards_belong_to_steps_past_ring_wrap(every, written):
     training, observer = sac(written(NUMBER, every=every).online(SPEC, weight=1.0, discount=None)), Observer()
     training.run(observer)
     rows, starts = training.step_learner.replay._rows, np.flatnonzero(training.step_learner.replay._rows["starts"])
@@ -186,7 +183,7 @@ def test_a_step_without_a_reward_is_not_stored(written):
     assert (rows["reward"][starts] == frames).all() and not (frames % 7 == 3).any() and 150 < len(starts) < 190
 
 
-def test_in_rollouts_of_several_environments_a_reward_is_that_of_the_last_frame_of_an_episode(written):
+def test_vector_rollouts_score_final_frame_of_episode(written):
     """Not of the first one of the next, which an automatic reset shows."""
     live = written(NUMBER).online(SPEC, weight=1.0, discount=None).running(3)
     environments = SequentialEnvironments(Poisoned, 3, autoreset_mode=AutoresetMode.SAME_STEP)
@@ -224,7 +221,7 @@ SMALL = {"learning_rate": 1e-3, "batch_size": 16, "policy_kwargs": {"net_arch": 
     ],
     ids=["ppo", "sb3-ppo", "sb3-sac"],
 )
-def test_learners_of_all_kinds_learn_from_it_and_never_see_the_environments(config, written):
+def test_all_learners_use_program_without_environment_reward(config, written):
     observer = Observer()
     reward = written(NUMBER, every=8).online(SPEC, weight=1e-3, discount=None)
     training = config.training(Poisoned, steps=64, seed=0, reward=reward)

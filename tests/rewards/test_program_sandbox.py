@@ -47,7 +47,7 @@ def failure(expression: str, x: np.ndarray, terms: str = "{}", **limits: object)
     return failed.value
 
 
-def test_batches_of_any_size_type_and_order_give_what_numpy_gives():
+def test_batches_of_any_kind_equal_numpy():
     with Sandbox(PROGRAM, Limits(rows=100)) as sandbox:
         assert sandbox.guards == ()
         for rows in (1, 2, 256, 7, 0, 250, 100):  # of 100 at most at once
@@ -81,7 +81,7 @@ def test_results_are_copies_and_arguments_stay():
     assert {name: value.tobytes() for name, value in batch.items()} == before
 
 
-def test_a_process_that_ended_between_batches_or_used_its_time_is_replaced():
+def test_ended_or_timed_out_process_is_replaced():
     with Sandbox(PROGRAM) as sandbox:
         first = sandbox.run(columns(4)).total
         os.kill(sandbox._process.process.pid, signal.SIGKILL)
@@ -131,7 +131,7 @@ def test_errors_of_a_program_name_its_line_and_what_to_do():
     assert "the term 'a' has shape (3, 2)" in str(failure("x[:, 0]", np.ones((3, 2)), '{"a": x}'))
 
 
-def test_an_endless_or_greedy_program_that_the_grammar_lets_pass_is_stopped():
+def test_endless_or_greedy_program_is_stopped():
     endless = RewardProgram.parse(
         "def reward(batch):\n    n = 9\n    for i in range(64):\n        n = n * n\n    return batch['x'] * n, {}"
     )
@@ -155,7 +155,7 @@ def test_what_is_not_finite_is_missing_and_too_much_of_it_fails():
     assert failure("np.log(x)", -np.ones(3)).status == "not finite"
 
 
-def test_a_program_that_turns_bad_late_is_noticed_as_soon_as_one_that_begins_so():
+def test_late_and_early_failures_are_noticed_alike():
     checks, good, bad = OutputChecks((), Limits()), np.ones((1, 10_000)), np.full((1, 10), np.nan)
     for _ in range(200):  # 2,000,000 rows, of which 2,000 might be bad if all counted
         checks.accept(good.copy())
@@ -167,7 +167,7 @@ def test_a_program_that_turns_bad_late_is_noticed_as_soon_as_one_that_begins_so(
     assert 50 <= noticed <= 110
 
 
-def test_few_bad_rows_now_and_then_never_fail_however_long_it_lasts():
+def test_sparse_bad_rows_never_fail():
     checks, most = OutputChecks((), Limits()), np.ones((1, 10_000))
     most[0, :5] = np.nan  # half of what may be
     for _ in range(200):
@@ -189,7 +189,7 @@ def test_a_reward_that_is_too_large_fails(bad):
     assert failed.value.status == "scale" and "allowed: 10000 in size" in str(failed.value)
 
 
-def test_many_rows_of_moderate_rewards_and_large_terms_are_no_scale_failure():
+def test_many_moderate_rewards_are_no_scale_failure():
     values = np.array([[9e3] * 1_000, [1e9] * 1_000])
     assert OutputChecks(("a",), Limits()).accept(values).valid.all()
 
@@ -217,7 +217,7 @@ def test_columns_that_do_not_fit_are_the_callers_fault():
         Limits(seconds=0.0)
 
 
-def test_where_system_calls_cannot_be_filtered_it_refuses_unless_told(monkeypatch):
+def test_missing_syscall_filter_refuses_by_default(monkeypatch):
     monkeypatch.setattr(system_calls.sys, "platform", "sunos5")
     system_calls.filter_program.cache_clear()
     try:

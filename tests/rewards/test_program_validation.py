@@ -54,14 +54,14 @@ def test_a_bad_program_fails_the_check_that_is_for_it(expression, checks):
     assert failed(verdict) == checks and verdict.feedback
 
 
-def test_a_program_that_waits_for_one_number_of_rows_is_found_out():
+def test_program_waiting_for_one_row_count_is_found():
     """Any up to 1,024, and larger ones where it is known that they will be asked for, also in pieces."""
     assert failed(tried("np.where(len(x) == 777, -x, x)")) == {"batch"}
     for waiting in ("len(x) == 6400", "len(x) == 50000 - 3 * 16384"):
         assert failed(tried(f"np.where({waiting}, -x, x)", sizes=(6400, 50_000))) == {"batch"}
 
 
-def test_notes_tell_of_terms_that_say_little_but_let_the_program_pass():
+def test_notes_name_weak_terms_but_accept_program():
     verdict = tried("x", '{"constant": 0.0 * x, "switch": np.where(x > 2.0, 1.0, 0.0), "small": 1e-6 * x, "x": x}')
     assert verdict.passed
     assert "The term 'constant' is 0 on all 200 rows" in verdict.feedback

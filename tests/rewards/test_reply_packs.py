@@ -78,7 +78,7 @@ def test_a_run_with_a_pack_goes_on_where_it_was_killed():
         assert model.sample(WRITE)[0].text == "first"
 
 
-def test_too_many_samples_are_out_of_replies_and_too_many_rounds_end_the_run():
+def test_exhausted_samples_and_rounds_end_the_run():
     log = Path("calls.jsonl")
     with language_model(pack(), log=log) as model:
         replies = model.sample(WRITE, 5)
@@ -96,7 +96,7 @@ def test_too_many_samples_are_out_of_replies_and_too_many_rounds_end_the_run():
             model.sample(WRITE.then("first", "best"))
 
 
-def test_an_unknown_purpose_is_an_error_but_a_repair_is_only_missing():
+def test_unknown_purpose_is_error_and_repair_only_missing():
     model = language_model(pack({"factors": [["no JSON", '{"names": ["near"]}']]}))
     asked = prompt("Name them.", purpose="factors", form=Factors)
     wrong, right = model.sample(asked, 2)
@@ -143,7 +143,7 @@ def test_a_file_that_is_no_pack_is_one_error(words, message):
         read_pack("none")
 
 
-def test_a_pack_for_another_environment_is_one_error_that_names_both():
+def test_foreign_pack_error_names_both_environments():
     with pytest.raises(InvalidSetting, match=r"(?s)The pack test .*got:     robo/ArmPush-v0.*allowed: robo/ArmReach-v0.*copy"):
         require_task(pack(), "robo/ArmPush-v0")
     require_task(pack(), "robo/ArmReach-v0")
@@ -152,7 +152,7 @@ def test_a_pack_for_another_environment_is_one_error_that_names_both():
 
 # ---------------------------------------------------------------------------------------------- those that come along
 @pytest.mark.parametrize("name", pack_files())
-def test_the_packs_of_the_package_are_whole_and_say_what_they_are(name):
+def test_shipped_packs_are_complete_and_described(name):
     found = read_pack(name).pack
     assert re.fullmatch(r"[a-z0-9-]+", name) and all(found.replies.values())
     assert len(found.about) > 20 and len(found.author) > 10

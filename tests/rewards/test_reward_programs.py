@@ -51,7 +51,7 @@ def value(expression: str, **columns: np.ndarray) -> np.ndarray:
 # reading
 
 
-def test_a_program_is_found_in_prose_checked_and_means_what_it_says():
+def test_program_is_extracted_checked_and_evaluated():
     program = RewardProgram.parse(answered(PROGRAM), {"tool", "cube", "action", "goal"})
     assert program.terms == ("distance", "near") and program.columns == ("tool", "cube", "action")
     total, (distance, near) = loaded(program.code)(BATCH)
@@ -68,7 +68,7 @@ def test_bare_or_fenced_is_the_same(text):
     assert RewardProgram.parse(text).hash == RewardProgram.parse(PROGRAM).hash
 
 
-def test_spelling_does_not_count_but_meaning_and_names_of_terms_do():
+def test_identity_ignores_spelling_but_not_meaning():
     same = PROGRAM.replace('(batch["action"] ** 2).sum(axis=-1)', "np.sum( batch['action']**2,axis = -1 )").replace(
         "  # [m]", ""
     )

@@ -114,7 +114,7 @@ def test_what_fails_on_recorded_steps_goes_back_to_the_model_too():
     assert found.repairs == 1 and "the total has the shape ()" in source.asked[1].messages[-1].text
 
 
-def test_repairs_are_bounded_and_the_reason_of_the_last_one_is_kept():
+def test_repairs_are_bounded_and_last_reason_is_kept():
     source = Listed(*[WRONG] * 3)
     found = write(writer(source), TASK, Text2RewardConfig(repairs=2))
     assert found.program is None and (found.status, found.repairs) == ("unknown column", 2) and not source.replies
@@ -152,7 +152,7 @@ def test_the_pack_of_pushing_is_labelled_and_does_what_it_says():
 
 
 @pytest.mark.parametrize("name", rule_files())
-def test_rules_that_come_with_the_package_say_so_and_read_their_own_programs(name):
+def test_shipped_rules_read_their_own_programs(name):
     rule = read_rule(name)
     weights = {weight: round(float(np.mean(limits)), 3) for weight, limits in rule.weights.items()}
     source = rule.filled(weights)

@@ -111,7 +111,7 @@ def scores(rounds):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_icpl_with_an_oracle_never_loses_ground_and_comes_near_the_best(seed):
+def test_icpl_with_oracle_is_monotone_and_near_best(seed):
     found = scores(icpl(RuleWriter(RULE, seed)).rounds())
     assert len(found) == 5 and found == sorted(found)
     assert found[-1] >= 0.95
@@ -124,7 +124,7 @@ def test_icpl_with_reversed_answers_comes_nowhere(seed):
     assert found[-1] < 0.5
 
 
-def test_icpl_with_answers_by_chance_is_worse_than_with_an_oracle():
+def test_icpl_with_random_answers_is_worse_than_oracle():
     seeds = range(3)
     oracle, chance = (
         [scores(icpl(RuleWriter(RULE, seed), comparer).rounds())[-1] for seed in seeds]
@@ -139,7 +139,7 @@ def test_eureka_never_loses_ground_and_comes_near_the_best(seed):
     assert found == sorted(found) and found[-1] >= 0.95
 
 
-def test_eureka_chooses_by_declared_success_not_by_what_a_program_pays():
+def test_eureka_selects_by_success_not_by_program_reward():
     class Boastful(Trainer):
         def train(self, program, seed):
             score = hidden_score(program.source)
@@ -149,7 +149,7 @@ def test_eureka_chooses_by_declared_success_not_by_what_a_program_pays():
     assert found.incumbent.index == 1
 
 
-def test_equal_scores_are_told_apart_by_success_while_learning_then_by_order():
+def test_equal_scores_are_ordered_by_training_success():
     def candidate(index, *successes):
         return Candidate(1, index, outcome=Outcome(0.5, tuple(range(len(successes))), successes))
 
@@ -173,7 +173,7 @@ def test_a_reply_without_a_program_shifts_nothing():
     assert "success of the final policy in new situations: 1" in shown[-1].text
 
 
-def test_icpl_asks_again_for_what_cannot_be_used_and_is_content_with_fewer_in_the_end():
+def test_icpl_resamples_unusable_and_accepts_fewer():
     replies = [["no program", program(a=1), "no program", program(b=1), "no program", program(b=-1)]]
     source = Listed({"write": replies, "prefer": [[]]})
     first, second = icpl(source, programs=3, rounds=2, attempts=2).rounds()
@@ -197,7 +197,7 @@ def test_a_round_that_fails_whole_is_told_why():
     assert second.incumbent.outcome.score == pytest.approx(hidden_score(program(a=0.6)))
 
 
-def test_what_fails_in_training_is_invalid_with_its_reason_and_the_search_goes_on():
+def test_failed_training_is_invalid_and_search_continues():
     trainer = Trainer(lambda source: "the terms became infinite" if "a = 0.9" in source else hidden_score(source))
     (found,) = eureka(Listed({"write": [[program(a=0.9), program(a=0.5)]]}), trainer, rounds=1).rounds()
     assert (found.candidates[0].status, found.candidates[0].reason) == ("training", "the terms became infinite")
@@ -224,7 +224,7 @@ def test_a_collapsed_population_is_warned_of():
 # budget
 
 
-def test_the_budget_of_trainings_ends_the_search_and_equal_programs_cost_nothing():
+def test_training_budget_ends_search_and_duplicates_are_free():
     trainer = Trainer()
     source = Listed({"write": [[program(a=0.1), program(a=0.1), program(a=0.2), program(a=0.3)]]})
     search = eureka(source, trainer, programs=4, budget=2)
@@ -270,7 +270,7 @@ def test_the_hidden_score_is_in_no_prompt_of_icpl():
     assert "all: 0, 1, " in words and "success" not in words.lower()
 
 
-def test_icpl_shows_the_best_the_worst_and_how_good_programs_changed():
+def test_icpl_shows_best_worst_and_changes():
     rule = WatchedRule(RULE, 0)
     rounds = [*icpl(rule, rounds=3).rounds()]
     last = [prompt for prompt in rule.asked if prompt.purpose == "prefer"][-1]
@@ -385,7 +385,7 @@ def test_the_folder_of_another_search_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("answers", "told"), [([1.0, "skip", 1.0], 1.0), ([0.0, 1.0], 0.5), (["skip", 0.0], 0.0), (["skip", "skip"], "skip")]
 )
-def test_a_rater_sees_the_same_starts_of_both_and_most_pairs_decide(answers, told):
+def test_rater_sees_same_starts_and_majority_decides(answers, told):
     seen = []
 
     class Rater:

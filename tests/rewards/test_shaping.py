@@ -8,16 +8,17 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
+from factories import make_spec
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rewards.shaping.stages import Bound, Clip, Delta, Potential, PreferenceAsReward, Scale, shaped
 from robo_rl.rewards.step_rewards.place import Memory, Place
 from robo_rl.rewards.step_rewards.steps import StepQueue
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Labels
 
-SPEC = EnvironmentSpec("test/Dot", ObservationSpec((ArraySpec("position", (2,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",)))
+SPEC = make_spec("test/Dot", ArraySpec("position", (2,)))
 DISCOUNT = 0.9
 PHI = """def reward(batch):
     return -np.linalg.norm(batch["position"], axis=1), {}
@@ -102,9 +103,7 @@ def through(stage, pieces, values=None, valid=None, at=None):
     cuts=st.sets(st.integers(0, 20)),
     weight=st.floats(-3, 3),
 )
-def test_shaping_adds_minus_the_first_potential_to_an_episode_that_ends_and_no_more_than_the_last_at_a_time_limit(
-    program, lengths, seed, cuts, weight
-):
+def test_shaping_telescopes_to_minus_first_potential(program, lengths, seed, cuts, weight):
     pieces, episodes = lived(lengths, seed, cuts=cuts, ends=("terminated", "truncated"))
     values, known = through(Potential(program, weight=weight), pieces)
     assert known.all() and len(episodes) == 2 * len(lengths)
@@ -155,7 +154,7 @@ def test_where_the_potential_is_unknown_so_is_the_reward(tmp_path):
 # bounds and differences
 
 
-def test_clip_pays_nothing_for_what_is_good_enough_and_bound_keeps_between():
+def test_clip_cuts_above_and_bound_on_both_sides():
     pieces, _ = lived([3], environments=1)
     clipped, _ = through(Clip(at=0.5), pieces, [0.2, 0.5, 7.0])
     assert clipped == pytest.approx([-0.3, 0.0, 0.0])
@@ -179,7 +178,7 @@ def test_deltas_of_an_episode_add_up_to_its_last_reward(lengths, cuts):
         assert found[rows[0]] == values[rows[0]]
 
 
-def test_the_step_after_a_gap_has_no_delta_and_an_episode_with_a_gap_no_preference(tmp_path):
+def test_gap_gives_no_delta_and_no_preference(tmp_path):
     pieces, _ = lived([4, 2], environments=1)
     known = [True, False, True, True, True, True]
     _, found = through(Delta(), pieces, valid=known)
@@ -231,7 +230,7 @@ def test_references_are_read_strictly(tmp_path):
         PreferenceAsReward("x", slope=0.0)
 
 
-def test_a_hack_that_runs_away_with_the_score_earns_little_more_with_preferences(tmp_path):
+def test_preferences_limit_gain_of_a_hack(tmp_path):
     """A policy moves its two actions up the gradient of its pay: the score likes quality, and a quirk without bound."""
 
     def climbed(pay, steps=200, samples=32, rate=0.3):
@@ -253,7 +252,7 @@ def test_a_hack_that_runs_away_with_the_score_earns_little_more_with_preferences
 # scale
 
 
-def test_scaled_rewards_are_divided_by_the_deviation_of_the_discounted_return_so_far():
+def test_scale_divides_by_deviation_of_discounted_return():
     pieces, _ = lived([4, 3], environments=1)
     values = np.random.default_rng(3).normal(2.0, 5.0, 7)
     stage = Scale(bound=100.0)

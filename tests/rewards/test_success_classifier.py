@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from factories import axes, make_episode, make_spec
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.audit.evidence import reads_pictures
 from robo_rl.rewards.success.classifier import ClassifierConfig, SuccessNetwork, _shifted, fit
@@ -22,13 +23,13 @@ from robo_rl.rewards.success.examples import (
     split,
     threshold_for,
 )
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.types import Episode
 
 LIGHT, PICTURE = ArraySpec("light", (1,)), ArraySpec("camera_front", (8, 8, 3), "uint8", role="image")
-ACTION = ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
-SPEC = EnvironmentSpec("test/Light", ObservationSpec((LIGHT, PICTURE)), ACTION)
-NUMBERS = EnvironmentSpec("test/Numbers", ObservationSpec((LIGHT, ArraySpec("height", (2,)))), ACTION)
+ACTION = axes("a")
+SPEC = make_spec("test/Light", LIGHT, PICTURE, action=ACTION)
+NUMBERS = make_spec("test/Numbers", LIGHT, ArraySpec("height", (2,)), action=ACTION)
 SMALL = ClassifierConfig(image_size=8, hidden=16, updates=80, batch_size=32, shift=1, lr=3e-3)
 
 
@@ -43,11 +44,8 @@ def episode(seed: int, spec: EnvironmentSpec = SPEC, steps: int = 8) -> Episode:
         "camera_front": np.moveaxis(pictures, -1, 0).copy(),
         "height": np.stack([np.zeros(steps + 1), light], axis=1).astype(np.float32),
     }
-    actions = np.zeros((steps, 1), np.float32)
-    return Episode(
-        {name: everything[name] for name in spec.observation}, actions, actions, np.zeros(steps, np.float32),
-        np.zeros(steps, np.int8), np.arange(steps + 1.0), success, not success, "", success, seed, spec.fingerprint,
-    )  # fmt: skip
+    seen = {name: everything[name] for name in spec.observation}
+    return make_episode(seen, terminated=success, success=success, seed=seed, spec_fingerprint=spec.fingerprint)
 
 
 def fitted(folder, spec: EnvironmentSpec = SPEC, config: ClassifierConfig = SMALL):
@@ -130,7 +128,7 @@ def test_success_is_seen_in_pictures(tmp_path):
         reward.label(episode(0, NUMBERS))
 
 
-def test_success_is_seen_in_numbers_and_counts_only_where_the_guard_holds(tmp_path):
+def test_success_from_numbers_counts_only_within_guard(tmp_path):
     plain, config = fitted(tmp_path / "plain", NUMBERS), replace(SMALL, guard="height[1]=0.3:0.9")
     guarded = fitted(tmp_path / "guarded", NUMBERS, config)
     assert plain.detected.estimate == 1 and guarded.detected.estimate == 0  # the light is brighter than the guard allows
@@ -149,7 +147,7 @@ def test_success_is_seen_in_numbers_and_counts_only_where_the_guard_holds(tmp_pa
 def test_pictures_alone_do_not_show_whether_a_guard_holds(tmp_path):
     fitted(tmp_path / "fit", config=replace(SMALL, guard="light=0.5:", updates=1))
     pictures = np.zeros((2, 8, 8, 3), np.uint8)
-    with pytest.raises(InvalidSetting, match="guarded=false"):
+    with pytest.raises(InvalidSetting, match=r"reward.settings.guarded false"):
         ClassifierReward(folder=str(tmp_path / "fit")).score(pictures, pictures, None)
     assert reads_pictures(ClassifierReward(folder=str(tmp_path / "fit")), episode(0))
     assert ClassifierReward(folder=str(tmp_path / "fit")).eye == "camera_front"  # online, too, nobody need name it
@@ -158,7 +156,7 @@ def test_pictures_alone_do_not_show_whether_a_guard_holds(tmp_path):
         ClassifierReward()
 
 
-def test_rare_successes_have_small_probabilities_where_nothing_can_be_seen():
+def test_rare_success_has_small_probability_without_signal():
     """Half of each batch are successes; without the correction the answer would be one half."""
     random = np.random.default_rng(0)
     network = fit(random.normal(size=(400, 2)).astype(np.float32), np.arange(400) < 100, 0.02, replace(SMALL, weight_decay=1.0))
@@ -166,7 +164,7 @@ def test_rare_successes_have_small_probabilities_where_nothing_can_be_seen():
     assert 0.005 < found.mean() < 0.06
 
 
-def test_the_same_seed_gives_the_same_classifier_and_leaves_torchs_chance_alone():
+def test_same_seed_repeats_without_torch_global_generator():
     examples = examples_of(SPEC, [episode(0), episode(1)], "camera_front", SMALL)
     before = torch.get_rng_state()
     one, same, other = (fit(*examples, replace(SMALL, updates=2, seed=seed)) for seed in (0, 0, 1))
@@ -208,7 +206,7 @@ def test_what_is_looked_at():
     with pytest.raises(UnknownName, match="camera"):
         observation_of(SPEC, "frnt")
     with pytest.raises(InvalidSetting, match="no float observations"):
-        observation_of(EnvironmentSpec("x", ObservationSpec((PICTURE,)), ACTION), "none")
+        observation_of(make_spec("x", PICTURE, action=ACTION), "none")
 
 
 @pytest.mark.parametrize("wrong", [{"last": 0}, {"false_positives": 1.0}, {"held_out": 0.0}, {"lr": 0.0}, {"margin": -1}])

@@ -85,7 +85,7 @@ def test_the_length_of_a_pictures_embedding_does_not_count(monkeypatch):
     np.testing.assert_allclose(reward().score(pictures(), pictures(), None).values, before, atol=1e-6)
 
 
-def test_several_sentences_count_as_their_mean_brought_to_length_1():
+def test_several_sentences_are_a_normalised_mean():
     found = reward(goal=("kneels", "is on its knees"), alpha=0.0).score(pictures(), pictures(), None)
     mean = SENTENCES["kneels"] + SENTENCES["is on its knees"]
     cosine = Invented().embed_pictures(pictures()) @ (mean / np.linalg.norm(mean))

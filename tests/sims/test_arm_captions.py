@@ -68,7 +68,7 @@ def test_nothing_is_true_of_what_is_not_there(task):
 
 
 @pytest.mark.parametrize("task", GRAMMARS)
-def test_exactly_one_word_of_distance_fits_each_thing_that_is_there(task):
+def test_exactly_one_distance_word_fits_each_object(task):
     states, kind = drawn(task), GRAMMARS[task].kinds[0]
     for colour in COLOURS:
         near = [each.holds(states) for each in GRAMMARS[task].descriptions if each.words.endswith(f"the {colour} {kind}")]
@@ -77,7 +77,7 @@ def test_exactly_one_word_of_distance_fits_each_thing_that_is_there(task):
 
 
 @pytest.mark.parametrize("task", GRAMMARS)
-def test_the_tasks_own_instruction_is_known_and_complete_where_the_task_succeeds(task):
+def test_task_instruction_is_complete_at_success(task):
     own = next(each for each in GRAMMARS[task].instructions if TASKS[task].instruction in each.wordings)
     assert set(own.things) == OWN[task]
     env = ArmEnv(task)
@@ -131,7 +131,7 @@ def test_things_are_seen_where_the_labels_say():
     assert checked >= 2
 
 
-def test_the_same_seed_draws_the_same_and_other_tasks_are_refused():
+def test_same_seed_draws_same_and_other_tasks_are_refused():
     first, again = (captioned_pictures("ArmReach-v0", count=4, size=32, seed=5) for _ in range(2))
     assert np.array_equal(first.pictures, again.pictures) and np.array_equal(first.truth, again.truth)
     with pytest.raises(UnknownName, match="Unknown task with captions 'ArmPegInsert-v0'"):

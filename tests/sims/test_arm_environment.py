@@ -27,7 +27,7 @@ def python(code):
     return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_names_that_are_listed_without_a_simulator_are_the_tasks_that_exist():
+def test_listed_names_match_existing_tasks():
     assert tuple(TASKS) == NAMES == tuple(FAMILY.names())
     assert isinstance(FAMILY, EnvironmentFamily)
     assert {f"robo/{name}" for name in NAMES} <= {name for name, problem in environment_names().items() if problem is None}
@@ -102,7 +102,7 @@ def test_an_episode_is_the_same_in_another_process():
     assert first.stdout == second.stdout != ""
 
 
-def test_vectorised_copies_are_alike_in_one_process_and_in_several():
+def test_vector_copies_are_alike_in_and_across_processes():
     rollouts = []
     for mode in ("sync", "async"):
         copies = gymnasium.make_vec("robo/ArmPick-v0", num_envs=2, vectorization_mode=mode, max_steps=3)
@@ -143,7 +143,7 @@ def test_success_terminates_and_pays_once():
 
 @pytest.mark.parametrize("reward", ["sparse", "dense"])
 @pytest.mark.parametrize("state", ["qpos", "qvel"])
-def test_a_diverged_simulation_is_cut_with_its_last_sound_observation(state, reward):
+def test_diverged_simulation_is_truncated_at_last_valid_state(state, reward):
     env = ArmEnv("ArmPick-v0", reward=reward)
     env.reset(seed=0)
     before, *_, judged = env.step(np.zeros(5, np.float32))

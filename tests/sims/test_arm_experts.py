@@ -54,7 +54,7 @@ def test_experts_look_at_nothing_that_a_policy_may_not_see(task):
 
 
 @pytest.mark.parametrize("task", list(TASKS))
-def test_an_expert_saved_within_an_episode_goes_on_as_it_would_have(task, tmp_path):
+def test_saved_expert_continues_identically(task, tmp_path):
     env = ArmEnv(task)
     expert, other = env.scripted_policy(3, noise=0.1), env.scripted_policy(99, noise=0.1)
     observation, _ = env.reset(seed=5)

@@ -81,7 +81,7 @@ def test_inverse_kinematics_reach_the_whole_workspace():
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
-def test_an_end_effector_action_moves_one_axis_and_keeps_the_hand_down(axis, sign):
+def test_end_effector_action_moves_one_axis_with_hand_down(axis, sign):
     env = ArmEnv("ArmReach-v0", max_steps=100)
     env.reset(seed=1)
     physics = env.physics
@@ -118,7 +118,7 @@ def test_the_gripper_never_leaves_its_workspace():
         assert position[2] > 0.004  # the finger tips, 1 cm lower, do not go through the table
 
 
-def test_joint_positions_are_absolute_and_keep_the_velocity_limit():
+def test_joint_positions_are_absolute_within_velocity_limit():
     env = ArmEnv("ArmReach-v0", control="joint_position", max_steps=200)
     observation, _ = env.reset(seed=0)
     target = observation["joint_position"].astype(np.float64) + np.array([0.4, -0.2, 0.3, 0.2, -0.3, 0.2, 0.5])

@@ -35,7 +35,7 @@ def follow(task, steps):
 
 
 @pytest.mark.parametrize("task", ["cheetah-run", "reacher-hard"])
-def test_a_thousand_steps_and_a_reset_equal_the_single_environment(task):
+def test_thousand_steps_and_reset_equal_single_environment(task):
     assert follow(task, 1010) == 2
 
 
@@ -106,5 +106,5 @@ def test_every_suite_task_keeps_every_rule(task):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
-def test_a_thousand_steps_of_every_task_equal_the_single_environment(task):
+def test_thousand_steps_of_every_task_equal_single(task):
     assert follow(task, 1010) >= 0

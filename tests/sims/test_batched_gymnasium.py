@@ -15,7 +15,7 @@ NEVER_ENDING = {"gymnasium/HalfCheetah-v5", "gymnasium/Swimmer-v5", "gymnasium/H
 
 
 @pytest.mark.parametrize("task", FAMILY.names())
-def test_a_thousand_steps_and_several_resets_equal_the_single_environment(task):
+def test_thousand_steps_and_resets_equal_single_environment(task):
     name, steps = f"gymnasium/{task}", 1010
     mode = AutoresetMode.NEXT_STEP
     with (

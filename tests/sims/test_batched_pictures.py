@@ -42,7 +42,7 @@ def follow_the_singles(subject, mode, steps):
 
 
 @pytest.mark.parametrize("mode", AutoresetMode, ids=lambda mode: mode.value)
-def test_pictures_follow_the_singles_through_episodes_that_end_at_different_times(mode):
+def test_pictures_equal_single_ones_across_uneven_episodes(mode):
     assert follow_the_singles(HOPPER, mode, 40) == 2
 
 
@@ -51,7 +51,7 @@ def test_environments_with_models_of_their_own_show_their_own(subject):
     follow_the_singles(subject, AutoresetMode.NEXT_STEP, 3)
 
 
-def test_a_diverged_simulation_shows_its_last_picture_also_after_restoring():
+def test_diverged_simulation_shows_last_picture_when_restored():
     action = CHEETAH.actions(1)[0]
     with CHEETAH.vector() as vector, CHEETAH.vector() as other:
         before = vector.reset(seed=0)[0]["camera_track"]

@@ -52,7 +52,7 @@ def cheetah():
     environment.close()
 
 
-def test_a_light_picture_equals_gymnasiums_where_both_go_without_shadows(cheetah):
+def test_light_picture_equals_gymnasium_without_shadows(cheetah):
     kept = cheetah.model.light_castshadow.copy(), cheetah.model.mat_reflectance.copy()
     cheetah.model.light_castshadow[:] = cheetah.model.mat_reflectance[:] = 0
     source, ours = cheetah.render().astype(int), drawn(cheetah.data, "track")
@@ -79,7 +79,7 @@ def test_a_light_picture_has_the_silhouette_that_mujoco_states(cheetah):
     assert (changed & body).sum() / (changed | body).sum() > 0.9
 
 
-def test_shadows_reflections_and_smooth_edges_come_on_request_only(scene):
+def test_shadows_and_smooth_edges_are_optional(scene):
     plain, pretty = drawn(scene, 0, PLAIN), drawn(scene, 0, PRETTY)
     only = {"samples": 0, "slices": 28}
     mirrored, shaded = drawn(scene, 0, Detail(**only, reflections=True)), drawn(scene, 0, Detail(**only, shadows=1024))

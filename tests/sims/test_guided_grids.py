@@ -92,7 +92,7 @@ def test_what_completes_a_subgoal(subgoal, front, carried, action, is_complete) 
     assert bool(told.any()) is not is_complete
 
 
-def test_the_box_first_then_the_key_in_it_never_both_by_taking_the_box_away_and_back() -> None:
+def test_box_precedes_key_and_moving_box_earns_nothing() -> None:
     plan = Subgoal(HERE, "box", "green", holds=True), Subgoal(HERE, "key", "red")
     for actions, expected in (((TOGGLE, PICK_UP), [0.99, 0.99]), ((PICK_UP, DROP, PICK_UP, DROP), [0.0] * 4)):
         simulation = world(*plan, front=Box("green", Key("red")))
@@ -106,7 +106,7 @@ def test_the_bonus_falls_with_the_steps_since_the_one_before() -> None:
     assert bonuses(simulation, LEFT, RIGHT, FORWARD, DONE, FORWARD, LEFT) == [0.0, 0.0, 0.7, 0.0, 0.8, 0.0]
 
 
-def test_one_that_is_completed_early_is_credited_once_and_those_after_it_are_told() -> None:
+def test_early_subgoal_is_credited_once_and_next_are_shown() -> None:
     wrong, key, last = Subgoal((4, 4)), Subgoal(HERE, "key", "red"), Subgoal((3, 1))
     simulation = world(wrong, key, last, front=Key("red"))
     tracker = simulation.tracker
@@ -148,14 +148,14 @@ def test_in_evaluation_nothing_is_told(form: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("form", sorted(FORMS))
-def test_a_policy_sees_the_same_entries_in_training_and_in_evaluation(form: str) -> None:
+def test_policy_sees_same_entries_in_evaluation(form: str) -> None:
     training, evaluation = (make_environment(TASK, subgoals=form, **more) for more in ({"teaching": PERFECT}, {}))
     reward = SubgoalReward().online(specification(training), weight=1.0, discount=0.99)
     assert reward.visible(specification(training)) == specification(evaluation)
     assert BONUS not in specification(training).observation.vectors
 
 
-def test_some_levels_are_played_without_being_told_but_earn_the_bonus() -> None:
+def test_hidden_levels_still_earn_the_bonus() -> None:
     vector = make_vector_environment(TASK, 200, subgoals="position", teaching={"teacher": "perfect", "unguided": 0.3})
     told = vector.reset(seed=0)[0][SUBGOAL][:, 0]
     assert 0.6 < told.mean() < 0.8
@@ -197,7 +197,7 @@ def test_specs_of_guided_worlds_are_plain_json() -> None:
     assert type(spec).from_json(json.loads(json.dumps(spec.to_json()))) == spec
 
 
-def test_the_pack_that_comes_with_the_package_answers_its_levels_the_spoilt_ones_apart() -> None:
+def test_shipped_pack_answers_all_but_spoilt_levels() -> None:
     settings = {"llm": "pack:beacons-doorkey"}
     environment = make_environment(
         TASK, subgoals="language", teaching={"teacher": "llm", "settings": settings, "unguided": 0.0}

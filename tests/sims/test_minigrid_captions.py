@@ -60,7 +60,7 @@ def test_a_step_is_told_in_words(told, step):
     assert caption(one_hot[0], action, one_hot[1]) == told
 
 
-def test_a_description_is_that_of_the_step_wherever_it_stands_among_others():
+def test_description_is_independent_of_batch_position():
     steps = [*STEPS.values()] * 2
     before, actions, after = (np.stack([np.asarray(step[part]) for step in steps]) for part in range(3))
     describer = MiniGridCaptioner()
@@ -73,7 +73,7 @@ def test_a_description_is_that_of_the_step_wherever_it_stands_among_others():
 
 
 @pytest.mark.parametrize("task", ["DoorKey-5x5-v0", "KeyCorridorS3R1-v0"])
-def test_a_task_has_dozens_of_captions_and_both_encodings_the_same(task):
+def test_task_has_dozens_of_captions_equal_in_both_encodings(task):
     assert "minigrid" in known("captioners")
     found = {}
     for encoding in ("codes", "one-hot"):

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import yaml
 
+from factories import make_spec
 from robo_rl.environments.discovery import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec
 from robo_sims.grids.subgoals.forms import WORDS, count_words
 from robo_sims.grids.subgoals.level import GridObject, Level, Place, Subgoal
 from robo_sims.grids.subgoals.teachers import PUBLISHED, PURPOSE, LanguageTeacher, NoisyTeacher, PerfectTeacher
@@ -65,7 +66,7 @@ def test_plans(picture: str, expected: list[str]) -> None:
     assert words(PerfectTeacher().subgoals(drawn(picture))) == expected
 
 
-def test_what_stands_before_a_locked_door_comes_before_its_key_in_a_box() -> None:
+def test_obstacle_of_locked_door_precedes_boxed_key() -> None:
     level = drawn("######## #A.oL..# #b..#.k# ########", inside=KEY, target="k")
     # the key that is the target lies behind the door: that in the box is fetched
     plan = PerfectTeacher().subgoals(level)
@@ -79,7 +80,7 @@ def test_what_stands_before_a_locked_door_comes_before_its_key_in_a_box() -> Non
     assert [subgoal.place for subgoal in plan] == [(3, 1), (1, 2), (1, 2), (4, 1), (6, 2)]
 
 
-def test_a_door_that_was_opened_for_a_key_is_not_opened_again_on_the_way_back() -> None:
+def test_door_opened_for_key_is_not_opened_again() -> None:
     plan = PerfectTeacher().subgoals(drawn("####### #k.D.A# #####.# #G.L..# #######"))
     assert words(plan) == ["open the closed red door", "pick up the red key", "open the locked red door", "go to the red goal"]
 
@@ -118,7 +119,7 @@ def errors(teacher_of, levels: int) -> tuple[float, list[int]]:
     return right / levels, distances
 
 
-def test_errors_of_positions_have_the_statistics_that_were_asked_for() -> None:
+def test_position_errors_have_requested_statistics() -> None:
     share, distances = errors(lambda seed: NoisyTeacher(accuracy=0.7, distance=3.0, deviation=1.0, seed=seed), 300)
     assert abs(share - 0.7) < 0.05 and abs(np.mean(distances) - 3.0) < 0.3 and abs(np.std(distances) - 1.0) < 0.2
     _, near = errors(lambda seed: NoisyTeacher(accuracy=0.0, distance=0.0, deviation=0.5, seed=seed), 200)
@@ -178,7 +179,7 @@ def reply(*places: Place) -> str:
     return json.dumps({"subgoals": [{"x": x, "y": y} for x, y in places]})
 
 
-def test_a_language_model_is_asked_once_for_each_level_and_replayed_without_it(tmp_path: Path) -> None:
+def test_language_model_is_asked_once_per_level_then_replayed(tmp_path: Path) -> None:
     level = drawn("##### #Ab# #.L# #####", inside=KEY)
     asked = teacher(tmp_path, reply((2, 1), (2, 1), (2, 2), (1, 2)))
     expected = ["open the red box", "pick up the red key", "open the locked red door", "go to the free cell"]
@@ -202,7 +203,7 @@ def test_an_answer_that_cannot_be_used_is_no_subgoal(tmp_path: Path, words: str)
     asked.close()
 
 
-def test_replies_for_the_levels_of_another_environment_are_refused_when_one_is_made() -> None:
+def test_foreign_level_replies_are_refused_at_creation() -> None:
     teaching = {"teacher": "llm", "settings": {"llm": "pack:beacons-doorkey"}}
     with pytest.raises(InvalidSetting, match=r"(?s)another environment.*DoorKey-6x6-v0.*allowed: minigrid/.*-5x5-v0"):
         make_environment("minigrid/MiniGrid-DoorKey-6x6-v0", encoding="one-hot", subgoals="position", teaching=teaching)
@@ -218,7 +219,7 @@ def test_a_teacher_of_words_needs_a_model_or_a_log() -> None:
 
 
 TURNS = ActionSpec(("left", "right"), (0, 0), (0, 0), ("1", "1"), mode="discrete")
-PAID = EnvironmentSpec("test/Paid", ObservationSpec((ArraySpec(BONUS, (1,)),)), TURNS)
+PAID = make_spec("test/Paid", ArraySpec(BONUS, (1,)), action=TURNS)
 
 
 def running(weight: float) -> DelayedRewards:

@@ -9,9 +9,10 @@ import gymnasium
 import numpy as np
 import pytest
 
+from factories import axes, make_spec
 from robo_rl.environments.discovery import environment_names, make_environment
 from robo_rl.errors import InvalidSetting, MissingExtra, UnknownName
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec
 from robo_sims.cameras import PLAIN, Cameras
 from robo_sims.simulation import Simulation, SimulationEnvironment, SimulationStep, VectorLayout
 
@@ -24,10 +25,10 @@ class Script(Simulation):
     def __init__(self, *steps, max_steps=None):
         self.steps = iter(steps)
         self.closed = 0
-        self.spec = EnvironmentSpec(
+        self.spec = make_spec(
             "test/Script-v0",
-            ObservationSpec((ArraySpec("x", (1,)),)),
-            ActionSpec(("push",), (-2.0,), (2.0,), ("N",), "joint_torque", 0.05),
+            ArraySpec("x", (1,)),
+            action=axes("push", limit=2.0, unit="N", mode="joint_torque", control_period=0.05),
             max_steps=max_steps,
         )
 

@@ -102,7 +102,7 @@ def test_manipulation_equals_its_source_and_keeps_250_steps():
         assert reward == step.reward
 
 
-def test_reassembly_does_not_start_from_the_order_of_the_episode_before():
+def test_reassembly_ignores_previous_episode_order():
     environment = make_environment("dm_control/manipulation-reassemble_5_bricks_random_order_features")
     orders = [environment.reset(seed=seed)[0]["desired_order"].tolist() for seed in (7, 7, 8, 7)]
     assert orders[0] == orders[1] == orders[3] != orders[2]
@@ -124,7 +124,7 @@ def test_metaworld_equals_its_source(task):
         assert (reward, info["success"]) == (expected_reward, bool(expected_info["success"]))
 
 
-def test_metaworld_goal_comes_from_the_seed_and_not_from_the_global_generator():
+def test_metaworld_goal_depends_on_seed_alone():
     environment = make_environment("metaworld/reach-v3")
     before = np.random.get_state()[1].copy()  # noqa: NPY002 (the source's habit under test)
     goals = [environment.reset(seed=seed)[0]["goal_position"].tolist() for seed in (0, 1, 0)]
@@ -289,7 +289,7 @@ def test_minigrid_lava_is_a_failure():
     assert (reward, info["success"], info["stop_reason"]) == (0.0, False, "failure")
 
 
-def test_minigrid_mission_changes_with_the_seed_and_is_said_at_every_step():
+def test_minigrid_mission_follows_seed_at_every_step():
     environment = make_environment("minigrid/MiniGrid-GoToDoor-5x5-v0")
     missions = {environment.reset(seed=seed)[1]["instruction"] for seed in range(8)}
     assert len(missions) > 2

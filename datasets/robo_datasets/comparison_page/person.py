@@ -1,4 +1,4 @@
-"""The rater `person`: you, on a page of this machine."""
+"""The rater `person`, who compares segments on a local web page."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from robo_rl.rewards.preferences.raters import Preference, Rater, Segment
 
 @dataclass(frozen=True)
 class PersonRater(Rater):
-    """A person who looks at two pictures, or two clips, side by side and presses a key."""
+    """Person who compares two pictures, or two clips, side by side and presses a key."""
 
     name: str = ""
-    """Of the person: each one's answers are kept apart."""
+    """Name of the person; answers are stored by it."""
     camera: str = "front"
-    """Whose pictures are shown: the observation camera_<name>, or an observation's full name."""
+    """Camera to show: the observation camera_<name>, or an observation's full name."""
     port: int = 8643
     """Port on 127.0.0.1, which no other machine reaches; 0 takes any free one."""
 
@@ -38,12 +38,12 @@ class PersonRater(Rater):
 
     @property
     def address(self) -> str:
-        """Of the page, which is served from now on until the program ends."""
+        """URL of the page, served until the program ends."""
         return self._page.server.url
 
     @override
     def compare(self, first: Segment, second: Segment) -> Preference:
-        """Returns the person's answer, however long that takes."""
+        """Waits for the person's answer without a time limit."""
         instructions = [part.episode.instruction or "" for part in (first, second)]
         return self._page.put({"first": self._clip(first), "second": self._clip(second), "instructions": instructions})
 

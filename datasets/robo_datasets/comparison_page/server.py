@@ -1,7 +1,7 @@
-"""Addresses of the comparison page: one question at a time goes out, and its answer comes back.
+"""Routes of the comparison page, which shows one question at a time.
 
 GET   /              the page
-      /api/question  the question at hand, or {"number": null} if there is none yet
+      /api/question  the current question, or {"number": null} if there is none yet
 POST  /api/answers   {"number": 3, "answer": 0 | 0.5 | 1 | "skip"}, once for each question
 """
 
@@ -23,22 +23,22 @@ CHOICES: Mapping[object, Preference] = {0: 0.0, 0.5: 0.5, 1: 1.0, "skip": "skip"
 
 
 class ComparisonPage:
-    """Puts one question after the other to whoever looks at the page."""
+    """Server of the page on which a person answers one question after the other."""
 
     def __init__(self, port: int) -> None:
         """Serve the page; port: 0 for any free one. Raises InvalidSetting if the port cannot be had."""
         self._changed = threading.Condition()
         self._question: Mapping[str, Any] = {"number": None}
-        self._session, self._asked = secrets.token_hex(4), 0
+        self._session, self._count = secrets.token_hex(4), 0
         self._choice: Preference | None = None
         routes = [read("/api/question", self._shown), write("/api/answers", self._answered)]
         self.server = PageServer("robo_datasets.comparison_page", "Which is better?", routes, port=port)
 
     def put(self, question: Mapping[str, Any]) -> Preference:
-        """Show a question until it is answered, and return the answer."""
+        """Show a question, wait, and return its answer."""
         with self._changed:
-            self._asked, self._choice = self._asked + 1, None
-            self._question = {"number": self._asked, **question}
+            self._count, self._choice = self._count + 1, None
+            self._question = {"number": self._count, **question}
             while self._choice is None:
                 self._changed.wait()
             self._question = {"number": None}
@@ -49,7 +49,7 @@ class ComparisonPage:
             return {"session": self._session, **self._question}
 
     def _answered(self, request: Request, found: Any) -> object:
-        """Take an answer, once, to the question at hand and to no other."""
+        """Take the first answer to the current question; refuse all others."""
         try:
             number, choice = found["number"], CHOICES[found["answer"]]
         except (TypeError, KeyError):
@@ -58,7 +58,7 @@ class ComparisonPage:
             ) from None
         with self._changed:
             if number != self._question["number"] or number is None or self._choice is not None:
-                raise HTTPException(HTTPStatus.CONFLICT, "This question is answered already, or was never put.")
+                raise HTTPException(HTTPStatus.CONFLICT, "This question is answered already, or does not exist.")
             self._choice = choice
             self._changed.notify_all()
         return {"taken": number}

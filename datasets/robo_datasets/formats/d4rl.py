@@ -1,10 +1,10 @@
 """D4RL's HDF5 file: Fu et al. 2020, https://arxiv.org/abs/2004.07219; layout of the version 2 files, from memory.
 
     observations, next_observations (N, O) float32     actions (N, A)     rewards, terminals, timeouts (N,)
-    metadata/robo_rl                our spec, and which observations lie in the vector, one behind the other
+    metadata/robo_rl                our spec, and the names of the observations in the vector, in order
 
-All episodes lie one behind the other; one ends where `terminals` or `timeouts` is set. Files without `next_observations` do not
-say what followed the last action of an episode.
+Episodes are concatenated; one ends at each row with `terminals` or `timeouts`. Files without `next_observations` lack the
+observation after the last action of an episode.
 """
 
 from __future__ import annotations
@@ -20,7 +20,17 @@ import numpy as np
 from typing_extensions import override
 
 from robo_datasets.formats.hdf5_file import SPEC, loaded, names_in_hdf5, opened_hdf5
-from robo_datasets.formats.recording import About, Actions, Array, Foreign, Format, Recording, foreign_array, within
+from robo_datasets.formats.recording import (
+    About,
+    Actions,
+    Array,
+    Foreign,
+    Format,
+    Recording,
+    foreign_array,
+    split_columns,
+    within,
+)
 from robo_datasets.hdf5_arrays import created_hdf5, write_array
 from robo_rl.errors import DatasetError
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
@@ -45,7 +55,7 @@ class D4RL(Format):
 
     @override
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
-        """Returns what D4RL keeps: numbers as float32, no pictures, nothing privileged, since one vector is all there is."""
+        """Returns the part that D4RL keeps, one vector: numbers as float32, no pictures, nothing privileged."""
         arrays = flat_arrays(spec.observation)
         if not arrays:
             raise DatasetError("D4RL holds no pictures, and there is nothing else.", got=sorted(spec.observation))
@@ -114,7 +124,7 @@ FORMAT = D4RL()
 
 
 def flat_arrays(observation: ObservationSpec) -> tuple[ArraySpec, ...]:
-    """Returns what goes into the one vector: what a policy without a camera may see."""
+    """Returns the arrays of the vector: the observations of a policy without a camera."""
     return tuple(observation.vectors.values())
 
 
@@ -150,7 +160,7 @@ def _recordings(path: Path, arrays: tuple[ArraySpec, ...] | None) -> Iterator[Re
                     flat = np.concatenate([flat, loaded(datasets["next_observations"], last - 1, last)])
                 is_marked = last == stop
                 yield Recording(
-                    {"observation": flat} if arrays is None else _parts(flat, arrays),
+                    {"observation": flat} if arrays is None else split_columns(flat, arrays),
                     loaded(datasets["actions"], first, last),
                     loaded(datasets["rewards"], first, last).reshape(-1),
                     terminated=is_marked and bool(terminals[last - 1]),
@@ -161,16 +171,10 @@ def _recordings(path: Path, arrays: tuple[ArraySpec, ...] | None) -> Iterator[Re
 
 
 def _joined(datasets: Mapping[str, h5py.Dataset], start: int, stop: int) -> list[tuple[int, int]]:
-    """Returns the stretches in which each observation is what followed the action before."""
+    """Returns the ranges of rows in which each observation is the successor of the previous row."""
     if "next_observations" not in datasets:
         return [(start, stop)]
     before, after = loaded(datasets["next_observations"], start, stop - 1), loaded(datasets["observations"], start + 1, stop)
     apart = np.flatnonzero(~((before == after) | (np.isnan(before) & np.isnan(after))).all(axis=1)) + start + 1
     edges = [start, *apart.tolist(), stop]
     return list(pairwise(edges))
-
-
-def _parts(flat: Array, arrays: tuple[ArraySpec, ...]) -> dict[str, Array]:
-    edges = np.cumsum([array.size for array in arrays])[:-1]
-    parts = np.split(flat, edges, axis=1)
-    return {array.name: part.reshape(len(part), *array.shape) for array, part in zip(arrays, parts, strict=True)}

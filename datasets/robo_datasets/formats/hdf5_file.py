@@ -1,4 +1,4 @@
-"""Open a foreign HDF5 file, which may be hostile, and write one of ours for others to read."""
+"""Open a foreign HDF5 file, which may be hostile, and store our spec in exported ones."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from robo_rl.errors import DatasetError
 from robo_rl.spec.environment import EnvironmentSpec
 
 SPEC = "robo_rl"
-"""Name of an array of bytes that says as JSON how the environment's spec reads; other programs leave it alone."""
+"""Name of the array of bytes with the environment's spec as JSON; other programs ignore it."""
 MAGIC = b"\x89HDF\r\n\x1a\n"
-ACTIONS = "actions are in [-1, 1]; low, high, units and mode in `action` say what -1 and 1 mean"
+ACTIONS = "actions are in [-1, 1]; low, high, units and mode in `action` give the meaning of -1 and 1"
 
 
 @contextmanager
 def opened_hdf5(path: Path) -> Iterator[Mapping[str, h5py.Dataset]]:
-    """Gives every array by its path, once all of them are known to be plain and to lie in the file itself."""
+    """Yields path -> array, after checking that all are plain and in the file itself."""
     require_file(path)
     with h5py.File(path, "r") as file:
         limit_metadata(file)
@@ -32,7 +32,7 @@ def opened_hdf5(path: Path) -> Iterator[Mapping[str, h5py.Dataset]]:
 
 
 def names_in_hdf5(path: Path) -> set[str]:
-    """Returns the names on the first level, none if the file is not HDF5, or damaged; never raises."""
+    """Returns the names on the first level, none if the file is damaged or not HDF5; never raises."""
     try:
         with h5py.File(path, "r") as file:
             return set(file)
@@ -41,7 +41,7 @@ def names_in_hdf5(path: Path) -> set[str]:
 
 
 def damage_of_hdf5(path: Path) -> str | None:
-    """Returns why a file that begins as HDF5 cannot be opened, None if it can, or begins otherwise."""
+    """Returns the error of opening a file with HDF5's magic bytes, None if it opens or is no HDF5."""
     if not path.is_file():
         return None
     with path.open("rb") as start:

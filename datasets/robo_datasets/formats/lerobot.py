@@ -1,11 +1,11 @@
-"""LeRobotDataset v3.0: https://huggingface.co/docs/lerobot/lerobot-dataset-v3, read with the source of lerobot 0.4.4.
+"""LeRobotDataset v3.0: https://huggingface.co/docs/lerobot/lerobot-dataset-v3, as of the source of lerobot 0.4.4.
 
     meta/info.json, stats.json, tasks.parquet, episodes/chunk-000/file-000.parquet; robo_rl.json adds our spec
     data/chunk-000/file-000.parquet         one row for each step
     videos/<key>/chunk-000/file-000.mp4     cameras, many episodes in a film
 
 LeRobot has one frame for each action, so the observation after the last action is missing, and `timestamp` is frame / fps: the
-real time since the episode began is in `observation.wall_time`. `next.terminated` is ours; LeRobot's are `next.reward`,
+real time since the start of the episode is in `observation.wall_time`. `next.terminated` is ours; LeRobot's are `next.reward`,
 `next.done`, `next.truncated`, `next.success`.
 """
 
@@ -31,7 +31,7 @@ class LeRobot(Format):
     suffix = ""
 
     def __init__(self, *, as_videos: bool = True) -> None:
-        """Chooses how pictures are written: as lossy films, which LeRobot does by default, or each exactly as PNG."""
+        """as_videos: write pictures as lossy videos, LeRobot's default; otherwise exactly, as PNG."""
         self._as_videos = as_videos
 
     @override
@@ -56,13 +56,12 @@ class LeRobot(Format):
 
     @override
     def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:
-        """Pictures in a film are changed."""
+        """Returns the cameras that are stored as video."""
         kinds = {key: feature.kind for key, feature in plan(spec, as_videos=self._as_videos).items()}
         return {name: "lossy video" for name in spec.observation if kinds.get(picture_key(name)) == "video"}
 
     @override
     def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
-        """Writes the folder; raises MissingExtra without pyarrow."""
         write(recordings, about, plan(about.spec, as_videos=self._as_videos), out)
 
     @override

@@ -36,17 +36,17 @@ class Feature:
     dtype: str
     shape: tuple[int, ...]
     names: tuple[str, ...]
-    """Observations in it, one behind the other."""
+    """Names of its observations, in order."""
     labels: tuple[str, ...] | None = None
 
     def described(self) -> dict[str, Any]:
-        """Returns what info.json says of it."""
+        """Returns the feature's entry in info.json."""
         dtype = self.dtype if self.kind == "numbers" else self.kind
         return {"dtype": dtype, "shape": list(self.shape), "names": None if self.labels is None else list(self.labels)}
 
 
 def plan(spec: EnvironmentSpec, *, as_videos: bool) -> dict[str, Feature]:
-    """Returns key -> feature for the observations that LeRobot can hold; other pictures than RGB it cannot."""
+    """Returns key -> feature for the observations that LeRobot can hold; of pictures, only RGB."""
     features: dict[str, Feature] = {}
     for key, roles in ((STATE, ("proprioception",)), (ENVIRONMENT, ("object", "goal"))):
         arrays = [array for array in spec.observation.values() if array.role in roles and array.dtype == "float32"]
@@ -72,13 +72,13 @@ def picture_key(name: str) -> str:
 
 
 def frame_rate(spec: EnvironmentSpec) -> float | int:
-    """Returns frames a second, as a whole number where it is one."""
+    """Returns frames a second, as an int if it is whole."""
     rate = 1.0 / spec.action.control_period if spec.action.control_period else UNTIMED_RATE
     return round(rate) if abs(rate - round(rate)) < 1e-6 else rate
 
 
 def safe_key(key: object) -> str:
-    """Returns a feature's key, which becomes a folder; raises DatasetError for one that leads elsewhere."""
+    """Returns a feature's key, which becomes a folder; raises DatasetError for an unsafe one."""
     if not isinstance(key, str) or not _KEY.fullmatch(key) or ".." in key:
         raise DatasetError(
             "A feature has an impossible name.", got=repr(key), allowed=_KEY.pattern, fix="do not open this folder"
@@ -87,7 +87,7 @@ def safe_key(key: object) -> str:
 
 
 def file_in(root: Path, pattern: str, **parts: Any) -> Path:
-    """Returns the path of a file of a dataset; raises DatasetError if it does not lie in the folder itself."""
+    """Returns the path of a dataset's file; raises DatasetError if it leads out of the folder."""
     numbers = {name: value if name == "video_key" else int(value) for name, value in parts.items()}
     path = root / pattern.format(**numbers)
     if not path.resolve().is_relative_to(root.resolve()):
@@ -106,7 +106,7 @@ def arrow() -> tuple[ModuleType, ModuleType]:
 
 
 def require_known_paths(info: Mapping[str, Any]) -> None:
-    """Raises DatasetError if a dataset names its files otherwise than LeRobot does: its patterns are never followed."""
+    """Raises DatasetError if a dataset has other path patterns than LeRobot; they are never followed."""
     for name, pattern in (("data_path", DATA_PATH), ("video_path", VIDEO_PATH)):
         if info.get(name) not in (None, pattern):
             raise DatasetError(f"{INFO} has an unknown {name}.", got=info[name], allowed=pattern, fix="do not open this folder")

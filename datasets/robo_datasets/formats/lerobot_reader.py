@@ -62,7 +62,7 @@ class _Layout:
     features: Mapping[str, Mapping[str, Any]]
     rate: float
     parts: Mapping[str, tuple[ArraySpec, ...]]
-    """key -> observations in it, one behind the other"""
+    """key -> its observations, in order"""
 
     @property
     def films(self) -> list[str]:
@@ -102,7 +102,7 @@ def read(source: Path) -> Foreign:
     notes += [f"pictures come from lossy video: {', '.join(layout.films)}"] if layout.films else []
     notes += _contradictions(source, info, features)
     if not {"next.terminated", "next.truncated"} & set(features):
-        notes.append("nothing tells termination from truncation: an episode is taken as truncated, unless it succeeded")
+        notes.append("termination and truncation are not distinguished: episodes count as truncated, unless they succeeded")
     return Foreign(
         lambda: _recordings(layout),
         ObservationSpec(tuple(arrays)),
@@ -115,7 +115,7 @@ def read(source: Path) -> Foreign:
 
 
 def _contradictions(source: Path, info: Mapping[str, Any], features: Mapping[str, Any]) -> list[str]:
-    """Returns what a folder says in two ways that differ, or does not say, in words."""
+    """Returns remarks on missing or contradictory metadata."""
     notes = []
     if "task_index" in features and not file_in(source, TASKS).exists():
         notes.append(f"{TASKS} is missing: the episodes have no instructions")
@@ -179,7 +179,7 @@ def _recordings(layout: _Layout) -> Iterator[Recording]:
         row = episodes.get(index, {})
         if layout.films and not row:
             raise DatasetError(
-                f"meta/episodes of {layout.root} does not say where the films of episode {index} are.",
+                f"meta/episodes of {layout.root} does not locate the films of episode {index}.",
                 fix="copy all of meta; of a recording that was never ended, call LeRobotDataset.finalize() first",
             )
         steps = len(columns["episode_index"])
@@ -225,7 +225,7 @@ def _filmed(layout: _Layout, key: str, row: Mapping[str, Any], steps: int) -> Ar
 
 
 def _grouped(layout: _Layout) -> Iterator[dict[str, Array]]:
-    """Yields the columns of one episode after the other."""
+    """Yields the columns of each episode."""
     held: list[dict[str, Array]] = []
     for columns in _batches(layout, layout.columns):
         starts = np.flatnonzero(np.diff(columns["episode_index"])) + 1
@@ -255,7 +255,7 @@ def _batches(layout: _Layout, keys: list[str]) -> Iterator[dict[str, Array]]:
 
 
 def _files(root: Path, pattern: str) -> list[Path]:
-    """Returns the files of a pattern, in order; raises DatasetError if there is none."""
+    """Returns the files of a pattern, in order; raises DatasetError if there are none."""
     found = sorted((root / pattern).parents[1].glob("chunk-*/file-*.parquet"))
     if not found:
         fix = "copy all of the folder; of a recording that was never ended, call LeRobotDataset.finalize() first"
@@ -264,7 +264,7 @@ def _files(root: Path, pattern: str) -> list[Path]:
 
 
 def _array(column: Any, described: Mapping[str, Any], name: str) -> Array:
-    """Returns a column as an array (rows, ...); raises DatasetError if it is not what the description says."""
+    """Returns a column as an array (rows, ...); raises DatasetError if it contradicts its description."""
     pa, _ = arrow()
     shape = tuple(int(size) for size in described["shape"])
     if described["dtype"] == "image":
@@ -275,12 +275,12 @@ def _array(column: Any, described: Mapping[str, Any], name: str) -> Array:
     values = flat.to_numpy(zero_copy_only=False)
     if values.dtype.kind not in "biuf" or len(values) != len(column) * math.prod(shape):
         got = f"{values.dtype}, {len(values)} numbers in {len(column)} rows"
-        raise DatasetError(f"Column {name} is not what {INFO} says.", got=got, allowed=f"{described['dtype']}{list(shape)}")
+        raise DatasetError(f"Column {name} contradicts {INFO}.", got=got, allowed=f"{described['dtype']}{list(shape)}")
     return np.asarray(values, np.dtype(described["dtype"])).reshape(len(column), *(() if shape == (1,) else shape))
 
 
 def _picture(content: bytes | None, shape: tuple[int, ...], name: str) -> Array:
-    """Returns a PNG's pixels, once its header says that it has the size that it should."""
+    """Returns a PNG's pixels; checks the size in its header first."""
     if content is None or not content.startswith(_PNG):
         raise DatasetError(
             f"A picture of {name!r} is not a PNG in the file.", fix="write the dataset with lerobot's own writer"
@@ -296,7 +296,7 @@ def _picture(content: bytes | None, shape: tuple[int, ...], name: str) -> Array:
 
 
 def _episodes(layout: _Layout) -> dict[int, dict[str, Any]]:
-    """Returns what is known of each episode: where its films lie, and facts of ours."""
+    """Returns index -> location of an episode's videos and our facts."""
     if not layout.films and not (layout.root / EPISODES_PATH).parents[1].is_dir():
         return {}
     keys = [f"videos/{k}/{name}" for k in layout.films for name in ("chunk_index", "file_index", "from_timestamp")]
@@ -311,7 +311,7 @@ def _episodes(layout: _Layout) -> dict[int, dict[str, Any]]:
 
 
 def _tasks(root: Path) -> dict[int, str]:
-    """Returns index -> task in words; the words are the index of a pandas frame."""
+    """Returns index -> text of a task; the text is the index of a pandas frame."""
     path = file_in(root, TASKS)
     if not path.exists():
         return {}

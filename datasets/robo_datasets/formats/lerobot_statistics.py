@@ -1,4 +1,4 @@
-"""Statistics of a LeRobotDataset's features, by which its policies scale what they see."""
+"""Statistics of a LeRobotDataset's features, used by its policies for normalisation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 
 
 class ColumnStatistics:
-    """Of numbers, element by element."""
+    """Statistics of numbers, element by element."""
 
     def __init__(self) -> None:
         self._parts: list[Array] = []
@@ -26,7 +26,7 @@ class ColumnStatistics:
 
 
 class PictureStatistics:
-    """Of pictures in [0, 1], channel by channel, from how often each of 256 values occurs."""
+    """Statistics of pictures in [0, 1], channel by channel, from histograms of 256 values."""
 
     def __init__(self) -> None:
         self._counts, self._pictures = np.zeros((3, 256), np.int64), 0

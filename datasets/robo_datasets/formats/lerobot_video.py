@@ -1,4 +1,4 @@
-"""Films of cameras, many episodes in a file, encoded as LeRobot does: AV1, or H.264 where no encoder of AV1 is at hand."""
+"""Videos of cameras, many episodes in a file, encoded like LeRobot's: AV1, or H.264 if there is no AV1 encoder."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from robo_datasets.formats.recording import Array, require_file
 from robo_rl.errors import DatasetError
 
 GROUP = 2
-"""Frames from one that can be decoded alone to the next, so that random access is cheap; lerobot 0.4.4."""
+"""Frames between key frames: few, for cheap random access; lerobot 0.4.4."""
 QUALITY = 30
 """Constant rate factor; lerobot 0.4.4."""
 FASTEST = 12
-"""Preset of SVT-AV1 that lerobot 0.4.4 takes if none is asked for."""
+"""Default preset of SVT-AV1 in lerobot 0.4.4."""
 
 
 def encoder() -> str:
@@ -62,11 +62,11 @@ class Film:
 
     @property
     def megabytes(self) -> float:
-        """Written so far."""
+        """Size of the file so far."""
         return self._path.stat().st_size / 2**20 if self._path.exists() else 0.0
 
     def close(self) -> None:
-        """Writes what is still held back."""
+        """Flushes the encoder and closes the file."""
         if self._is_open:
             self._container.mux(self._stream.encode())
             self._container.close()
@@ -74,7 +74,7 @@ class Film:
 
 
 def film_facts(path: Path) -> dict[str, Any]:
-    """Returns what info.json says of a film."""
+    """Returns a video's entry in info.json."""
     with av.open(str(path), format="mp4") as container:
         stream = container.streams.video[0]
         codec = stream.codec_context.codec.canonical_name
@@ -91,7 +91,7 @@ def film_facts(path: Path) -> dict[str, Any]:
 
 
 def read_film(path: Path, start: float, count: int, rate: float, shape: tuple[int, ...]) -> Array:
-    """Returns `count` pictures from `start` [s] on; raises DatasetError if the film has not all of them, or another size."""
+    """Returns `count` pictures from `start` [s] on; raises DatasetError if some are missing or of another size."""
     first = round(start * rate)
     pictures = np.zeros((count, *shape), np.uint8)
     missing = set(range(count))
@@ -113,9 +113,9 @@ def read_film(path: Path, start: float, count: int, rate: float, shape: tuple[in
 
 def _frames(path: Path, start: float, rate: float, shape: tuple[int, ...]) -> Iterator[tuple[int, Any]]:
     require_file(path)
-    with av.open(str(path), format="mp4") as container:  # no other, of which some name further files
+    with av.open(str(path), format="mp4") as container:  # other formats can refer to further files
         stream = container.streams.video[0]
-        if (stream.height, stream.width, 3) != shape:  # before anything of that size is decoded
+        if (stream.height, stream.width, 3) != shape:  # before a frame of that size is decoded
             raise DatasetError(f"{path} has another size.", got=f"{stream.height} x {stream.width}", allowed=shape)
         stream.thread_type = "AUTO"
         if stream.time_base is None:

@@ -99,14 +99,14 @@ class _Writer:
             self._parquet, self._file_number = None, self._file_number + 1
 
     def close(self) -> None:
-        """Closes what is open."""
+        """Closes all open files."""
         if self._parquet is not None:
             self._parquet.close()
         for film in self._films.values():
             film.close()
 
     def describe(self) -> None:
-        """Writes everything under meta/."""
+        """Writes the files in meta/."""
         pa, pq = arrow()
         path = file_in(self._out, EPISODES_PATH, chunk_index=0, file_index=0)
         path.parent.mkdir(parents=True)
@@ -168,7 +168,7 @@ class _Writer:
 
 
 def _columns(about: About) -> dict[str, dict[str, Any]]:
-    """Returns key -> description of every column that is no observation of the environment."""
+    """Returns key -> description of the columns that are not observations."""
     action = about.spec.action
     named: dict[str, Any] = {"dtype": "int64", "shape": [1], "names": None}
     if not action.is_discrete:

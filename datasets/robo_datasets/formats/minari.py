@@ -3,7 +3,7 @@
     OUT/data/metadata.json       spaces, counts, identifier; `robo_rl` adds our spec
     OUT/data/main_data.hdf5      episode_<i>/observations/<name> (T+1, ...), actions, rewards, terminations, truncations
 
-Pictures are stored as they are: Minari's own default would turn them into JPEG.
+Pictures are stored exactly; Minari's own default is JPEG.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Minari(Format):
 
     @override
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
-        """Returns what Minari keeps; instruction, success and reason lie in an attribute of the episode."""
+        """Returns the part that Minari keeps; instruction, success and stop reason are an attribute of the episode."""
         facts = {name: getattr(episode, name) for name in FACTS}
         return Recording(episode.observations, episode.actions, episode.rewards, **facts)
 
@@ -140,7 +140,7 @@ def _metadata(about: About) -> dict[str, Any]:
 
 
 def _environment(about: About) -> dict[str, str]:
-    """Returns what `recover_environment` makes the environment from, where the card tells how it is made."""
+    """Returns the entry for Minari's `recover_environment`, if the card names the environment."""
     from gymnasium.envs.registration import EnvSpec
 
     name = about.card.get("environment")
@@ -174,7 +174,7 @@ def _load_metadata(path: Path) -> dict[str, Any]:
             "Only Minari's HDF5 storage is read.",
             got=metadata["data_format"],
             allowed="hdf5",
-            fix='write it anew with minari, data_format="hdf5"',
+            fix='rewrite it with minari, data_format="hdf5"',
         )
     if missing := {"observation_space", "action_space"} - set(metadata):
         raise DatasetError(f"{path} does not describe its spaces.", got=f"no {', '.join(sorted(missing))}")
@@ -260,7 +260,7 @@ def _contradictions(arrays: Mapping[str, Array]) -> tuple[str, ...]:
 
 
 def _is_jpeg(metadata: Mapping[str, Any], shape: tuple[int, ...], dtype: str) -> bool:
-    """Returns what Minari decides by: pictures of 32 pixels and more a side, unless it was told otherwise."""
+    """Returns whether Minari stored an array as JPEG: by default, pictures of at least 32 pixels a side."""
     return bool(metadata.get("jpeg_encoding", True)) and dtype == "uint8" and len(shape) in (2, 3) and min(shape[:2]) >= 32
 
 

@@ -1,4 +1,4 @@
-"""Read Parquet files that may be hostile: sizes are checked before anything is unpacked, and little is unpacked at a time."""
+"""Read Parquet files that may be hostile: sizes are checked first, and little is unpacked at a time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from robo_datasets.hdf5_arrays import MOST_UNPACKED
 from robo_rl.errors import DatasetError
 
 MOST_ROWS = 100_000
-"""Of a batch."""
+"""Rows of a batch."""
 MOST_BYTES = 1 << 28
-"""Of a batch, unpacked."""
+"""Bytes of a batch, unpacked."""
 
 
 @contextmanager
 def opened_parquet(path: Path) -> Iterator[Any]:
-    """Gives a pyarrow.parquet.ParquetFile; raises DatasetError, which names the file, unless it is whole."""
+    """Yields a pyarrow.parquet.ParquetFile; raises DatasetError with the path if it is damaged."""
     pa, pq = arrow()
     require_file(path)
     try:
@@ -36,10 +36,10 @@ def opened_parquet(path: Path) -> Iterator[Any]:
 
 
 def batches(path: Path, columns: Mapping[str, int]) -> Iterator[Any]:
-    """Yields the rows of some columns, few at a time.
+    """Yields the rows of some columns in small batches.
 
-    columns: name -> values of a row, 1 for texts and bytes. Raises DatasetError before anything is unpacked if the file
-    declares more rows or longer lists than it can hold.
+    columns: name -> values of a row, 1 for texts and bytes. Raises DatasetError before unpacking if the file declares more
+    rows or longer lists than it can hold.
     """
     with opened_parquet(path) as file:
         rows = min(MOST_ROWS, _rows_at_once(path, file.metadata, columns))
@@ -49,7 +49,7 @@ def batches(path: Path, columns: Mapping[str, int]) -> Iterator[Any]:
 
 
 def _rows_at_once(path: Path, metadata: Any, columns: Mapping[str, int]) -> int:
-    """Returns how many rows may be unpacked at a time."""
+    """Returns the number of rows of a batch."""
     size, width = path.stat().st_size, 8 * sum(columns.values())
     largest = 0
     for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -23,10 +23,10 @@ FACTS = ("terminated", "truncated", "stop_reason", "success", "seed", "instructi
 
 @dataclass(frozen=True)
 class Recording:
-    """An episode as a foreign format holds it; None is what it does not say."""
+    """An episode of a foreign format; unknown fields are None."""
 
     observations: Mapping[str, Array]
-    """name -> (T+1, ...), or (T, ...) where the format has no observation after the last action"""
+    """name -> (T+1, ...), or (T, ...) if the format has no observation after the last action"""
     actions: Array
     """(T, A), or (T,) of choices"""
     rewards: Array | None = None
@@ -42,7 +42,7 @@ class Recording:
     name: str = ""
     """Of the episode in the file."""
     remarks: tuple[str, ...] = ()
-    """Contradictions in the file, in words, and what was done about them."""
+    """Contradictions in the file, in words, and their resolution."""
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -54,7 +54,7 @@ class Recording:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything but the pictures, which not every format keeps to the bit."""
+        """SHA-256 of all fields but the pictures, which some formats change."""
         arrays = {name: values for name, values in self.observations.items() if not is_pictures(values)}
         arrays |= {"/actions": self.actions}
         arrays |= {f"/{name}": value for name in ("rewards", "timestamps") if (value := getattr(self, name)) is not None}
@@ -79,7 +79,7 @@ class Actions:
     most: tuple[float, ...] = ()
     names: tuple[str, ...] = ()
     are_normalized: bool = True
-    """Whether the format's convention is [-1, 1] where a file declares nothing."""
+    """Whether the format's convention is [-1, 1] if a file declares nothing."""
     are_choices: bool = False
 
 
@@ -92,14 +92,14 @@ class Foreign:
     observation: ObservationSpec
     actions: Actions
     name: str = "imported"
-    """Of the environment, as far as the file tells."""
+    """Name of the environment, if the file has one."""
     spec: EnvironmentSpec | None = None
-    """The environment's, where the file came from here."""
+    """Spec of the environment, if we exported the file."""
     control_period: float | None = None
     """[s]"""
     max_steps: int | None = None
     notes: tuple[str, ...] = ()
-    """What a person should know: what was inferred, what is not read."""
+    """Remarks for the user on inferred and unread parts."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,9 @@ class About:
 
     spec: EnvironmentSpec
     name: str
-    """Of the dataset."""
+    """Name of the dataset."""
     is_judged: bool = False
-    """Whether every episode is known to have succeeded or not."""
+    """Whether the success of every episode is known."""
     card: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -120,30 +120,30 @@ class Format(Protocol):
 
     name: str
     suffix: str
-    """Of the file, such as ".hdf5"; "" where the format is a folder."""
+    """Suffix of the file, such as ".hdf5"; "" if the format is a folder."""
 
     def recognizes(self, source: Path) -> bool:
-        """Returns whether a file or folder looks like this format; reads no more than it must and never raises."""
+        """Returns whether a file or folder looks like this format; reads little and never raises."""
 
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
-        """Returns what the format keeps: exactly what `read` returns after `write`, pictures apart.
+        """Returns the part of an episode that the format keeps: the result of `read` after `write`, pictures apart.
 
-        Raises DatasetError if the format cannot hold such episodes at all.
+        Raises DatasetError if the format cannot hold such episodes.
         """
 
     def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:
-        """Returns observation -> how it is changed, such as "AV1 video", for what `reduced` does not show."""
+        """Returns observation -> lossy encoding, such as "AV1 video", for losses that `reduced` does not show."""
         return {}
 
     def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
-        """Writes a file or folder that is not there yet."""
+        """Writes a new file or folder."""
 
     def read(self, source: Path) -> Foreign:
         """Opens a file or folder, which may be hostile; raises DatasetError."""
 
 
 def require_file(path: Path) -> None:
-    """Raises DatasetError unless there is a plain file, which ends: reading a pipe or a device does not."""
+    """Raises DatasetError unless the path is a plain file: reading a pipe or a device would not end."""
     if not path.is_file():
         raise DatasetError(f"{path} is not a file.", got="nothing there" if not path.exists() else "no plain file")
 
@@ -160,7 +160,7 @@ def flat_name(name: str) -> str:
 
 
 def foreign_array(name: str, shape: tuple[int, ...], dtype: Any, low: Limit = -np.inf, high: Limit = np.inf) -> ArraySpec:
-    """Describes an array whose meaning the file does not tell; float64 becomes float32, and truth values uint8."""
+    """Returns the spec of an array of unknown meaning; float64 becomes float32, and bool uint8."""
     kind = np.dtype(dtype)
     kept = np.dtype(np.float32) if kind.kind == "f" else np.dtype(np.uint8) if kind.kind == "b" else kind
     if kept == np.uint8 and len(shape) == 3:
@@ -171,8 +171,15 @@ def foreign_array(name: str, shape: tuple[int, ...], dtype: Any, low: Limit = -n
     return ArraySpec(flat_name(name), shape, kept.name, low, high, unit="unknown")
 
 
+def split_columns(values: Array, arrays: Sequence[ArraySpec]) -> dict[str, Array]:
+    """Returns name -> (T, ...), the parts of concatenated arrays (T, D)."""
+    edges = np.cumsum([array.size for array in arrays])[:-1]
+    parts = np.split(values, edges, axis=1)
+    return {array.name: part.reshape(len(part), *array.shape) for array, part in zip(arrays, parts, strict=True)}
+
+
 def within(parts: Iterable[tuple[str, Array]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns the least and the most value of each element of many actions (T, A); raises DatasetError on NaN.
+    """Returns minimum and maximum of each element of actions (T, A); raises DatasetError on NaN.
 
     parts: name of a part of the file, for the error, and its actions.
     """

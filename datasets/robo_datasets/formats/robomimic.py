@@ -1,10 +1,10 @@
-"""robomimic's HDF5 file: https://robomimic.github.io/docs/datasets/overview.html, read with the source of version 0.3.0.
+"""robomimic's HDF5 file: https://robomimic.github.io/docs/datasets/overview.html, as of the source of version 0.3.0.
 
     data/demo_<i>/obs/<name>, next_obs/<name>  (T, ...)      actions (T, A) in [-1, 1]      rewards, dones (T,)
     data  attributes `total` and `env_args`;  demo_<i>  attribute `num_samples`
     mask/<filter key>  names of demonstrations;  robo_rl  our spec
 
-`dones` cannot be taken apart into terminated and truncated.
+`dones` does not distinguish terminated and truncated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Robomimic(Format):
 
     @override
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
-        """Returns what robomimic keeps; raises DatasetError for choices."""
+        """Returns the part that robomimic keeps; raises DatasetError for discrete actions."""
         if spec.action.is_discrete:
             raise DatasetError("robomimic holds no discrete actions.", got=spec.name, fix="convert to minari, d4rl or lerobot")
         return Recording(episode.observations, episode.actions, episode.rewards)
@@ -83,7 +83,7 @@ class Robomimic(Format):
             notes = _notes(datasets, first)
         horizon = _horizon(settings)
         if horizon is None:
-            notes.append("`dones` does not tell termination from truncation: every episode is taken as truncated")
+            notes.append("`dones` does not distinguish termination and truncation: every episode counts as truncated")
         return Foreign(
             lambda: _recordings(source, names, horizon),
             observation,
@@ -134,7 +134,7 @@ def _notes(datasets: Mapping[str, h5py.Dataset], first: str) -> list[str]:
 
 
 def _horizon(settings: Mapping[str, Any]) -> int | None:
-    """Returns the steps after which the environment cuts an episode, where `dones` before them mean a real end."""
+    """Returns the time limit in steps if earlier `dones` mean a real end, else None."""
     kwargs = settings.get("env_kwargs") or {}
     horizon = kwargs.get("horizon")
     return int(horizon) if isinstance(horizon, int) and not kwargs.get("ignore_done", False) else None
@@ -165,7 +165,7 @@ def _recordings(path: Path, names: Mapping[str, str], horizon: int | None) -> It
 
 
 def _contradictions(datasets: Mapping[str, h5py.Dataset], demo: str, names: Mapping[str, str], steps: int) -> tuple[str, ...]:
-    """Returns what a demonstration says in two ways that differ, in words."""
+    """Returns remarks on contradictions in a demonstration."""
     found = []
     for key in names.values():
         following = datasets.get(f"{demo}/next_obs/{key}")

@@ -1,11 +1,11 @@
-"""Keep beside an export what its format cannot hold, so that reading it back loses nothing.
+"""Side file of an export: the parts that the format cannot hold, so that an import loses nothing.
 
-    header                               JSON: schema, format, spec and card of the dataset, fingerprint of what is read alone
+    header                               JSON: schema, format, spec and card of the dataset, fingerprint of the foreign spec
     episodes/<number>/header             JSON: digest of the foreign recording, identity, facts, metadata, notes, first rows
-    episodes/<number>/rows/<array>       the rows of an array from the first one that the foreign file has not to the bit
+    episodes/<number>/rows/<array>       the rows of an array from the first one that differs in the foreign file
     labels/<set>/<identity>/<array>      rewards of models; `header` has the rest as JSON
 
-An episode is found again by the digest of what lies in the foreign file: after that was edited, nothing is restored over it.
+An episode is identified by the digest of its foreign recording: edited recordings are not overwritten.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NAME = "robo_rl.h5"
 
 
 def side_path(export: Path) -> Path:
-    """Returns where the side file of an export lies: in its folder, or beside its file."""
+    """Returns the path of an export's side file: in its folder, or next to its file."""
     return export / NAME if export.is_dir() else export.with_name(f"{export.name}.{NAME}")
 
 
@@ -57,7 +57,7 @@ class SideFile:
             raise DatasetError("The side file has another schema.", got=header["schema"], allowed=SCHEMA)
         self.spec = EnvironmentSpec.from_json(header["spec"])
         self.read_as = str(header["read_as"])
-        """Fingerprint of the spec that the foreign file alone gave."""
+        """Fingerprint of the foreign file's spec."""
         self.card: dict[str, Any] = header["card"]
         numbers = sorted(path.split("/")[1] for path in self._datasets if _is_header(path, "episodes"))
         self._rows: dict[str, list[str]] = {}
@@ -67,7 +67,7 @@ class SideFile:
         self.kept = [self._kept(number) for number in numbers]
 
     def restore(self, kept: Kept, foreign: Episode | None) -> Episode:
-        """Returns the episode as it was, from what the foreign file still has of it."""
+        """Returns the original episode, from the side file and the foreign episode."""
         header, held = self._header(kept.number), {} if foreign is None else episode_arrays(foreign)
         prefix = f"episodes/{kept.number}/rows/"
         arrays = {path: held[path] for path in header["exact"]}
@@ -106,7 +106,7 @@ class SideFile:
 
 @contextmanager
 def opened(path: Path) -> Iterator[SideFile]:
-    """Opens a side file; raises DatasetError for anything that none of ours would hold."""
+    """Opens a side file; raises DatasetError if it is damaged or foreign."""
     fix = f"move {path.name} away to read the export without it"
     try:
         require_file(path)
@@ -134,7 +134,7 @@ class SideFileWriter:
         write_array(file, "header", _encoded(header))
 
     def add(self, entry: Entry, episode: Episode, digest: str, foreign: Episode | None) -> None:
-        """Keeps of an episode what differs from the one that the foreign file gives back."""
+        """Stores the differences of an episode from its foreign version."""
         group = self._file.create_group(f"episodes/{self._count:09d}")
         self._count += 1
         held = {} if foreign is None else episode_arrays(foreign)
@@ -152,7 +152,7 @@ class SideFileWriter:
         write_array(group, "header", _encoded(header))
 
     def add_labels(self) -> None:
-        """Keeps the label sets."""
+        """Stores the label sets."""
         for name in label_sets(self._dataset):
             labels = LabelSet(self._dataset, name)
             for identity in sorted(labels.labelled):
@@ -167,7 +167,7 @@ class SideFileWriter:
 
 
 def rows_alike(array: Array, other: Array | None) -> int:
-    """Returns how many rows from the first on are the same to the bit."""
+    """Returns the number of leading rows that are equal to the bit."""
     if other is None or other.dtype != array.dtype or other.shape[1:] != array.shape[1:]:
         return 0
     shared = min(len(array), len(other))

@@ -1,4 +1,4 @@
-"""Requests of the page to a dataset; episodes and cameras are found by name, never by a path."""
+"""Dataset queries of the viewer's page; episodes and cameras are found by name, never by a path."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from typing import Any
 
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
+from robo_datasets.figures import actor_name
 from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.viewer.signals import Signal, encoded_picture, label_signals, pictures_of, signals_of
 from robo_rl.errors import DatasetError, DatasetNotFound, InvalidSetting, RoboRLError, UnknownName
 from robo_rl.types import ActionSource, Episode
 
 KEPT = 2
-"""Episodes held in memory, one for each of two windows side by side."""
+"""Episodes kept in memory, one for each of two open windows."""
 ROBOT = "robot"
-"""Beginning of the names of environments in which time is the clock's; of one that is not known it may be."""
+"""Prefix of the names of environments in real time; unknown environments count as such."""
 LONGEST_NOTE = 4_000
 """Characters."""
 
 
 class Reader:
-    """Answers for one dataset, to many threads at once."""
+    """Thread-safe queries of one dataset."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
@@ -48,7 +49,7 @@ class Reader:
         }
 
     def describe(self, identity: str) -> dict[str, Any]:
-        """Returns an episode without its numbers; of one that cannot be read, what the catalogue knows, and why."""
+        """Returns an episode without its numbers; if it is unreadable, its entry and the error."""
         entry = self._entry(identity)
         known = {"entry": asdict(entry), "notes": self.dataset.catalogue.notes(identity)}
         try:
@@ -74,7 +75,7 @@ class Reader:
         return encoded_picture(pictures_of(self._episode(identity), self.dataset.spec), camera, index)
 
     def add_note(self, identity: str, text: str) -> list[str]:
-        """Adds a remark on an episode and returns all of them; raises DatasetBusy while another process writes."""
+        """Adds a remark on an episode and returns its remarks; raises DatasetBusy while another process writes."""
         if not (text := text.strip()) or len(text) > LONGEST_NOTE or not _is_unicode(text):
             raise InvalidSetting(
                 "A note is not a text.", got=f"{len(text)} characters", allowed=f"1 to {LONGEST_NOTE} characters of Unicode"
@@ -91,7 +92,7 @@ class Reader:
         raise DatasetNotFound("The dataset has no such episode.", got=identity, fix="look at the list again")
 
     def _episode(self, identity: str) -> Episode:
-        with self._reading:  # of many requests for one episode, the first reads it
+        with self._reading:  # concurrent requests for one episode read it once
             if identity not in self._kept:
                 self._kept[identity] = self.dataset.read(self._entry(identity))
             self._kept.move_to_end(identity)
@@ -108,7 +109,7 @@ class Reader:
             "cameras": [{"name": name, "height": height, "width": width} for name, (height, width) in cameras.items()],
             "signals": [signal.describe() for signal in signals],
             "labels": [facts for facts, _ in labels],
-            "actors": {_actor(code): count for code, count in sorted(Counter(episode.sources.tolist()).items())},
+            "actors": {actor_name(code): count for code, count in sorted(Counter(episode.sources.tolist()).items())},
             "source_names": {str(source.value): source.name.lower() for source in ActionSource},
             "interventions": [[stretch.start, stretch.stop] for stretch in episode.interventions],
             "action": asdict(spec.action),
@@ -121,7 +122,7 @@ class Reader:
         return signals_of(episode, self.dataset.spec, is_simulated=not made_in.startswith(ROBOT))
 
     def _labels(self, name: str, identity: str) -> tuple[dict[str, Any], list[Signal]]:
-        """Returns what is known of a set's labels of an episode, and their signals."""
+        """Returns facts about a set's labels of an episode, and their signals."""
         try:
             labels = LabelSet(self.dataset, name).read(identity)
         except RoboRLError as error:
@@ -137,10 +138,6 @@ class Reader:
             return len(LabelSet(self.dataset, name).labelled)
         except RoboRLError as error:
             return str(error)
-
-
-def _actor(code: int) -> str:
-    return ActionSource(code).name.lower() if code in {*ActionSource} else f"unknown ({code})"
 
 
 def _is_unicode(text: str) -> bool:

@@ -47,13 +47,13 @@ class Signal:
         return math.prod(self.values.shape[1:])
 
     def describe(self) -> dict[str, Any]:
-        """Returns what the page must know before it asks for the numbers."""
+        """Returns the signal's metadata for the page."""
         columns = self.columns if len(self.columns) == self.width else _indices(self.values.shape[1:])
         facts = {"key": self.key, "group": self.group, "name": self.name, "rows": len(self.values), "width": self.width}
         return facts | {"columns": columns, "unit": self.unit, "detail": self.detail, "drawn": self.width <= MOST_COLUMNS}
 
     def encoded(self) -> bytes:
-        """Returns the numbers, column after column, as little-endian float32, which has room for what is not finite."""
+        """Returns the numbers, column by column, as little-endian float32, which can hold NaN and infinity."""
         with np.errstate(all="ignore"):  # beyond float32 is infinite on the page
             table = self.values.reshape(len(self.values), self.width).astype("<f4")
         return np.ascontiguousarray(table.T).tobytes()
@@ -62,7 +62,7 @@ class Signal:
 def signals_of(episode: Episode, spec: EnvironmentSpec, *, is_simulated: bool = False) -> Iterator[Signal]:
     """Yields the signals of an episode, all but its pictures.
 
-    is_simulated: time passes by the control period then; the recorder's clock only tells how fast the simulation was.
+    is_simulated: time is counted in control periods; the recorder's clock only shows the speed of the simulation.
     """
     pictures = pictures_of(episode, spec)
     for name, values in episode.observations.items():
@@ -86,7 +86,7 @@ def signals_of(episode: Episode, spec: EnvironmentSpec, *, is_simulated: bool = 
 
 
 def label_signals(name: str, labels: RewardLabels) -> Iterator[Signal]:
-    """Yields the labels of a set, NaN if one is missing, and the model's confidence in them."""
+    """Yields the labels of a set, NaN if missing, and the model's confidence in them."""
     yield Signal("labels", name, np.where(labels.valid, labels.values, np.nan))
     if labels.confidence is not None:
         yield Signal("confidence", name, labels.confidence)

@@ -64,8 +64,8 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         executed = np.clip(wanted + self._scale * np.asarray(correction), -1.0, 1.0).astype(self._inner.action.dtype)
         observation, reward, terminated, truncated, info = super().step(executed)
         if "executed_action" in info:
-            told = (info["executed_action"] - wanted) / self._scale
-            info = {**info, "executed_action": np.clip(told, -1.0, 1.0).astype(self._inner.action.dtype)}
+            correction_executed = (info["executed_action"] - wanted) / self._scale
+            info = {**info, "executed_action": np.clip(correction_executed, -1.0, 1.0).astype(self._inner.action.dtype)}
         return self._with_base(observation), reward, terminated, truncated, info
 
     def _with_base(self, observation: Observation) -> Observation:

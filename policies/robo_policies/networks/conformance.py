@@ -104,7 +104,7 @@ def rows_are_independent(make: MakeNetwork, inputs: MakeInputs) -> None:
     network, require = _made(make, "rows are independent")
     rows = inputs(7)
     together = network(rows)
-    alone = torch.cat([network(_each(rows, lambda value, row=row: value[row : row + 1])) for row in range(7)])
+    alone = torch.cat([network(_row(rows, row)) for row in range(7)])
     fix = "no dropout, and no normalisation over the batch: learners act in training mode"
     require(_close(network(rows), together), "the same rows give other features", allowed=fix)
     require(_close(alone, together), "features depend on the other rows", allowed=fix)
@@ -207,6 +207,10 @@ def _made(make: MakeNetwork, rule: str) -> tuple[nn.Module, Rule]:
 
 def _each(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
     return change(inputs) if isinstance(inputs, Tensor) else {name: change(value) for name, value in inputs.items()}
+
+
+def _row(inputs: Inputs, row: int) -> Inputs:
+    return _each(inputs, lambda value: value[row : row + 1])
 
 
 def _named(inputs: Inputs) -> dict[str, Tensor]:

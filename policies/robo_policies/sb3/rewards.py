@@ -109,8 +109,8 @@ class WaitingRows:
         for row, value, is_valid, is_end in zip(self._rows, values, valid, ends, strict=True):
             obs, next_obs, action, done, limits = row
             if is_valid.all():
-                told = [{LIMIT: limit[LIMIT] and not end} for limit, end in zip(limits, is_end, strict=True)]
-                self._store(obs, next_obs, action, value, done | is_end, told)
+                open_limits = [{LIMIT: limit[LIMIT] and not end} for limit, end in zip(limits, is_end, strict=True)]
+                self._store(obs, next_obs, action, value, done | is_end, open_limits)
             elif self._replay.size():
                 last = self._replay.pos - 1
                 self._replay.timeouts[last] = np.maximum(self._replay.timeouts[last], 1 - self._replay.dones[last])

@@ -94,7 +94,7 @@ class CaptionFitter:
 
     @property
     def metrics(self) -> Metrics:
-        """That loss if there is one."""
+        """Loss of the last step of the last fit, if there is one."""
         return {"annotation/loss": self.loss} if np.isfinite(self.loss) else {}
 
     @property

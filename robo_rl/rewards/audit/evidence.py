@@ -184,7 +184,7 @@ Subject = Callable[[Episode], ClipScores]
 """Scores an episode: the reward under audit."""
 
 
-def asked(model: RewardModel, shape: Shape = level) -> Subject:
+def scored_by(model: RewardModel, shape: Shape = level) -> Subject:
     """Return the scoring by a model; of one that pays differences, scores are its level."""
     level_of = _with(model, mode="level") if getattr(model, "mode", "level") != "level" else None
 
@@ -195,7 +195,7 @@ def asked(model: RewardModel, shape: Shape = level) -> Subject:
     return score
 
 
-def written(labels: RewardLabels | None, shape: Shape = level) -> Subject:
+def stored_scores(labels: RewardLabels | None, shape: Shape = level) -> Subject:
     """Return the stored labels of an episode, all missing if there are none; of no use for spoilt clips."""
 
     def score(episode: Episode) -> ClipScores:
@@ -205,10 +205,10 @@ def written(labels: RewardLabels | None, shape: Shape = level) -> Subject:
     return score
 
 
-def _said_of(spoilt: Episode, asked: Subject, control: Control) -> ClipScores:
+def _scores_of(spoilt: Episode, subject: Subject, control: Control) -> ClipScores:
     """Return the scores of a spoilt clip, all missing if the reward rejects it, as some do with another scene."""
     try:
-        return asked(spoilt)
+        return subject(spoilt)
     except RoboRLError:
         if control.name == WRONG_TEXT:  # unknown words do not test if it reads them
             raise
@@ -232,7 +232,7 @@ class Evidence:
     """All data that a verdict rests on."""
 
     episodes: list[Seen] = field(default_factory=list)
-    asked: list[int] = field(default_factory=list)
+    spoilt: list[int] = field(default_factory=list)
     """numbers of the episodes that spoilt copies were made of"""
     controls: dict[str, list[ClipScores]] = field(default_factory=dict)
     """scores of the spoilt copies of these, by the name of the control"""
@@ -268,12 +268,12 @@ def gather(
             evidence.timed += len(episode)
         recorded = episode.rewards.astype(np.float64)
         evidence.episodes.append(Seen(said, recorded, progress.of(episode), episode.success))
-        if controls and episode.success is not False and len(episode) > 1 and len(evidence.asked) < clips:
-            evidence.asked.append(number)
+        if controls and episode.success is not False and len(episode) > 1 and len(evidence.spoilt) < clips:
+            evidence.spoilt.append(number)
             evidence.repeated.append(subject(episode))
             for index, (control, asked) in enumerate(controls):
                 spoilt = control.apply(episode, np.random.default_rng([seed, number, index]))
-                evidence.controls[control.name].append(_said_of(spoilt, asked, control))
+                evidence.controls[control.name].append(_scores_of(spoilt, asked, control))
     return evidence
 
 
@@ -281,7 +281,7 @@ def reads_pictures(model: RewardModel, episode: Episode) -> bool:
     """Return True if a model looks at pictures: it declares so, or its labels change when they are blackened."""
     if isinstance(model, PictureReward):
         return model.looks_at_pictures
-    subject, black = asked(model), BLANK_PICTURES.apply(episode, np.random.default_rng(0))
+    subject, black = scored_by(model), BLANK_PICTURES.apply(episode, np.random.default_rng(0))
     return bool(pictures_in(episode)) and agreeing(subject(episode), subject(black)) < 1
 
 
@@ -294,7 +294,7 @@ def controls_of(subject: Subject, *, sees: bool) -> list[tuple[Control, Subject]
 def wrong_instruction(model: RewardModel, text: str, shape: Shape) -> tuple[Control, Subject]:
     """Return the control with the wrong text, and the model without an instruction among its settings."""
     uninstructed = _with(model, instruction="") if getattr(model, "instruction", "") else model
-    return wrong_text(text), asked(uninstructed, shape)
+    return wrong_text(text), scored_by(uninstructed, shape)
 
 
 def _with(model: RewardModel, **settings: Any) -> RewardModel:

@@ -119,7 +119,7 @@ def comparisons(evidence: Evidence) -> dict[str, Figure]:
 
 def originals(evidence: Evidence) -> list[ClipScores]:
     """Return the scores of the real clips that were also spoilt."""
-    return [evidence.episodes[number].clip for number in evidence.asked]
+    return [evidence.episodes[number].clip for number in evidence.spoilt]
 
 
 def order(clip: ClipScores) -> float:

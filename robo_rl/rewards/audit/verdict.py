@@ -147,7 +147,7 @@ def _tells_steps_apart(agreement: Mapping[str, Figure]) -> Finding:
     best = _best([agreement[name] for name in names])
     outcome = graded(best, AGREES, USELESS)
     if not best.is_measured:
-        return Finding(rule, outcome, "No two steps are told apart by what was recorded.")
+        return Finding(rule, outcome, "The recording distinguishes no two steps.")
     truth = next(words for name, words in names.items() if agreement[name] is best)
     turned = " It is turned round." if best.high < COINS else " Coins do as well." if outcome == "bad" else ""
     found = f"It orders {best.interval:.1%} of {best.n} pairs of steps as the {truth} does."
@@ -165,7 +165,7 @@ def _tells_episodes_apart(agreement: Mapping[str, Figure]) -> Finding:
     rule = f"mean rewards rank episodes as the recorded ones do, with a correlation of {RANKS} or more"
     figure = agreement["mean reward, episodes"]
     if not figure.is_measured:
-        return Finding(rule, "not known", "Good and bad episodes cannot be told apart by what was recorded: both are needed.")
+        return Finding(rule, "not known", "The recording does not distinguish good and bad episodes: both are needed.")
     text = f"Its mean rewards rank {figure.n} episodes like the recorded ones with a correlation of {figure.interval:.2f}."
     return Finding(rule, graded(figure, RANKS, RANKS_USELESS), text)
 

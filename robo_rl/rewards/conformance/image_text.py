@@ -42,7 +42,7 @@ def inputs_are_told_apart(model: ImageTextModel, pictures: Pictures, texts: Sequ
     for kind, vectors in (("pictures", model.embed_pictures(pictures)), ("texts", model.embed_texts(texts))):
         distance = np.linalg.norm(vectors[:, None] - vectors[None], axis=-1) + 2 * np.eye(len(vectors))
         failure = "two lie in one place"
-        require_rule(bool(distance.min() > CLOSE), model, f"{kind} are told apart", failure, distance.min(), f"above {CLOSE}")
+        require_rule(bool(distance.min() > CLOSE), model, f"{kind} differ", failure, distance.min(), f"above {CLOSE}")
 
 
 def the_batch_does_not_matter(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:

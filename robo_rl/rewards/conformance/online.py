@@ -73,7 +73,7 @@ def observations_may_be_written_over(reward: OnlineRewards, episodes: Sequence[E
 
 
 def restored_rewards_go_on(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """Saved in the middle of an episode and restored, the same steps get the same labels: to the bit, unless it says warm."""
+    """Saved in the middle of an episode and restored, the same steps get the same labels, to the bit if rewards repeat."""
     for after in (1, len(episodes[0]) - 1):
         whole, cut, resumed = (_running(reward, 1) for _ in range(3))
         expected = _played(whole, episodes)

@@ -28,7 +28,7 @@ Gradient = Callable[[Floats], tuple[float, Floats]]
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """Settings of learned step rewards; defaults are those of Qu et al. 2025 unless a field says otherwise."""
+    """Settings of learned step rewards; defaults are those of Qu et al. 2025 unless a field notes another."""
 
     hidden: tuple[int, ...] = (256, 256)
     """Units of the hidden layers (ReLU)."""

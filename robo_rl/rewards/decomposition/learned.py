@@ -194,7 +194,7 @@ class Decomposition:
 
     @property
     def metrics(self) -> Metrics:
-        """Returns by the decoder of recent episodes, each as it ended."""
+        """Mean return of recent episodes by the decoder at their end."""
         return {"reward/model_return": float(np.mean(self._returns))} if self._returns else {}
 
     def places(self, steps: Steps) -> Array:

@@ -43,7 +43,7 @@ class EmbeddedConfig:
 
 
 Watch = Callable[[Sequence[int], str], Iterable[int]]
-"""Passes steps on one by one, and may show how far that got."""
+"""Passes steps on one by one, and may show progress."""
 
 
 class Descent(NamedTuple):

@@ -183,7 +183,7 @@ REFUSAL = re.compile(
     r"\s*(?:i['’]?m sorry|i am sorry|sorry,|i can(?:['’]t|not)|i(?:['’]m| am) (?:unable|not able)|as an ai\b|i won['’]t)",
     re.IGNORECASE,
 )
-"""How answers begin that decline, in English."""
+"""Beginnings of answers that decline, in English."""
 
 
 def read(question: Question, answer: Answer) -> Answer:
@@ -214,7 +214,7 @@ def contents(form: type[Form], words: str) -> Mapping[str, Any]:
 
 
 def repaired(question: Question, answer: Answer) -> Question:
-    """Return the question that shows the model its wrong answer and asks for a right one."""
+    """Return the question that shows the model its wrong answer and requests a valid one."""
     assert question.form is not None, "free words are never wrong"
     if problem := broken_by(question.form, answer.raw):
         words = f"You answered before:\n{answer.raw[:SHOWN]}\nThis cannot be used: {problem}."

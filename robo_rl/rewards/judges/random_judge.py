@@ -16,7 +16,7 @@ from robo_rl.rewards.judges.judge import Answer, Question, Terms
 
 @dataclass(frozen=True)
 class Chance:
-    """Guesses: answers of the right form that say nothing about the pictures. Each follows from question and seed alone."""
+    """Random answers of the right form. Each follows from question and seed alone."""
 
     missing: float = 0.0
     """Share of the questions that it refuses."""

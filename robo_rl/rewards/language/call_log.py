@@ -241,7 +241,7 @@ class LogSource:
             raise JudgeError(
                 f"The log {self._path} has two replies to one request.",
                 got=f"{before['llm']} ({before['settings']}) and {record['llm']} ({record['settings']}): {record['purpose']!r}",
-                allowed="one: a run whose model was changed on the way cannot be told from its log",
+                allowed="one: the log of a run does not show a change of its model",
                 fix="name another log",
             )
         self._found[key] = record

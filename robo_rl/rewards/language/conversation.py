@@ -97,9 +97,9 @@ class Reply:
     request: str = ""
     """Hash of the prompt; with `sample` the key of its record in the log."""
     prompt_tokens: int = 0
-    """As the server counts them; 0 if it does not say."""
+    """As counted by the server; 0 if it does not count."""
     completion_tokens: int = 0
-    """As the server counts them; 0 if it does not say."""
+    """As counted by the server; 0 if it does not count."""
     cost: float = 0.0
     """Of this reply when it was first given, in the currency of the prices."""
     origin: Origin = field(default="server", compare=False)
@@ -107,7 +107,7 @@ class Reply:
 
 
 REPAIR = " repair"
-"""Suffix of the purpose of a prompt that asks for a valid answer once more."""
+"""Suffix of the purpose of a repair prompt."""
 
 
 @dataclass(frozen=True)

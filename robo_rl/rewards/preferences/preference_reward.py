@@ -50,7 +50,7 @@ class BradleyTerryConfig:
     epochs: int = 30
     """Passes over the pairs at most; the one counts after which the pairs held out were most likely."""
     held_out: float = 0.1
-    """Share of the pairs that say when to stop, and measure."""
+    """Share of the pairs for early stopping and measures."""
     seed: int = 0
     """Of initial weights, order of pairs, and which are held out."""
 

@@ -31,13 +31,13 @@ class Expressions:
     """Translates expressions of one function."""
 
     columns: Collection[str] | None
-    """That a batch has; None if that is not known."""
+    """Columns of a batch; None if they are unknown."""
     names: frozenset[str]
     """Names that the function assigns."""
     used: dict[str, None] = field(default_factory=dict)
     """Columns that were read, in order."""
     dictionaries: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Name -> terms of the dictionary that it stands for."""
+    """Name -> terms of its dictionary."""
 
     def several(self, node: ast.expr) -> ast.expr:
         """Return a value that may be a tuple of values."""

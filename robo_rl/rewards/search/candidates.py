@@ -110,7 +110,7 @@ class Trainer(Protocol):
 
 
 class KeptTrainer:
-    """A trainer that trains nothing twice: outcomes are kept in a folder for each program and seed."""
+    """A trainer that keeps the outcome of each program and seed in a folder, and repeats none."""
 
     def __init__(self, trainer: Trainer, folder: Path) -> None:
         self._trainer, self._folder = trainer, folder

@@ -74,7 +74,7 @@ class RaterComparer:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """That of the rater."""
+        """Identity of the rater."""
         return self._rater.identity
 
     def compare(self, first: Candidate, second: Candidate) -> Preference:
@@ -99,7 +99,7 @@ class KeptComparer:
             self._known[tuple(found["compared"])] = found["answer"]
 
     def compare(self, first: Candidate, second: Candidate) -> Preference:
-        """Return the kept answer, or asks and keeps it."""
+        """Return the kept answer; compare and keep it if there is none."""
         key = (*self.identity, _name(first), _name(second))
         if key not in self._known:
             self._known[key] = self._comparer.compare(first, second)

@@ -52,7 +52,7 @@ class EpisodeSums:
                 self._finish(number)
 
     def restart(self) -> None:
-        """Forget the episodes under way."""
+        """Forget the running episodes."""
         self._running.clear()
 
     def _add(self, index: int, sums: Mapping[str, float]) -> None:
@@ -65,7 +65,7 @@ class EpisodeSums:
             self._recent.setdefault(name, deque(maxlen=RECENT)).append(value)
 
     def state_dict(self) -> StateDict:
-        """Return the sums under way and the recent ones."""
+        """Return the running sums and the recent ones."""
         return {
             "running": {str(index): dict(sums) for index, sums in self._running.items()},
             "recent": {name: list(sums) for name, sums in self._recent.items()},

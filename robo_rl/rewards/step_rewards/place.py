@@ -54,7 +54,7 @@ class Memory(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Place:
-    """Environment under way, or recorded episode, whose steps are rewarded."""
+    """Running environment, or recorded episode, whose steps are rewarded."""
 
     spec: EnvironmentSpec
     """Including entries for the reward alone; of a recording its names and shapes."""

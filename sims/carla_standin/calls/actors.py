@@ -7,7 +7,7 @@ from collections.abc import Callable
 from carla_standin.actors import Box
 from carla_standin.errors import Refused
 from carla_standin.host import Host
-from carla_standin.notices import say
+from carla_standin.log_once import log_once
 from carla_standin.poses import numbers, pose
 from carla_standin.responses import valued, void
 
@@ -44,13 +44,13 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
 
 
 class Actors:
-    """The calls that are more than a name."""
+    """Implementation of the calls; `number` is the id of an actor."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
 
     def spawn(self, description: list[object], place: object, parent: int = 0, *_: object) -> list[object]:
-        """Returns a new actor; how it is fixed to its parent makes no difference."""
+        """Returns a new actor; the kind of attachment makes no difference."""
         return self.host.world.spawn(description, pose(place), parent).encoded()
 
     def spectator(self) -> list[object]:
@@ -58,7 +58,7 @@ class Actors:
         return self.host.world.spectator.encoded()
 
     def destroy(self, number: int) -> bool:
-        """Removes an actor; returns whether there was one."""
+        """Removes an actor; returns False if there was none."""
         actor = self.host.world.bodies.by_id.get(number)
         if actor is not None:
             self.host.world.destroy(actor)
@@ -69,51 +69,51 @@ class Actors:
         self.host.world.destroy(self.host.world.actor(number))
 
     def by_id(self, wanted: list[int]) -> list[object]:
-        """Returns the actors that are there."""
+        """Returns those of the actors that exist."""
         known = self.host.world.bodies.by_id
         return [known[number].encoded() for number in wanted if number in known]
 
     def box(self, number: int) -> list[object]:
         """Return an actor's box, an empty one if it is gone.
 
-        A Traffic Manager asks in a thread of the client, where an error would end the process; a real server tells none either.
+        A Traffic Manager calls this in a thread of the client, where an error would end the process; a real server raises none.
         """
         actor = self.host.world.bodies.by_id.get(number)
         return (Box() if actor is None else actor.box).encoded(number)
 
     def control(self, number: int, wanted: object) -> None:
-        """Takes a driver's controls."""
+        """Sets a vehicle's controls."""
         world = self.host.world
         actor = world.actor(number)
         world.group_of(actor).control(actor, world.bodies, numbers(wanted, 7, "A vehicle's control"))
 
     def walk(self, number: int, wanted: object) -> None:
-        """Takes a walker's [direction, speed, jump]."""
+        """Sets a walker's [direction, speed, jump]."""
         world = self.host.world
         if not isinstance(wanted, list) or len(wanted) < 2:
             raise Refused("A walker's control is no list of direction and speed.", got=wanted)
         direction, (speed,) = numbers(wanted[0], 3, "A walker's direction"), numbers(wanted[1:2], 1, "A walker's speed")
         if wanted[2:] == [True]:
-            say("Walkers do not jump: WalkerControl.jump is ignored.")
+            log_once("Walkers do not jump: WalkerControl.jump is ignored.")
         world.walkers.control(world.actor(number), world.bodies, direction, speed)
 
-    def walker_state(self, number: int, where: object, speed: float) -> None:
-        """Put a walker where the client that leads it has gone with it, at a speed [m/s]."""
+    def walker_state(self, number: int, wanted: object, speed: float) -> None:
+        """Move a walker to the pose of its client's AI controller, at a speed [m/s]."""
         world = self.host.world
-        world.lead(world.actor(number), pose(where), numbers([speed], 1, "A walker's speed")[0])
+        world.lead(world.actor(number), pose(wanted), numbers([speed], 1, "A walker's speed")[0])
 
-    def place(self, number: int, where: object) -> None:
-        """Puts an actor somewhere."""
-        self.host.world.place(self.host.world.actor(number), pose(where))
+    def place(self, number: int, wanted: object) -> None:
+        """Moves an actor to a pose."""
+        self.host.world.place(self.host.world.actor(number), pose(wanted))
 
-    def move(self, number: int, where: object) -> None:
-        """Puts an actor somewhere, as it is turned."""
+    def move(self, number: int, wanted: object) -> None:
+        """Moves an actor to a location with its present rotation."""
         actor = self.host.world.actor(number)
         rotation = self.host.world.bodies.motion[actor.row, 3:6].tolist()
-        self.host.world.place(actor, [numbers(where, 3, "A location"), rotation])
+        self.host.world.place(actor, [numbers(wanted, 3, "A location"), rotation])
 
     def set_lights(self, number: int, wanted: int | list[int]) -> None:
-        """Keep the flags of a vehicle's lamps: a call sends them in a list, a command of a batch without one."""
+        """Set the flags of a vehicle's lamps: a call sends them in a list, a batch command without one."""
         flags = wanted[0] if isinstance(wanted, list) and len(wanted) == 1 else wanted
         if not isinstance(flags, int):
             raise Refused("The state of lights is no number.", got=wanted)
@@ -124,11 +124,11 @@ class Actors:
         return [self.host.world.lamps.get(self.host.world.actor(number).id, 0)]
 
     def nothing(self, number: int, *_: object) -> None:
-        """Accepts what changes nothing here, for an actor that is there."""
+        """Does nothing; raises Refused unless the actor exists."""
         self.host.world.actor(number)
 
     def add_manager(self, address: list[object]) -> bool:
-        """Notes where a client's Traffic Manager listens."""
+        """Registers the address of a client's Traffic Manager; returns False if the port has another one."""
         return self.host.managers.setdefault(address[1], address) is address
 
     def forget_manager(self, address: list[object]) -> None:

@@ -1,11 +1,11 @@
-"""Batches: many commands in one call, answered one by one; and the calls that are the same as a command."""
+"""Batches: many commands in one call, answered one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from carla_standin.calls import absent, parts
+from carla_standin.calls import parts, unsupported
 from carla_standin.calls.actors import Actors
 from carla_standin.calls.episodes import Episodes
 from carla_standin.calls.lights import LightCalls
@@ -23,11 +23,11 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
 
 
 class Batches:
-    """Knows which command is which call."""
+    """Commands of batches, mapped to the functions of the corresponding calls."""
 
     def __init__(self, host: Host) -> None:
         self.episodes = Episodes(host)
-        actors, motion, others = Actors(host), Motion(host), absent.calls(host) | parts.calls(host)
+        actors, motion, others = Actors(host), Motion(host), unsupported.calls(host) | parts.calls(host)
         self.actors = actors
         self.commands: dict[int, Callable[..., object]] = {
             Command.DESTROY: actors.destroy_present,
@@ -54,7 +54,7 @@ class Batches:
         }
 
     def apply(self, commands: list[list[Any]], do_tick: bool = False) -> list[object]:
-        """Returns an answer for each command: the id of its actor, or why it failed."""
+        """Returns an answer for each command: the id of its actor, or an error."""
         answers = [self._answer(command) for command in commands]
         if do_tick:
             self.episodes.tick()

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from carla_standin import blueprints, layouts
 from carla_standin.errors import Refused
 from carla_standin.host import FOLDER, Host
+from carla_standin.log_once import log_once
 from carla_standin.maps.town import Town
-from carla_standin.notices import say
 from carla_standin.poses import numbers
 from carla_standin.responses import valued, void
 from carla_standin.settings import Settings
@@ -54,7 +54,7 @@ def _name(town: Town) -> str:
 
 
 class Episodes:
-    """The calls that are more than a name."""
+    """Implementation of the calls."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -65,12 +65,12 @@ class Episodes:
         return self.host.world.settings.encoded()
 
     def _space(self, kind: str) -> None:
-        """Keep answers apart that wake two threads of a client; in asynchronous mode they do not wait for each other."""
+        """Delay an answer that could race with another thread of the client; in asynchronous mode there is no race."""
         if self.host.world.settings.synchronous:
             self.host.pacing.space(kind)
 
     def set_settings(self, values: object) -> int:
-        """Takes settings; returns the frame."""
+        """Sets the settings; returns the frame."""
         world = self.host.world
         world.settings = Settings.decoded(values)
         world.streams.may_drop = not world.settings.synchronous
@@ -84,28 +84,28 @@ class Episodes:
     def files(self, folder: object = "") -> list[str]:
         """Return the name of the navigation mesh's file; none if the map has no pavements.
 
-        Clients keep files by name for ever: the name tells the content.
+        Clients cache files by name, so the name has a hash of the content.
         """
         if folder != NAVIGATION or not self.host.has_navigation:
             return []
         town = self.host.world.town
         if town.pavements and not town.navigation:
-            say(f"Pavements of {len(town.pavements)} parts are too many for a navigation mesh: there are no AI walkers.")
+            log_once(f"Pavements of {len(town.pavements)} parts are too many for a navigation mesh: there are no AI walkers.")
         return [_name(town)] if town.navigation else []
 
     def file(self, name: object) -> bytes:
-        """Return the file that holds the navigation mesh."""
+        """Return the content of the navigation mesh's file."""
         town = self.host.world.town
         if name not in self.files(NAVIGATION):
             raise Refused("There is no such file here.", got=name, allowed=self.files(NAVIGATION))
         return town.navigation
 
     def set_weather(self, values: object) -> None:
-        """Takes weather; it changes nothing that can be seen."""
+        """Sets the weather, which has no visible effect."""
         self.host.world.weather = numbers(values, 14, "The weather")
 
     def tick(self) -> int:
-        """Does one step, once those who were about to listen do; returns its frame."""
+        """Waits for announced subscriptions, does one step and returns its frame."""
         self.host.streams.wait()
         frame = self.host.world.tick()
         self._space("tick")
@@ -116,10 +116,10 @@ class Episodes:
         self._space("batch")
 
     def tick_of_batch(self) -> int:
-        """Does one step straight after a batch, and tells its snapshot before its measurements.
+        """Does one step right after a batch, and sends its snapshot before its measurements.
 
-        `apply_batch_sync(commands, True)` of the client is a batch and then a tick, and has Python's lock until the snapshot is
-        there. With `worker_threads=1`, a measurement that came first would wait for the lock, and the snapshot behind it.
+        The client's `apply_batch_sync(commands, True)` is a batch and then a tick, and holds Python's lock until the snapshot
+        arrives. With `worker_threads=1`, a measurement that came first would wait for the lock, and the snapshot behind it.
         """
         self.host.streams.wait()
         frame = self.host.world.tick(snapshot_first=True)

@@ -31,7 +31,7 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
 
 
 class LightCalls:
-    """The calls that are more than a name."""
+    """Implementation of the calls; `number` is the id of a light."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -62,9 +62,9 @@ class LightCalls:
         self.host.world.lights.freeze(bool(frozen), self._actor(number))
 
     def reset_all(self) -> None:
-        """Begins all cycles anew."""
+        """Restarts all cycles."""
         self.host.world.lights.reset()
 
     def reset(self, number: int) -> None:
-        """Begins a junction's cycle anew."""
+        """Restarts a junction's cycle."""
         self.host.world.lights.reset(self._actor(number))

@@ -1,4 +1,4 @@
-"""Calls that move vehicles other than by pedals: velocities, impulses, forces, Ackermann control, physics."""
+"""Calls that move vehicles without pedals: velocities, impulses, forces, Ackermann control, physics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from carla_standin.actors import Actor
 from carla_standin.calls.physics import Physics
 from carla_standin.host import Host
-from carla_standin.notices import say
+from carla_standin.log_once import log_once
 from carla_standin.physics.ackermann import GAINS, Ackermann
 from carla_standin.poses import numbers
 from carla_standin.responses import valued, void
@@ -17,9 +17,9 @@ from carla_standin.vehicles import model_of
 from carla_standin.world import World
 
 STRONGEST = 1e15
-"""Of impulses, forces and torques in any unit."""
+"""Largest component of impulses, forces and torques in any unit."""
 SQUARE_CENTIMETRES = 1e4
-"""Of a square metre: a real server takes angular impulses and torques in degrees and centimetres."""
+"""In a square metre: a real server takes angular impulses and torques in degrees and centimetres."""
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
@@ -54,14 +54,14 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
 
 
 class Motion:
-    """The calls, one a method; `number` is the id of an actor."""
+    """Implementation of the calls; `number` is the id of an actor."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
 
     @property
     def world(self) -> World:
-        """World of the present episode."""
+        """World of the current episode."""
         return self.host.world
 
     def set_velocity(self, number: int, wanted: object) -> None:
@@ -69,14 +69,16 @@ class Motion:
         actor = self.world.actor(number)
         x, y, _ = numbers(wanted, 3, "A velocity")
         if actor.type_id.startswith(("walker.", "static.")):
-            say(f"set_target_velocity moves vehicles only: {actor.type_id} stays as it is; use WalkerControl or set_transform.")
+            log_once(
+                f"set_target_velocity moves vehicles only: {actor.type_id} stays as it is; use WalkerControl or set_transform."
+            )
             return
         group = self.world.group_of(actor)
         if actor.has_physics:
             group.launch(actor, self.world.bodies, x, y)
 
     def set_angular_velocity(self, number: int, wanted: object) -> None:
-        """Give a vehicle a yaw rate [degree/s]; the tyres take it as they take a slide."""
+        """Give a vehicle a yaw rate [degree/s], which its tyres slow down."""
         self._spin(self.world.actor(number), wanted, "An angular velocity", 1.0, is_added=False)
 
     def hold_velocity(self, number: int, wanted: object) -> None:
@@ -84,11 +86,11 @@ class Motion:
         actor = self.world.actor(number)
         forward, right, up = numbers(wanted, 3, "A velocity")
         if up:
-            say("enable_constant_velocity holds velocities along the ground only: its z is ignored.")
+            log_once("enable_constant_velocity holds velocities along the ground only: its z is ignored.")
         self.world.group_of(actor).override(actor).constant = forward, right
 
     def release_velocity(self, number: int) -> None:
-        """Give a vehicle back to its pedals."""
+        """Return a vehicle to the control of its pedals."""
         actor = self.world.actor(number)
         self.world.group_of(actor).override(actor).constant = None
 
@@ -100,13 +102,13 @@ class Motion:
         """Push a vehicle at its centre of mass by a force [N] for one step."""
         self._push(number, numbers(wanted, 3, "A force", STRONGEST), self.world.step_seconds)
 
-    def impulse_at(self, number: int, wanted: object, where: object) -> None:
-        """Push a vehicle at a place of the world by an impulse [N s]; it turns, too."""
-        self._push_at(number, numbers(wanted, 3, "An impulse", STRONGEST), where, 1.0)
+    def impulse_at(self, number: int, wanted: object, location: object) -> None:
+        """Push a vehicle at a location in the world by an impulse [N s], which also turns it."""
+        self._push_at(number, numbers(wanted, 3, "An impulse", STRONGEST), location, 1.0)
 
-    def force_at(self, number: int, wanted: object, where: object) -> None:
-        """Push a vehicle at a place of the world by a force [N] for one step."""
-        self._push_at(number, numbers(wanted, 3, "A force", STRONGEST), where, self.world.step_seconds)
+    def force_at(self, number: int, wanted: object, location: object) -> None:
+        """Push a vehicle at a location in the world by a force [N] for one step."""
+        self._push_at(number, numbers(wanted, 3, "A force", STRONGEST), location, self.world.step_seconds)
 
     def angular_impulse(self, number: int, wanted: object) -> None:
         """Turn a vehicle by an angular impulse about the vertical, in the units of a real server: kg cm2 degree/s."""
@@ -122,15 +124,15 @@ class Motion:
     def _push(self, number: int, vector: list[float], seconds: float) -> None:
         actor = self.world.actor(number)
         if not actor.type_id.startswith("vehicle."):
-            say(f"Impulses and forces move vehicles only: {actor.type_id} stays as it is.")
+            log_once(f"Impulses and forces move vehicles only: {actor.type_id} stays as it is.")
             return
         mass = model_of(actor).mass
         self.world.push(actor, [seconds * part / mass for part in vector])
 
-    def _push_at(self, number: int, vector: list[float], where: object, seconds: float) -> None:
+    def _push_at(self, number: int, vector: list[float], location: object, seconds: float) -> None:
         self._push(number, vector, seconds)
         actor = self.world.actor(number)
-        x, y, _ = numbers(where, 3, "A location")
+        x, y, _ = numbers(location, 3, "A location")
         if actor.type_id.startswith("vehicle."):
             own = self.world.bodies.motion[actor.row]
             moment = (x - own[0]) * vector[1] - (y - own[1]) * vector[0]
@@ -139,7 +141,7 @@ class Motion:
     def _spin(self, actor: Actor, wanted: object, what: str, share: float, *, is_added: bool = True) -> None:
         roll, pitch, yaw = numbers(wanted, 3, what, STRONGEST)
         if roll or pitch:
-            say(f"{what} turns vehicles about the vertical only: x and y are ignored.")
+            log_once(f"{what} turns vehicles about the vertical only: x and y are ignored.")
         self._add_spin(actor, math.radians(share * yaw), is_added)
 
     def _add_spin(self, actor: Actor, rate: float, is_added: bool = True) -> None:
@@ -160,10 +162,10 @@ class Motion:
         """
         actor = self.world.bodies.by_id.get(number)
         if actor is None:
-            say(f"set_simulate_physics: actor {number} is not there.")
+            log_once(f"set_simulate_physics: actor {number} is not there.")
             return
         if enabled and actor.type_id.startswith("static."):
-            say("Props stay where they are: set_simulate_physics(True) changes nothing for them.")
+            log_once("Props stay where they are: set_simulate_physics(True) changes nothing for them.")
         self.world.set_physics(actor, bool(enabled))
 
     def set_gravity(self, number: int, enabled: object) -> None:
@@ -175,7 +177,7 @@ class Motion:
         self.world.set_collisions(self.world.actor(number), bool(enabled))
 
     def ackermann(self, number: int, wanted: object) -> None:
-        """Take a wish for steering angle and speed: [steer, steer_speed, speed, acceleration, jerk]."""
+        """Set the target of an Ackermann controller: [steer, steer_speed, speed, acceleration, jerk]."""
         actor = self.world.actor(number)
         self.world.group_of(actor).follow(actor, Ackermann(*numbers(wanted, 5, "An Ackermann control")))
 
@@ -185,10 +187,10 @@ class Motion:
         return self.world.gains.get(number, GAINS)
 
     def set_gains(self, number: int, wanted: Any) -> None:
-        """Keep the six gains."""
+        """Store the six gains, which have no effect."""
         self.world.group_of(self.world.actor(number))
         self.world.gains[number] = numbers(wanted, 6, "Ackermann controller settings")
-        say(
+        log_once(
             "Ackermann controller settings are kept and read back, and change nothing:"
             " the controller works the pedals by the vehicle's own model."
         )

@@ -1,4 +1,4 @@
-"""Calls about parts of actors. Bodies are boxes here: a walker has one bone, and nothing has components, sockets or doors."""
+"""Calls about parts of actors. Bodies are boxes: a walker has one bone, and no actor has components, sockets or doors."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from carla_standin.actors import Actor
 from carla_standin.errors import Refused
 from carla_standin.host import Host
-from carla_standin.notices import say
+from carla_standin.log_once import log_once
 from carla_standin.responses import valued, void
 
 ROOT = "crl_root__C"
-"""Name of the only bone, as that of the first of a real walker's."""
+"""Name of the only bone: the first of a real walker."""
 NOWHERE = [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
 
 
@@ -50,7 +50,7 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
 
 
 class Parts:
-    """The calls, one a method; `number` is the id of an actor."""
+    """Implementation of the calls; `number` is the id of an actor."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -90,10 +90,10 @@ class Parts:
         return [[[ROOT, *self.bone_places(number), NOWHERE, NOWHERE]]]
 
     def still(self, sentence: str) -> Callable[..., None]:
-        """Return a call that changes nothing and says so."""
+        """Return a call that changes nothing and logs a sentence."""
 
         def call(number: int, *_: object) -> None:
             self._actor(number)
-            say(sentence)
+            log_once(sentence)
 
         return call

@@ -9,20 +9,20 @@ from typing import Any
 from carla_standin.actors import VX, VY, Actor
 from carla_standin.errors import Refused
 from carla_standin.host import Host
-from carla_standin.notices import say
+from carla_standin.log_once import log_once
 from carla_standin.physics.parameters import BY_NAME, Vehicle
 from carla_standin.physics.state import GRAVITY, One, pushed
 from carla_standin.poses import numbers
 from carla_standin.vehicles import effective, model_of
 
 DRAG, FRICTION, BRAKE, RADIUS = 0.3, 3.5, 1500.0, 35.0
-"""Of every vehicle before a client changes them: drag coefficient, tyre friction, brake torque [N m], wheel radius [cm]."""
+"""Defaults of all vehicles: drag coefficient, tyre friction, brake torque [N m], wheel radius [cm]."""
 MASS_AT, DRAG_AT, WHEELS_AT = 11, 12, 15
-"""Fields of a physics control that change motion."""
+"""Indices of the fields of a physics control that affect motion."""
 FRICTION_AT, STEER_AT, BRAKE_AT = 0, 2, 4
-"""Likewise, of a wheel."""
+"""The same of a wheel."""
 MOST = 100
-"""Points of a curve, gears, wheels."""
+"""Largest number of points of a curve, gears, wheels."""
 _CURVE, _WHEEL = [[0.0, 0.0]], [*[0.0] * 9, [0.0] * 3]
 SHAPE = [_CURVE, *[0.0] * 5, True, *[0.0] * 3, [[0.0] * 3], 0.0, 0.0, [0.0] * 3, _CURVE, [_WHEEL], True]
 """Of a physics control."""
@@ -31,31 +31,31 @@ FRONT = (0, 1)
 
 
 class Physics:
-    """The calls, one a method; `number` is the id of a vehicle."""
+    """Implementation of the calls; `number` is the id of a vehicle."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
 
     def control(self, number: int) -> list[object]:
-        """Return the physics control as it was set last, or that of the vehicle's kind."""
+        """Return the last physics control, or the default one of the vehicle's kind."""
         actor = self._vehicle(number)
         return actor.physics_control or physics_control(model_of(actor))
 
     def apply(self, number: int, wanted: Any) -> None:
-        """Keep a physics control, and let what the models know of count from now on."""
+        """Store a physics control and apply the fields that the models use."""
         actor = self._vehicle(number)
         group = self.host.world.group_of(actor)
         model = _changed(BY_NAME[actor.type_id], wanted)
         if _others(wanted) != _others(self.control(number)):
-            say(
+            log_once(
                 "apply_physics_control: mass, drag, tyre friction, steering angle and brake torque count;"
-                " the rest is kept and read back, and changes nothing."
+                " the rest is stored and has no effect."
             )
         actor.physics_control, actor.model = wanted, model
         group.measure()
 
     def telemetry(self, number: int) -> list[object]:
-        """Return CARLA's telemetry: what the models know; the rest is 0."""
+        """Return CARLA's telemetry; fields that the models lack are 0."""
         actor = self._vehicle(number)
         world = self.host.world
         group, motion = world.group_of(actor), world.bodies.motion[actor.row]
@@ -87,7 +87,7 @@ class Physics:
 
 
 def physics_control(vehicle: Vehicle) -> list[object]:
-    """Returns the 17 fields of VehiclePhysicsControl; what the bicycles have no use for is of an ordinary car."""
+    """Returns the 17 fields of VehiclePhysicsControl; those that the models do not use are of an ordinary car."""
     places = [(front, side) for front in (True, False) for side in (-1, 1)]
     wheels = [_wheel(vehicle, front, side) for front, side in places]
     engine = [[[0.0, 400.0], [5000.0, 400.0]], 5000.0, 1.0, 0.15, 2.0, 0.35]
@@ -102,9 +102,9 @@ def _wheel(vehicle: Vehicle, front: bool, side: int) -> list[object]:
 
 
 def _require_shape(given: Any, pattern: Any) -> None:
-    """Raise Refused unless lists, numbers and flags of `given` are where `pattern` has them, which is sent to clients too.
+    """Raise Refused unless `given` has the nested structure of `pattern`: clients cannot decode any other.
 
-    Lists of a pattern that hold one entry may have any length; a client that reads a wrong shape cannot decode it.
+    Lists of one entry in the pattern may have any length.
     """
     if isinstance(pattern, list):
         many = len(pattern) == 1
@@ -120,7 +120,7 @@ def _require_shape(given: Any, pattern: Any) -> None:
 
 
 def _changed(vehicle: Vehicle, wanted: Any) -> Vehicle:
-    """Return a vehicle with what a physics control says; raise Refused for what is none."""
+    """Return a vehicle with the parameters of a physics control; raise Refused if it is invalid."""
     _require_shape(wanted, SHAPE)
     mass, drag = wanted[MASS_AT], wanted[DRAG_AT]
     wheels = wanted[WHEELS_AT]
@@ -139,7 +139,7 @@ def _changed(vehicle: Vehicle, wanted: Any) -> Vehicle:
 
 
 def _others(control: Any) -> list[object]:
-    """Return the fields that change nothing, rounded as the client's floats are."""
+    """Return the fields without effect, rounded like the client's floats."""
     used = FRICTION_AT, STEER_AT, BRAKE_AT
     wheels = [[value for at, value in enumerate(wheel[:9]) if at not in used] for wheel in control[WHEELS_AT]]
     return [_rounded(part) for part in (*control[:MASS_AT], *control[DRAG_AT + 1 : WHEELS_AT], control[16], wheels)]

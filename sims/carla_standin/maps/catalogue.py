@@ -1,4 +1,4 @@
-"""Maps by name: "ring" and its likes with ordinary settings, "ring_train_0" and "ring_test_0" drawn by chance."""
+"""Maps by name: "ring" and other kinds with default settings, "ring_train_0" and "ring_test_0" drawn at random."""
 
 from __future__ import annotations
 

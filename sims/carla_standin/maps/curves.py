@@ -1,4 +1,4 @@
-"""Curves of OpenDRIVE that are neither lines nor arcs: spirals and cubic polynomials, in the frame of where they begin."""
+"""Spirals and cubic polynomials of OpenDRIVE, in the frame of their start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 FINE = 512
-"""Places at which the length along a polynomial is known; between them it is interpolated."""
+"""Intervals of the table of lengths along a polynomial, which is interpolated."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A town on a grid: blocks with buildings, junctions with lights or with a road that goes first, limits of speed."""
+"""A town on a grid: blocks with buildings, junctions with lights or a priority road, speed limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from carla_standin.maps.crossings import Arm, Crossing, renumbered
+from carla_standin.maps.junction_builder import Arm, Crossing, renumbered
 from carla_standin.maps.ring import two_way_lanes
 from carla_standin.maps.roads import (
     Building,
@@ -22,9 +22,9 @@ from carla_standin.maps.roads import (
 )
 
 LIGHT, LIMIT, YIELD, STOP = "1000001", "274", "205", "206"
-"""Types of signals that CARLA's client knows: a light, a limit, give way, stop."""
+"""Types of signals in CARLA's client: a light, a limit, give way, stop."""
 CROSSWALK, ONTO = (-0.25, 3.25), 1.0
-"""[m] begin and end of a crosswalk behind the end of a street: cars that wait leave it free; reach onto the pavements."""
+"""[m] begin and end of a crosswalk beyond the end of a street, which waiting cars leave free; overlap with the pavements."""
 HEADINGS = (0.0, math.pi / 2)
 Node = tuple[int, int]
 Edge = tuple[Node, int]
@@ -42,7 +42,7 @@ class Grid:
     lanes: int = 1
     """In each direction."""
     removed: tuple[Edge, ...] = (((1, 1), 0),)
-    """Streets that are not there, each from a node to the east (0) or north (1)."""
+    """Missing streets, each from a node to the east (0) or north (1)."""
     lit: float = 0.5
     """Share of the junctions of three or four streets that have lights; of four, all have from this share up to 1 on."""
     speeds: tuple[float, ...] = (30 / 3.6, 50 / 3.6)
@@ -50,11 +50,11 @@ class Grid:
     seed: int = 0
     """Of lights and buildings."""
     sign: str = YIELD
-    """At junctions without lights, on the streets that do not go first."""
+    """Sign at junctions without lights, on the streets without priority."""
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> Grid:
-        """Returns a shape by chance."""
+        """Returns a random shape."""
         columns, rows = (_streets(random, int(random.integers(3, 5))) for _ in range(2))
         shape = cls(columns, rows, int(random.integers(1, 3)), (), float(random.uniform(0.3, 1.0)))
         speeds = tuple(float(speed) / 3.6 for speed in random.choice([30, 40, 50, 60], 2))
@@ -173,14 +173,14 @@ class Grid:
 
 @dataclass(frozen=True)
 class SignedGrid(Grid):
-    """A town with stop signs where others have signs to give way, and with fewer lights."""
+    """A town with stop signs instead of signs to give way, and without lights."""
 
     lit: float = 0.0
     sign: str = STOP
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> SignedGrid:
-        """Returns a shape by chance."""
+        """Returns a random shape."""
         shape = Grid.drawn(random)
         return cls(**{one.name: getattr(shape, one.name) for one in fields(shape)} | {"lit": 0.0, "sign": STOP})
 

@@ -1,4 +1,4 @@
-"""The ground as pictures: what lies at a place, the speed limit there, and the light that counts there."""
+"""Raster maps of the ground: semantic labels, speed limits and traffic lights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from carla_standin.maps.curves import Floats
 from carla_standin.maps.roads import Road, RoadMap
 
 FINEST, LARGEST = 4.0, 6000
-"""[pixels/m] of labels where the map is small enough; pixels along either side."""
+"""[pixels/m] Resolution of labels, unless the map is too large; most pixels along either side."""
 MARGIN = 30.0
 """[m] around the roads."""
 LABELS = {"driving": Tag.ROAD, "sidewalk": Tag.SIDEWALK, "shoulder": Tag.GROUND}
@@ -28,7 +28,7 @@ SHIFT = 4
 
 
 class Ground:
-    """Pictures over the extent of a map, in the simulator's frame: column from x, row from y."""
+    """Raster maps over the extent of a map, in the simulator's frame: column from x, row from y."""
 
     def __init__(self, road_map: RoadMap) -> None:
         outlines = [_band(road, *_outer(road)) for road in road_map.roads]
@@ -42,7 +42,7 @@ class Ground:
         self.limits = np.zeros(self.shape, np.uint8)
         """[km/h]"""
         self.lights = np.zeros(self.shape, np.uint8)
-        """1 + the number of a traffic light in the places before it; 0 elsewhere."""
+        """1 + the number of a traffic light in its area; 0 elsewhere."""
         for kind in LABELS:
             for road in road_map.roads:
                 self._lanes(road, kind)
@@ -54,7 +54,7 @@ class Ground:
                 self._stripe(road.outline(crosswalk) * (1, -1))
 
     def mark_lights(self, areas: list[list[Floats]]) -> None:
-        """Notes for each light, in order, the areas where it counts."""
+        """Marks the areas of each light, in order."""
         for number, outlines in enumerate(areas, 1):
             for outline in outlines:
                 self.fill(self.lights, outline, number)
@@ -66,7 +66,7 @@ class Ground:
         cv2.polylines(self.labels, pixels, False, int(Tag.ROAD_LINE), thickness, cv2.LINE_8, SHIFT)
 
     def at(self, places: Floats) -> npt.NDArray[np.intp]:
-        """Returns the pixels, as numbers in the order of memory, of places (n, 2); those outside belong to the edge."""
+        """Returns the flat pixel indices of places (n, 2), clipped to the edge."""
         cells = ((places - self.low) * self.scale).astype(np.intp)
         cells = np.minimum(np.maximum(cells, 0), self.last)
         return np.asarray(cells[:, 0] + self.shape[1] * cells[:, 1])
@@ -134,7 +134,7 @@ def lane_area(road: Road, lane: int, begin: float, end: float) -> Floats:
 
 
 def stop_line(road: Road, lane: int, orientation: str) -> Floats:
-    """Returns where a lane stops before the junction at its end: at that of the road for "+", at its beginning for "-"."""
+    """Returns the stop line (2, 2) of a lane: at the end of the road for "+", at its start for "-"."""
     s = np.array([max(road.length - STOP, 0.0) if orientation == "+" else min(STOP, road.length)])
     (x, y, _), (far_x, far_y, _) = (road.beside(s, edge) for edge in road.edges(lane, s))
     return np.array([[x[0], -y[0]], [far_x[0], -far_y[0]]])

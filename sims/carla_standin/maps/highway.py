@@ -1,4 +1,4 @@
-"""A highway that closes on itself, one way, with an exit to a slower road beside it and an entry with a lane to merge from."""
+"""A closed one-way highway with an exit to a parallel slower road, and an entry with a merging lane."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from carla_standin.maps.roads import Connection, Junction, Lane, Link, Piece, Ro
 
 WIDTH = 3.5
 JUNCTION = 12.0
-"""[m] length of the two places where ways part and join."""
+"""[m] length of the two junctions in which ways split and merge."""
 RAMP_RADIUS = 80.0
 """[m] of the bends of the ramps."""
 EXIT, ENTRY = 1000, 1001
 """Ids of the two junctions."""
-Pose = tuple[float, float, float]
+Pose2D = tuple[float, float, float]
 Width = tuple[float, float, float, float]
 
 
@@ -31,9 +31,9 @@ class Highway:
     taper: float = 60.0
     """[m] in which a lane becomes wide or narrow."""
     aside: float = 120.0
-    """[m] of the lanes to leave from and to merge from."""
+    """[m] length of the exit lane and of the merging lane."""
     between: float = 160.0
-    """[m] of the slow road beside the highway."""
+    """[m] length of the slow road."""
     offset: float = 18.0
     """[m] of the slow road to the right."""
     speed: float = 110 / 3.6
@@ -42,7 +42,7 @@ class Highway:
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> Highway:
-        """Returns a shape by chance."""
+        """Returns a random shape."""
         low, high = [90.0, 40.0, 80.0, 80.0, 14.0], [180.0, 80.0, 180.0, 240.0, 26.0]
         radius, taper, aside, between, offset = (float(value) for value in random.uniform(low, high))
         speeds = float(random.choice([90, 100, 110, 120])) / 3.6, float(random.choice([50, 60, 70])) / 3.6
@@ -50,7 +50,7 @@ class Highway:
 
     @property
     def shift_angle(self) -> float:
-        """[rad] of each of the two bends that take a ramp aside."""
+        """[rad] of each of the two bends that move a ramp sideways."""
         return math.acos(1 - self.offset / (2 * RAMP_RADIUS))
 
     def build(self, name: str) -> RoadMap:
@@ -58,12 +58,12 @@ class Highway:
         n = self.lanes
         first = (0.0, 0.0, 0.0)
         ramp_shape = self._ramp_shape()
-        beside = 4 * RAMP_RADIUS * math.sin(self.shift_angle) + self.between
+        parallel = 4 * RAMP_RADIUS * math.sin(self.shift_angle) + self.between
         opening, at = chain(first, [(self.taper, 0.0)])
         leaving, at = chain(at, [(self.aside, 0.0)])
         exit_on, after_exit = chain(at, [(JUNCTION, 0.0)])
         exit_off, ramp_start = chain(self._right_of(at), [(JUNCTION, 0.0)])
-        along, at = chain(after_exit, [(beside, 0.0)])
+        along, at = chain(after_exit, [(parallel, 0.0)])
         ramp, ramp_end = chain(ramp_start, ramp_shape)
         entry_on, after_entry = chain(at, [(JUNCTION, 0.0)])
         entry_off, _ = chain(ramp_end, [(JUNCTION, 0.0)])
@@ -102,7 +102,7 @@ class Highway:
         arc, bend = RAMP_RADIUS * self.shift_angle, 1 / RAMP_RADIUS
         return [(arc, -bend), (arc, bend), (self.between, 0.0), (arc, bend), (arc, -bend)]
 
-    def _right_of(self, pose: Pose) -> Pose:
+    def _right_of(self, pose: Pose2D) -> Pose2D:
         """Returns the left edge of the lane right of the highway."""
         x, y, heading = pose
         aside = self.lanes * WIDTH
@@ -114,8 +114,8 @@ class Highway:
         return replace(one, signals=(sign,))
 
 
-def chain(start: Pose, parts: list[tuple[float, float]]) -> tuple[tuple[Piece, ...], Pose]:
-    """Returns pieces of given length and curvature, one after the other, and where the last one ends."""
+def chain(start: Pose2D, parts: list[tuple[float, float]]) -> tuple[tuple[Piece, ...], Pose2D]:
+    """Returns connected pieces of given length and curvature, and the end pose of the last one."""
     x, y, heading = start
     pieces = []
     for length, curvature in parts:
@@ -134,12 +134,12 @@ def road(
     speed: float,
     junction: int = -1,
 ) -> Road:
-    """Returns a road that is driven one way."""
+    """Returns a one-way road."""
     return Road(number, pieces, lanes, junction, before, after, speed, "none" if junction != -1 else "solid")
 
 
 def lanes_of(count: int, last: Width, before: int, after: int) -> tuple[Lane, ...]:
-    """Returns lanes of one direction; `before` and `after` of them, from the left, go on with their own number."""
+    """Returns lanes of one direction; `before` and `after` of them, from the left, are linked to lanes of the same number."""
     return tuple(
         Lane(
             -k,

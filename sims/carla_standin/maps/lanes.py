@@ -1,4 +1,4 @@
-"""The lanes of a map as one set of arrays, in the simulator's frame: y and headings have the other sign than in OpenDRIVE."""
+"""Lanes of a map as arrays, in the simulator's frame: y and headings have the opposite sign of OpenDRIVE's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from carla_standin.maps.curves import Floats
 from carla_standin.maps.roads import Lane, Link, Road, RoadMap
 
 SPACING = 1.0
-"""[m] about so far apart are the points of a lane."""
+"""[m] Approximate distance between the points of a lane."""
 Ints = npt.NDArray[np.intp]
 
 
@@ -30,16 +30,16 @@ class Way:
     junction: int
     successors: tuple[int, ...] = ()
     left: int = -1
-    """The neighbour in the same direction, or -1; as is the next."""
+    """Left neighbour in the same direction, or -1; `right` likewise."""
     right: int = -1
     closes: bool = False
-    """Whether it becomes narrow and ends."""
+    """Whether it narrows and ends."""
     opens: bool = False
-    """Whether it begins without a width."""
+    """Whether it starts without a width."""
 
 
 class Lanes:
-    """All ways of a map: tuples of objects for slow uses, arrays for each step."""
+    """All ways of a map, as objects and as arrays for vectorised steps."""
 
     def __init__(self, road_map: RoadMap) -> None:
         keys = [(road, lane) for road in road_map.roads for lane in road.lanes if lane.kind == "driving"]
@@ -118,7 +118,7 @@ class Lanes:
         return np.asarray(before + part * (self.points[first + 1] - before))
 
     def nearest(self, x: float, y: float, heading: float | None = None) -> tuple[int, float, float]:
-        """Returns the nearest way that is driven that way [rad], the distance along it and the distance from it."""
+        """Returns the nearest way with about this heading [rad], the distance along it and the distance from it."""
         squares = (self.points[:, 0] - x) ** 2 + (self.points[:, 1] - y) ** 2
         if heading is not None:
             squares = np.where(np.cos(self.points[:, 2] - heading) > 0.5, squares, np.inf)
@@ -134,7 +134,7 @@ class Lanes:
 
 
 def _enters(road_map: RoadMap, connecting: int, contact: str, road: Road, link: Link) -> bool:
-    """Return True if a connecting road begins at this end of the road: both ends may touch one junction."""
+    """Return True if a connecting road starts at this end of the road: both ends may touch one junction."""
     way = road_map.by_id[connecting]
     back = way.predecessor if contact == "start" else way.successor
     end = "end" if link is road.successor else "start"

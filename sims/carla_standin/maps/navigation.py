@@ -1,4 +1,4 @@
-"""The navigation mesh of a map: a set of one tile of Detour, from which a client leads its walkers."""
+"""The navigation mesh of a map for a client's AI walkers: a set of one Detour tile."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from carla_standin import layouts
 from carla_standin.maps.pavements import Place, Polygon
 
 CELL = 0.01
-"""[m] within which corners are the same."""
+"""[m] Distance within which corners are merged."""
 MARGIN, HEIGHT = 1.0, 5.0
 """[m] that the tile reaches beyond its polygons, and above and below them."""
 MOST = 0x3FFF
 """Polygons of a tile: their corners and neighbours are counted in 16 bits, of which one is for edges of tiles."""
 WALKER = (1.8, 0.3, 0.5)
-"""[m] height, radius and greatest step of who walks."""
+"""[m] height, radius and greatest step of a walker."""
 FAN, TRIANGLES = bytes([0, 1, 2, 0b000101, 0, 2, 3, 0b010100]), 2
 """Triangles of a polygon, each three corners and two bits for each edge, 1 if it is one of the polygon; and their number."""
 Faces = list[list[int]]
@@ -28,9 +28,9 @@ Neighbours = dict[tuple[int, int], int]
 
 
 def connected(polygons: Sequence[Polygon]) -> list[Polygon]:
-    """Return the part of polygons with common edges that has most pavements.
+    """Return the connected component of polygons with the most pavements.
 
-    A client ends in a segmentation fault where a walker has no way to anywhere: it has one between any two places of a part.
+    A client ends in a segmentation fault if a walker has no path: a connected component has one between any two places.
     """
     whole = [polygon for polygon, face in zip(polygons, _welded(polygons)[1], strict=True) if len(set(face)) == len(face)]
     return [whole[number] for number in _largest(_welded(whole)[1], whole)]
@@ -75,14 +75,14 @@ def _edges(face: list[int]) -> list[tuple[int, int]]:
 
 
 def _neighbours(faces: Faces) -> Neighbours:
-    """Return the edges between two polygons; one that more than two have is none, so that no way leads only there."""
+    """Return the edges between exactly two polygons; edges of more than two do not connect."""
     count = Counter(edge for face in faces for edge in _edges(face))
     found = {edge: number for number, face in enumerate(faces) for edge in _edges(face)}
     return {(a, b): number for (a, b), number in found.items() if count[a, b] == count[b, a] == 1}
 
 
 def _largest(faces: Faces, polygons: Sequence[Polygon]) -> list[int]:
-    """Return the polygons of the part that has most pavements; the first of such parts."""
+    """Return the first component of polygons with the most pavements."""
     by_edge, left, best = _neighbours(faces), set(range(len(faces))), list[int]()
 
     def pavements(part: list[int]) -> int:

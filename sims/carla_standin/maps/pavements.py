@@ -16,21 +16,21 @@ from carla_standin.maps.ground import Ground
 from carla_standin.maps.roads import Junction, Road, RoadMap
 
 CLEAR = 0.3
-"""[m] that the middle of a walker keeps from either edge of a pavement."""
+"""[m] Distance of a walker's centre from either edge of a pavement."""
 NARROWEST = 0.2
 """[m] between those two lines."""
 STRAIGHT, BENT = 10.0, 2.0
 """[m] length of a polygon along a straight road, at most, and along any other."""
 CROSSING = 3.0
-"""[m] width of a crossing, in the middle of each road that has pavements on both sides."""
+"""[m] width of a crossing, in the middle of each road with pavements on both sides."""
 SHORTEST = 12.0
-"""[m] of a road that has a crossing."""
+"""[m] Shortest road with a crossing."""
 PARTS = 8
 """Polygons of a corner."""
 ROUND = 0.39
-"""Of the chord: how far the curve of a corner follows each pavement; a quarter of a circle between two at a right angle."""
+"""Length of a corner's tangents over its chord; at a right angle, the curve is nearly a quarter of a circle."""
 BLURRED = 0.3
-"""Share of a polygon, from its edges inwards, that may touch the road in a picture of the ground: its pixels are coarse."""
+"""Share of a polygon, from its edges inwards, that may overlap the road in the raster, whose pixels are coarse."""
 FLAT = 1e-4
 """[m2] that two edges of a polygon span at least."""
 LONGEST = 60.0
@@ -62,7 +62,7 @@ class End:
 
 
 def polygons(road_map: RoadMap, ground: Ground, buildings: Floats) -> list[Polygon]:
-    """Return what can be walked on and is free of roads and of `buildings` (n, 6); nothing if there is no pavement."""
+    """Return the walkable polygons, free of roads and of `buildings` (n, 6); none if there is no pavement."""
     along = [polygon for road in road_map.roads for polygon in _of_road(road)]
     corners = [polygon for junction in road_map.junctions for polygon in _corners(road_map, junction)]
     found = along + corners
@@ -91,7 +91,7 @@ def _is_crossed(road: Road) -> bool:
 
 
 def _stations(road: Road) -> Floats:
-    """Return distances along a road; those of its crossing are among them."""
+    """Return distances along a road, including those of its crossing."""
     is_straight = all(piece.bends == (0.0, 0.0) for piece in road.pieces) and not road.offsets
     ends = [0.0, road.length]
     if _is_crossed(road):
@@ -105,7 +105,7 @@ def _stations(road: Road) -> Floats:
 
 
 def _walked(road: Road, number: int, s: Floats) -> tuple[Floats, Floats]:
-    """Return t of the left and the right line between which the middle of a walker stays on a pavement."""
+    """Return t of the left and right limits for a walker's centre on a pavement."""
     inner, outer = road.edges(number, s)
     return np.maximum(inner, outer) - CLEAR, np.minimum(inner, outer) + CLEAR
 
@@ -120,7 +120,7 @@ def _places(road: Road, s: Floats, t: Floats) -> Floats:
 
 
 def _between(right: Floats, left: Floats, area: Area, is_wide: Iterable[bool]) -> Iterator[Polygon]:
-    """Return quadrilaterals between two lines (n, 2) that go the same way."""
+    """Return quadrilaterals between two lines (n, 2) of the same direction."""
     for (a, b), (d, c), wide in zip(pairwise(right.tolist()), pairwise(left.tolist()), pairwise(is_wide), strict=True):
         if all(wide):
             yield Polygon((tuple(a), tuple(b), tuple(c), tuple(d)), area)
@@ -139,7 +139,7 @@ def _corners(road_map: RoadMap, junction: Junction) -> Iterator[Polygon]:
 
 
 def _arms(road: Road, junction: int) -> Iterator[tuple[Floats, End | None, End | None]]:
-    """Return the place of each arm and its pavements left and right, as one sees them who goes into the junction."""
+    """Return the position of each arm and its left and right pavements, as seen when entering the junction."""
     for link, s, sign in ((road.predecessor, 0.0, -1), (road.successor, road.length, 1)):
         if link is None or link.kind != "junction" or link.id != junction:
             continue
@@ -162,7 +162,7 @@ def _end(road: Road, s: float, sign: int, side: int) -> End | None:
 
 
 def _corner(first: End, second: End) -> list[Polygon]:
-    """Return the way from one pavement's end into the next pavement, whose end looks back at it."""
+    """Return the polygons from one pavement's end to the next pavement's end."""
     if float(np.hypot(*(second.middle - first.middle))) > LONGEST:
         return []
     right, left = (
@@ -172,7 +172,7 @@ def _corner(first: End, second: End) -> list[Polygon]:
 
 
 def _curve(start: Floats, heading: float, end: Floats, facing: float) -> Floats:
-    """Return places (n, 2) of a curve that begins along `heading` and ends against `facing`."""
+    """Return points (n, 2) of a cubic Bezier curve that starts along `heading` and ends against `facing`."""
     reach = ROUND * float(np.hypot(*(end - start)))
     one = start + reach * np.array([math.cos(heading), math.sin(heading)])
     two = end + reach * np.array([math.cos(facing), math.sin(facing)])
@@ -181,7 +181,7 @@ def _curve(start: Floats, heading: float, end: Floats, facing: float) -> Floats:
 
 
 def _are_convex(corners: Floats) -> npt.NDArray[np.bool_]:
-    """Return which of polygons (n, 4, 2) are convex, and anticlockwise."""
+    """Return for each polygon (n, 4, 2) whether it is convex and anticlockwise."""
     sides = np.roll(corners, -1, axis=1) - corners
     following = np.roll(sides, -1, axis=1)
     turns = sides[..., 0] * following[..., 1] - sides[..., 1] * following[..., 0]

@@ -1,4 +1,4 @@
-"""A ring: two straights and two bends, both directions; the simplest map to learn to keep a lane on."""
+"""A ring: two straights and two bends, both directions; the simplest map for lane keeping."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Ring:
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> Ring:
-        """Returns a shape by chance."""
+        """Returns a random shape."""
         straight, radius = random.uniform(60, 200), random.uniform(25, 70)
         return cls(float(straight), float(radius), int(random.integers(1, 3)), float(random.choice([30, 40, 50])) / 3.6)
 
@@ -52,7 +52,7 @@ class Ring:
 
 
 def two_way_lanes(count: int, *, before: bool = True, after: bool = True, width: float = 3.5) -> tuple[Lane, ...]:
-    """Returns lanes of both directions with pavements, linked to their likes before and after where told."""
+    """Returns lanes of both directions with pavements; before, after: link them to lanes of the same number."""
     found = []
     for side in (1, -1):
         for number in range(1, count + 2):

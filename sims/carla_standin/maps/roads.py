@@ -1,7 +1,7 @@
 """Elements of a road map as in OpenDRIVE 1.4: x east, y north, heading anticlockwise [rad], lengths [m].
 
-A `Road` has one lane section: a road of a file with several is a chain of them with the same `source`, which are written as
-one road again.
+A `Road` has one lane section: a road of a file with several becomes a chain of them with the same `source`, which are written
+as one road again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from carla_standin.maps.curves import Cubic, Floats, Spiral
 
 Polynomial = tuple[float, float, float, float, float]
-"""Where it begins [m], and four coefficients in the distance from there."""
+"""Start [m], and four coefficients in the distance from there."""
 
 
 def piecewise(parts: tuple[Polynomial, ...], s: Floats) -> Floats:
-    """Return the values of polynomials, each of which holds from where it begins to the next one; 0 without any."""
+    """Return the values of a piecewise polynomial; 0 without any part."""
     if not parts:
         return np.zeros_like(s)
     starts = np.array([part[0] for part in parts])
@@ -47,7 +47,7 @@ class Piece:
         return (self.curvature, self.curvature) if self.shape is None else self.shape.bends
 
     def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns x, y and heading at distances from the beginning."""
+        """Returns x, y and heading at distances from the start."""
         if self.shape is not None:
             u, v, turned = self.shape.at(s)
             cosine, sine = np.cos(self.heading), np.sin(self.heading)
@@ -62,7 +62,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Lane:
-    """A lane: negative numbers lie right of the reference line and are driven along it, positive ones against it."""
+    """A lane; negative ids are right of the reference line and driven along it, positive ones against it."""
 
     id: int
     kind: str = "driving"
@@ -73,11 +73,11 @@ class Lane:
     predecessor: int | None = None
     successor: int | None = None
     change: str | None = None
-    """Lane changes over the outer edge: "both", "increase", "decrease", "none", "" if a map does not say, None by default."""
+    """Lane changes over the outer edge: "both", "increase", "decrease", "none", "" if unspecified, None for the default."""
     later_widths: tuple[Polynomial, ...] = ()
-    """Widths that hold instead from some distance along the section on."""
+    """Widths that apply from a distance along the section on."""
     later_marks: tuple[tuple[float, str, str], ...] = ()
-    """Distance [m], kind and permitted lane changes of lines that hold instead from there on."""
+    """Distance [m], kind and permitted lane changes of lines that apply from there on."""
 
     @property
     def lane_change(self) -> str:
@@ -103,7 +103,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Signal:
-    """A light or a sign beside the road."""
+    """A light or a sign at the road."""
 
     id: int
     s: float
@@ -112,14 +112,14 @@ class Signal:
     value: float = -1.0
     unit: str = ""
     orientation: str = "+"
-    """For which traffic: "+" along the reference line, "-" against it."""
+    """Direction of its traffic: "+" along the reference line, "-" against it."""
     lanes: tuple[int, int] = (-1, -1)
     dynamic: bool = False
 
 
 @dataclass(frozen=True)
 class Building:
-    """A box beside the road, along it."""
+    """A box next to the road, parallel to it."""
 
     id: int
     s: float
@@ -139,7 +139,7 @@ class Crosswalk:
     heading: float
     """[rad] of the u axis against the road."""
     corners: tuple[tuple[float, float, float], ...]
-    """[m] u, v, z; the last is the first again if the map closes it, as it should."""
+    """[m] u, v, z; the last equals the first if the map closes the polygon, as it should."""
     name: str = "crosswalk"
     z: float = 0.0
     """[m]"""
@@ -169,16 +169,16 @@ class Road:
     buildings: tuple[Building, ...] = ()
     crosswalks: tuple[Crosswalk, ...] = ()
     centre_change: str = "none"
-    """Lane changes over the reference line, as those of lanes: by default none, since oncoming traffic is behind it."""
+    """Lane changes over the reference line, by default none because of oncoming traffic."""
     later_centre_marks: tuple[tuple[float, str, str], ...] = ()
     source: int | None = None
-    """Id of the road of the file that this is a section of; by default its own."""
+    """Id of the road in the file that has this section; by default its own."""
     begin: float = 0.0
-    """[m] along the pieces, which are those of the whole road, where the section begins."""
+    """[m] Start of the section along the pieces of the whole road."""
     extent: float | None = None
     """[m] length of the section, unless it is the rest of the road."""
     offsets: tuple[Polynomial, ...] = ()
-    """[m] to the left, of the middle line from the pieces; along the whole road."""
+    """[m] Offset of the middle line to the left of the pieces, along the whole road."""
 
     @cached_property
     def length(self) -> float:
@@ -197,7 +197,7 @@ class Road:
 
     @property
     def label(self) -> str:
-        """Name of the section for people."""
+        """Name of the section in messages."""
         return str(self.number) if self.begin == 0 else f"{self.number} (from {self.begin:g} m)"
 
     def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
@@ -226,7 +226,7 @@ class Road:
         return inner, inner + side * (own.width_at(s) if own else 0.0)
 
     def middle(self, s: Floats) -> Floats:
-        """Return t [m] of the middle line, from which lanes are counted."""
+        """Return t [m] of the middle line, the inner edge of the first lanes."""
         return piecewise(self.offsets, s + self.begin) if self.offsets else np.zeros_like(s)
 
     def beside(self, s: Floats, t: Floats) -> tuple[Floats, Floats, Floats]:

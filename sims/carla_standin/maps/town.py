@@ -1,4 +1,4 @@
-"""A map with everything that follows from it, made once."""
+"""A valid map and its derived data, computed once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from carla_standin.maps.curves import Floats
 from carla_standin.maps.ground import Ground
 from carla_standin.maps.lanes import Lanes
 from carla_standin.maps.navigation import connected, mesh
+from carla_standin.maps.opendrive_writer import to_opendrive
 from carla_standin.maps.pavements import Polygon, polygons
 from carla_standin.maps.roads import Building, Road, RoadMap
 from carla_standin.maps.validator import require_valid
-from carla_standin.maps.writing import to_opendrive
 from carla_standin.traffic.junctions import Junctions
 
 APART, CLEAR = 20.0, 8.0
@@ -31,7 +31,7 @@ class Town:
         self.road_map = road_map
         self.name = road_map.name
         self.text = to_opendrive(road_map)
-        """The OpenDRIVE text that clients get: written from what was checked, and from nothing else."""
+        """OpenDRIVE text for clients, written from the checked map."""
 
     @cached_property
     def lanes(self) -> Lanes:
@@ -45,7 +45,7 @@ class Town:
 
     @cached_property
     def ground(self) -> Ground:
-        """Pictures of the ground."""
+        """Raster maps of the ground."""
         return Ground(self.road_map)
 
     @cached_property
@@ -55,7 +55,7 @@ class Town:
 
     @cached_property
     def pavements(self) -> list[Polygon]:
-        """Connected pavements and crossings, on which a client can lead walkers."""
+        """Connected pavements and crossings for a client's AI walkers."""
         return connected(polygons(self.road_map, self.ground, self.buildings))
 
     @cached_property

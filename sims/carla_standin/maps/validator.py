@@ -1,4 +1,4 @@
-"""Checks a road map before a client sees it: in `carla.Map`, a link to a lane that is not there is a segmentation fault."""
+"""Validate a road map before a client gets it: a link to a missing lane is a segmentation fault in `carla.Map`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from carla_standin.maps.curves import Cubic
 from carla_standin.maps.roads import Connection, Junction, Link, Road, RoadMap
 
 GAP, TURN = 0.05, 0.02
-"""[m], [rad]: how far ends that are linked may lie apart: editors of maps round, and no driver notices so much."""
+"""[m], [rad] Tolerance between linked ends: editors of maps round."""
 LOOSE_GAP, LOOSE_TURN = 1.0, 0.5
-"""The same where a cubic polynomial leads through a junction: CARLA's converter of OpenStreetMap misses ends of tight turns."""
+"""Tolerance of cubic polynomials through junctions: CARLA's converter of OpenStreetMap misses ends of tight turns."""
 SHORTEST = 1e-3
 """[m] of a piece."""
 WIGGLE = 0.01
-"""[m] by which a width may be negative: polynomials that end at 0 miss it by so much."""
+"""[m] Tolerance of negative widths: polynomials that end at 0 miss it by rounding."""
 BROADEST = 200.0
 """[m] of a crosswalk, and from its road to its corners."""
 SHOWN = 5
@@ -34,7 +34,7 @@ def require_valid(road_map: RoadMap) -> None:
 
 
 def problems(road_map: RoadMap) -> Iterator[str]:
-    """Returns every problem in words; those of links only where all parts are sound."""
+    """Yields all problems in words; those of links only if all parts are valid."""
     parts = list(_of_parts(road_map))
     yield from parts
     if not parts:
@@ -81,7 +81,7 @@ def _of_road(road: Road) -> Iterator[str]:
         if ids != list(range(1, len(ids) + 1)):
             yield f"{where} has lanes {[side * number for number in ids]} on one side; they count from 1 without a gap"
     if not road.lanes or any(lane.id == 0 for lane in road.lanes):
-        yield f"{where} has no lanes beside the centre"
+        yield f"{where} has no lanes besides the centre"
     stations = np.linspace(0, road.length, 33)
     for lane in road.lanes:
         width = lane.width_at(stations)
@@ -93,7 +93,7 @@ def _of_road(road: Road) -> Iterator[str]:
 
 
 def _folds(road: Road, lane: int) -> bool:
-    """Tell whether the middle of a lane lies beyond the centre of a bend."""
+    """Return whether the middle of a lane lies beyond the centre of a bend."""
     begin = -road.begin
     for piece in road.pieces:
         first, begin = begin, begin + piece.length
@@ -126,7 +126,7 @@ def _of_links(road_map: RoadMap, road: Road) -> Iterator[str]:
 
 
 def _of_loose_end(road: Road, end: str) -> Iterator[str]:
-    """Lanes name no lane where no road follows."""
+    """Yield links of lanes at an end without a following road."""
     for lane in road.lanes:
         target = lane.predecessor if end == "start" else lane.successor
         if target is not None:

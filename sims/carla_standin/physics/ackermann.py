@@ -1,4 +1,4 @@
-"""Ackermann control: steering angle and speed are asked for, pedals follow from the vehicle's own model."""
+"""Ackermann control: a target steering angle and speed; the pedals follow from the vehicle's model."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from carla_standin.physics.state import NUMBERS, resisted
 
 RESPONSE = 0.5
-"""[s] in which an error of speed is to be gone, unless the acceleration is bounded."""
+"""[s] Time in which an error of speed is corrected, unless the acceleration is bounded."""
 STANDING = 0.1
 """[m/s]"""
 GAINS = [0.15, 0.0, 0.25, 0.01, 0.0, 0.01]
-"""Of a real server's two PID controllers, speed and acceleration, before a client sets others."""
+"""Default gains of a real server's two PID controllers, of speed and acceleration."""
 
 
 @dataclass
 class Ackermann:
-    """Wishes of a client for one vehicle, and what the controller remembers."""
+    """Target of one vehicle, and the state of its controller."""
 
     steer: float
     """[rad], to the right."""
@@ -30,9 +30,9 @@ class Ackermann:
     jerk: float
     """[m/s3] at most, 0: any."""
     angle: float = 0.0
-    """[rad] asked of the wheels now."""
+    """[rad] Present command of the wheels."""
     wanted: float = 0.0
-    """[m/s2] asked of the pedals now."""
+    """[m/s2] Present command of the pedals."""
 
     def apply(self, state: Any, controls: Any, parameters: Any, dt: float) -> None:
         """Set the pedals and the wheel of the next step; all are of the class One."""
@@ -60,5 +60,5 @@ def pedals(acceleration: float, speed: float, controls: Any, parameters: Any) ->
 
 
 def _near(value: float, aim: float, most: float) -> float:
-    """Return the value one step of at most `most` nearer to its aim; 0: there at once."""
+    """Return the value moved towards its aim by at most `most`; 0: without a limit."""
     return min(max(aim, value - most), value + most) if most else aim

@@ -1,7 +1,7 @@
 """The dynamic bicycle: lateral velocity and yaw rate follow from the forces of two tyres.
 
 After Rajamani, Vehicle Dynamics and Control, 2nd edition, section 2.3, with tyres that saturate, and the kinematic model below
-walking pace, where slip angles say nothing.
+walking pace, because slip angles are meaningless there.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from carla_standin.physics.state import GRAVITY, Functions, accelerated, steered
 LONGEST = 0.005
 """[s] of a step of integration; the linear tyre is stiff."""
 SLOW, FAST = 2.0, 4.0
-"""[m/s] below the one the kinematic model, above the other the dynamic one, between them a mixture."""
+"""[m/s] Kinematic model below the first, dynamic one above the second, a mixture between them."""
 NO_GRIP = 1e-9
-"""Coefficient of friction of tyres that touch nothing; a number, because slip is divided by it."""
+"""Coefficient of friction of tyres without contact; not 0, because slip is divided by it."""
 INERTIA = 1.0
 """Moment of inertia over mass x front x rear: near 1 for cars."""
 

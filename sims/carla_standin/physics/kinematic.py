@@ -1,4 +1,4 @@
-"""The kinematic bicycle about the centre of mass: wheels roll where they point (Kong et al., IV 2015, equations 2a to 2e)."""
+"""The kinematic bicycle about the centre of mass: wheels do not slip (Kong et al., IV 2015, equations 2a to 2e)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def step(state: Any, controls: Any, parameters: Any, dt: float) -> None:
 
 
 def turned(state: Any, dt: float) -> None:
-    """Turns all vehicles; a yaw of 180 stays 180 where nothing turns."""
+    """Turns all vehicles; a yaw of 180 stays 180 without a turn."""
     yaw = state.yaw + state.turning * dt / DEGREE
     state.yaw = state.functions.where(abs(yaw) > 180.0, (yaw + 180.0) % 360.0 - 180.0, yaw)

@@ -1,4 +1,4 @@
-"""Motion of single vehicles that departs from their model: frozen, in the air, at a constant velocity, sliding, spinning."""
+"""Motion of single vehicles outside their model: frozen, in the air, at a constant velocity, sliding, spinning."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from carla_standin.actors import Actor
 from carla_standin.physics.kinematic import DEGREE, turned
 
 LEAST = 1e-3
-"""[m/s], [rad/s] below which a slide is none."""
+"""[m/s], [rad/s] Threshold of slides and spins."""
 
 
 @dataclass
 class Override:
-    """Departures of one vehicle; none of them if all are at their defaults."""
+    """Departures of one vehicle from its model; none by default."""
 
     constant: tuple[float, float] | None = None
-    """[m/s] forward and to the right in its own frame, whatever its pedals say."""
+    """[m/s] forward and to the right in its own frame, independent of its pedals."""
     slide: float = 0.0
-    """[m/s] to the right, until the grip of the tyres has taken it."""
+    """[m/s] to the right, reduced by the grip of the tyres."""
     spin: float = 0.0
     """[rad/s] to the right, likewise."""
 
     def is_needed(self, actor: Actor) -> bool:
-        """True if the vehicle's next step is not that of its model."""
+        """True if the vehicle's next step differs from that of its model."""
         return (
             not actor.has_physics or actor.is_aloft or self.constant is not None or max(abs(self.slide), abs(self.spin)) > LEAST
         )
 
     def apply(self, actor: Actor, before: Any, after: Any, parameters: Any, dt: float) -> None:
-        """Change the state `after` a step of the model to what the departure makes of `before`; all are of the class One."""
+        """Correct the state `after` a step of the model by the departures from the state `before`; all are of class One."""
         if not actor.has_physics:
             self.slide = self.spin = 0.0
             _keep(before, after, 0.0, 0.0)
-        elif actor.is_aloft:  # no tyre touches anything: it goes on as it was
+        elif actor.is_aloft:  # no tyre touches the ground: it keeps its velocity
             _keep(before, after, before.forward, before.sideways)
             self._move(after, before.forward, before.sideways + self.slide, dt)
         elif self.constant is not None:

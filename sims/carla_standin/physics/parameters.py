@@ -1,4 +1,4 @@
-"""Sizes and handling of the vehicles, one row a model.
+"""Sizes and handling of the vehicles, one row for each model.
 
 Names, kinds and generations are those of CARLA 0.9.16's catalogue. Sizes are those of ordinary road vehicles of the kind,
 rounded; handling is chosen so that a car reaches 100 km/h in about 9 s and brakes from it within about 45 m. None of it is
@@ -49,9 +49,9 @@ class Vehicle:
     cornering: float = 14.0
     """[1/rad] cornering stiffness of an axle over its load, of the dynamic model."""
     front_share: float = 0.5
-    """Part of the wheelbase that lies before the centre of mass."""
+    """Share of the wheelbase before the centre of mass."""
     generation: int = 1
-    """Of CARLA's catalogue, by which its scripts choose."""
+    """Generation in CARLA's catalogue, used by its scripts for selection."""
     special: str = ""
     """CARLA's special_type: emergency, taxi, electric."""
 
@@ -117,7 +117,7 @@ _KINDS = {
     "motorcycle": _FIRST[6],
     "bicycle": _FIRST[7],
 }
-"""What else there is to say of a kind."""
+"""Further parameters of a kind."""
 
 
 def _listed(row: str, kind: str | None = None) -> Vehicle:

@@ -1,11 +1,12 @@
-"""State, controls and parameters of all driven vehicles, one entry a vehicle in each array."""
+"""State, controls and parameters of all driven vehicles, as arrays with one entry for each vehicle."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Functions:
-    """Functions of the equations: NumPy's for many vehicles, Python's for one, because NumPy's calls cost most there."""
+    """Functions of the equations: NumPy's for many vehicles, Python's for one, for which NumPy's calls are slow."""
 
     sin: Function
     cos: Function
@@ -43,7 +44,7 @@ NUMBERS = Functions(
 
 
 class One:
-    """The numbers of one vehicle, by the names that they have in a State, Controls or Parameters; those of a State change."""
+    """One vehicle's numbers of a State, Controls or Parameters, with the same names; those of a State change."""
 
     functions = NUMBERS
 
@@ -51,7 +52,7 @@ class One:
         self.__dict__ = {name: array.item(number) for name, array in vars(arrays).items()}
 
     def back(self, arrays: Any, number: int = 0) -> None:
-        """Writes the numbers to where they came from."""
+        """Writes the numbers back into the arrays."""
         for name, value in self.__dict__.items():
             getattr(arrays, name)[number] = value
 
@@ -84,49 +85,46 @@ class Parameters:
         self.cornering: Floats = arrays["cornering"]
 
 
-class State:
+class _Resizable(ABC):
+    """Arrays of one length, as attributes."""
+
+    @abstractmethod
+    def __init__(self, count: int) -> None: ...
+
+    def resized(self, kept: Sequence[int], count: int) -> Self:
+        """Returns arrays of length `count` that start with the kept entries."""
+        made = type(self)(count)
+        for name, array in vars(made).items():
+            array[: len(kept)] = getattr(self, name)[list(kept)]
+        return made
+
+
+class State(_Resizable):
     """Poses and velocities of vehicles, in their own frames: x forward, y to the right, turning to the right positive."""
 
-    NAMES = ("x", "y", "yaw", "forward", "sideways", "turning", "wheel")
     functions = ARRAYS
 
     def __init__(self, count: int) -> None:
         self.x, self.y = np.zeros(count), np.zeros(count)
         self.yaw = np.zeros(count)
-        """[degree], as users give it, so that what does not turn keeps it to the bit"""
+        """[degree], the users' unit, so that it stays exact without a turn"""
         self.forward, self.sideways = np.zeros(count), np.zeros(count)
         """[m/s] of the centre"""
         self.turning, self.wheel = np.zeros(count), np.zeros(count)
         """[rad/s]; [rad] of the front wheels"""
 
-    def resized(self, kept: Sequence[int], count: int) -> State:
-        """Returns a state of another size that begins with the entries that are kept."""
-        made = State(count)
-        for name in self.NAMES:
-            getattr(made, name)[: len(kept)] = getattr(self, name)[list(kept)]
-        return made
 
-
-class Controls:
+class Controls(_Resizable):
     """Commands of the drivers."""
-
-    NAMES = ("throttle", "steer", "brake", "hand_brake", "direction")
 
     def __init__(self, count: int) -> None:
         self.throttle, self.steer, self.brake = np.zeros(count), np.zeros(count), np.zeros(count)
         self.hand_brake, self.direction = np.zeros(count), np.ones(count)
         """0 or 1; 1 forwards, -1 backwards"""
 
-    def resized(self, kept: Sequence[int], count: int) -> Controls:
-        """Returns controls of another size that begin with the entries that are kept."""
-        made = Controls(count)
-        for name in self.NAMES:
-            getattr(made, name)[: len(kept)] = getattr(self, name)[list(kept)]
-        return made
-
 
 def pushed(speed: Any, controls: Any, parameters: Any, f: Functions) -> Any:
-    """Returns the acceleration [m/s2] that the motor gives: even traction up to the speed where power is the limit."""
+    """Returns the acceleration [m/s2] of the motor: constant traction up to the speed at which power limits it."""
     limit = parameters.power / f.high(abs(speed), 1.0)
     return controls.direction * controls.throttle * f.low(f.low(parameters.traction, limit), parameters.grip)
 
@@ -135,12 +133,12 @@ def resisted(speed: Any, controls: Any, parameters: Any, f: Functions) -> Any:
     """Returns the deceleration [m/s2], never negative, of brakes, air, rolling and the idle motor."""
     brakes = f.high(controls.brake, controls.hand_brake) * parameters.braking
     idle = parameters.engine_braking * (1.0 - controls.throttle)
-    # Tyres without grip neither push nor brake: a vehicle whose friction a client has set to 0 rolls on.
+    # Tyres without grip neither push nor brake: a vehicle with friction 0 rolls on.
     return f.low(brakes + idle + parameters.rolling, parameters.grip) + parameters.drag * speed * speed
 
 
 def accelerated(speed: Any, controls: Any, parameters: Any, dt: float, f: Functions) -> Any:
-    """Returns the speed after a step; what resists never turns a vehicle round."""
+    """Returns the speed after a step; resistance never reverses it."""
     driven = speed + dt * pushed(speed, controls, parameters, f)
     lost = dt * resisted(speed, controls, parameters, f)
     return f.copysign(f.high(abs(driven) - lost, 0.0), driven)

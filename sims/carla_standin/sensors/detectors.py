@@ -1,4 +1,4 @@
-"""Radar and obstacle detector: rays ahead, and who is hit."""
+"""Radar and obstacle detector."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing_extensions import override
 from carla_standin.actors import VX, VZ, Actor
 from carla_standin.collisions import BUILDING
 from carla_standin.layouts import RADAR_POINT, SensorType
-from carla_standin.sensors.camera import axes
-from carla_standin.sensors.observed import ObservedWorld
+from carla_standin.sensors.observed_world import ObservedWorld
+from carla_standin.sensors.projection import axes
 from carla_standin.sensors.rays import GROUND, cast
 from carla_standin.sensors.sensor import Sensor, flag, setting
 
 Floats = npt.NDArray[np.float64]
 RINGS, ROUND = np.array([0.5, 1.0]), 8
-"""Rays of an obstacle detector beside the middle one: shares of its radius, and rays on each ring."""
+"""Rays of an obstacle detector around the central one: shares of its radius, and rays on each ring."""
 
 
 class Radar(Sensor):
-    """Points at random directions within an ellipse ahead, each with the speed at which its distance grows."""
+    """Radar: points at random directions within an ellipse ahead, each with the rate of its distance."""
 
     kind = SensorType.RADAR
 
@@ -55,7 +55,7 @@ class Radar(Sensor):
         return [points.tobytes()]
 
     def _velocities(self, box: npt.NDArray[np.intp], world: ObservedWorld) -> Floats:
-        """Return the velocities (n, 3) [m/s] of boxes; zero for the ground and what belongs to the map."""
+        """Return the velocities (n, 3) [m/s] of boxes; zero for the ground and the map's objects."""
         found = np.zeros((len(box), 3))
         for number in np.unique(box[box != GROUND]):
             owner = world.bodies.by_id.get(int(world.scene.boxes.owners[number]))
@@ -65,7 +65,7 @@ class Radar(Sensor):
 
 
 class Obstacle(Sensor):
-    """Tells who is first in its way, once a step as long as somebody is."""
+    """Obstacle detector: the first body ahead, in each step in which there is one."""
 
     kind = SensorType.OBSTACLE
 
@@ -95,7 +95,7 @@ class Obstacle(Sensor):
         return [msgpack.packb([carrier.encoded(), self._owner(world, box).encoded(), distance])]
 
     def _starts(self) -> Floats:
-        """Return where its rays begin (n, 3) [m], in its own frame: over a disc, as a sphere that goes ahead touches."""
+        """Return the origins (n, 3) [m] of its rays, in its own frame: a disc, for the sweep of a sphere."""
         angle = np.arange(ROUND) * 2 * math.pi / ROUND
         ring = np.stack([np.zeros(ROUND), np.cos(angle), np.sin(angle)], axis=1)
         rings = (self.radius * RINGS[:, None, None] * ring).reshape(-1, 3)

@@ -1,4 +1,4 @@
-"""Lidars: a fan of rays that turns, against the ground and the boxes."""
+"""Lidars: a rotating fan of rays, against the ground and the boxes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from carla_standin.actors import Actor
 from carla_standin.layouts import LIDAR_HEADER, LIDAR_POINT, SEMANTIC_POINT, SensorType
-from carla_standin.sensors.camera import axes
-from carla_standin.sensors.observed import ObservedWorld
+from carla_standin.sensors.observed_world import ObservedWorld
+from carla_standin.sensors.projection import axes
 from carla_standin.sensors.rays import GROUND, Hits, cast
 from carla_standin.sensors.sensor import Sensor, setting
 
@@ -20,7 +20,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Scanner(Sensor):
-    """Points in its own frame, channel after channel."""
+    """Base of lidars: points in its own frame, channel by channel."""
 
     def __init__(self, actor: Actor, world: ObservedWorld) -> None:
         super().__init__(actor, world)
@@ -32,7 +32,7 @@ class Scanner(Sensor):
         upper, lower = (setting(actor, f"{which}_fov", -90, 90) for which in ("upper", "lower"))
         self.rises = np.radians(np.linspace(upper, lower, self.channels))
         self.angle = 0.0
-        """[degree] where the next measurement begins"""
+        """[degree] Start of the next measurement."""
 
     @override
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
@@ -49,7 +49,7 @@ class Scanner(Sensor):
         return [header + seen.sum(1).astype("<u4").tobytes() + points.tobytes()]
 
     def points(self, directions: Floats, hits: Hits, seen: Flags, world: ObservedWorld) -> tuple[Flags, npt.NDArray[np.void]]:
-        """Return of all rays (channels, n) those that come back, and their points in this order."""
+        """Return a mask of the rays (channels, n) with a return, and their points in this order."""
         raise NotImplementedError
 
     def _directions(self, bearings: Floats) -> Floats:
@@ -86,7 +86,7 @@ class Lidar(Scanner):
         return seen, points
 
     def _returns(self, intensity: Floats) -> Flags:
-        """Return of each ray whether it comes back: any may be lost, and faint ones are lost the more, the fainter they are."""
+        """Return a mask of the rays with a return: rays are lost at random, faint ones more often."""
         returns = np.ones(intensity.shape, np.bool_)
         if self.lost:
             returns &= self.random.random(intensity.shape) >= self.lost
@@ -97,7 +97,7 @@ class Lidar(Scanner):
 
 
 class SemanticLidar(Scanner):
-    """Points with what they are: exact, and none is lost."""
+    """Points with labels and actors: exact, and none is lost."""
 
     kind = SensorType.SEMANTIC_LIDAR
 

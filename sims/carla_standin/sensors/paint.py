@@ -1,7 +1,7 @@
-"""Paint on the boxes of vehicles and props: windows, lamps and wheels, which tell front from rear.
+"""Paint on the boxes of vehicles and props: windows, lamps and wheels, which distinguish front and rear.
 
-A panel is a rectangle on one side of a box, in units of its half sizes. Silhouettes stay those of the boxes, so that what is
-painted agrees with labels and depth.
+A panel is a rectangle on one side of a box, in units of its half sizes. Silhouettes stay those of the boxes and agree with
+labels and depth.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from carla_standin.layouts import Tag
 
 Floats = npt.NDArray[np.float64]
-Colour = tuple[int, int, int]
+Bgr = tuple[int, int, int]
 """Blue, green, red."""
 COLOURS = (
     "17,37,103",
@@ -29,14 +29,14 @@ COLOURS = (
     "90,140,200",
     "110,70,45",
 )
-"""Red, green, blue of vehicles, as attributes say it."""
+"""Red, green, blue of vehicles, in the format of attributes."""
 SIDES = {"rear": (0, -1), "front": (0, 1), "left": (1, -1), "right": (1, 1), "bottom": (2, -1), "top": (2, 1)}
 """Axis of a side's normal and its sign."""
 SHADES = {"rear": 0.95, "front": 0.95, "left": 0.72, "right": 0.72, "bottom": 0.4, "top": 1.15}
-"""Brightness of a side: from above falls more light than from anywhere else."""
+"""Brightness of a side: most light comes from above."""
 DARK = (50, 42, 38)
 WHITE = (245, 250, 250)
-PAINTS: dict[str, Colour] = {
+PAINTS: dict[str, Bgr] = {
     "glass": (70, 58, 48),
     "dark": DARK,
     "beam": WHITE,
@@ -45,14 +45,14 @@ PAINTS: dict[str, Colour] = {
     "stripe": WHITE,
     "skin": (120, 150, 205),
 }
-LIT: dict[str, Colour] = {"brake": (60, 60, 255), "blinker": (0, 165, 255), "reverse": WHITE}
+LIT: dict[str, Bgr] = {"brake": (60, 60, 255), "blinker": (0, 165, 255), "reverse": WHITE}
 BRAKE, RIGHT, LEFT, REVERSE = 0x8, 0x10, 0x20, 0x40
-"""Bits of a vehicle's state of lamps, as CARLA's `VehicleLightState` has them."""
+"""Bits of CARLA's `VehicleLightState`."""
 LAMPS = {"brake": BRAKE, "left blinker": LEFT, "right blinker": RIGHT, "reverse": REVERSE}
 """Panels that are painted only while their lamp is on."""
 ANY = BRAKE | RIGHT | LEFT | REVERSE
 SMALL = 8.0
-"""[pixels] of height below which only what shows from afar is painted."""
+"""[pixels] Height below which only panels with `far` are painted."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class Panel:
     first: tuple[float, float] = (-1.0, 1.0)
     second: tuple[float, float] = (-1.0, 1.0)
     far: bool = True
-    """True if it is painted however small the box is in the picture."""
+    """True if it is painted at any size of the box in the picture."""
 
     @property
     def corners(self) -> list[list[float]]:
-        """Return its four corners, one after the other around it."""
+        """Return its four corners in order around it."""
         axis, sign = SIDES[self.side]
         (a, b), (c, d) = self.first, self.second
         return [[*pair[:axis], float(sign), *pair[axis:]] for pair in ([a, c], [b, c], [b, d], [a, d])]
@@ -173,10 +173,10 @@ class Coat:
         self._plans: dict[tuple[int, bool, int], Plan] = {}
 
     def plan(self, sides: int, small: bool, lamps: int) -> Plan:
-        """Return what to paint.
+        """Return the panels to paint.
 
-        sides: those that the camera sees, as a number in the order of 9 x + 3 y + z: along each axis 0 for the low side, 1 for
-        none, 2 for the high one. small: only what shows from afar. lamps: those on.
+        sides: visible sides as a number, 9 x + 3 y + z: along each axis 0 for the low side, 1 for none, 2 for the high one.
+        small: only panels with `far`. lamps: flags of lamps that are on.
         """
         key = sides, small, lamps & ANY
         if key not in self._plans:
@@ -203,11 +203,11 @@ COATS = {
 }
 WARNING = Coat(STRIPED)
 BARE = Coat()
-"""Of everything else: its sides alone."""
+"""Coat of all other bodies: plain sides."""
 WARNINGS = "barrier", "cone", "warning"
-"""Parts of the names of props that are to be noticed."""
-ORANGE: Colour = (60, 120, 220)
-PLAIN: tuple[Colour, ...] = ((105, 125, 140), (70, 95, 120), (120, 120, 112), (75, 110, 80), (130, 105, 85))
+"""Parts of the names of warning props."""
+ORANGE: Bgr = (60, 120, 220)
+PLAIN: tuple[Bgr, ...] = ((105, 125, 140), (70, 95, 120), (120, 120, 112), (75, 110, 80), (130, 105, 85))
 """Of props that have no colour of their own, by name."""
 
 
@@ -218,8 +218,8 @@ def coat_of(type_id: str, tag: int) -> Coat:
     return COATS.get(Tag(tag), BARE) if tag else BARE
 
 
-def colour_of(type_id: str, given: str) -> Colour:
-    """Return the colour of a body: the given one, "red,green,blue", or one of its kind if that is none."""
+def colour_of(type_id: str, given: str) -> Bgr:
+    """Return the colour of a body: the given one, "red,green,blue", or one of its kind if that is invalid."""
     try:
         red, green, blue = (int(part) % 256 for part in given.split(","))
     except ValueError:
@@ -235,7 +235,7 @@ def _is_warning(type_id: str) -> bool:
 class Paints:
     """Colours of one box."""
 
-    body: Colour
+    body: Bgr
 
     @cached_property
     def colours(self) -> dict[str, tuple[int, int, int, int]]:
@@ -244,6 +244,6 @@ class Paints:
         return {name: (*colour, 255) for name, colour in (sides | PAINTS | LIT).items()}
 
 
-def _shaded(colour: Colour, shade: float) -> Colour:
+def _shaded(colour: Bgr, shade: float) -> Bgr:
     blue, green, red = (min(round(shade * part + 8), 255) for part in colour)
     return blue, green, red

@@ -1,4 +1,4 @@
-"""Rays against the flat ground and the boxes of a scene: what lidars, radars and obstacle detectors hit."""
+"""Rays of lidars, radars and obstacle detectors against the flat ground and the boxes of a scene."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from carla_standin.sensors.observed import ObservedWorld
+from carla_standin.sensors.observed_world import ObservedWorld
 
 Floats = npt.NDArray[np.float64]
 Corners = tuple[list[float], list[float]]
 GROUND = -1
-"""In the place of a box: the ground, or nothing."""
+"""Instead of a box: the ground, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -20,17 +20,17 @@ class Hits:
     """First hits of rays (...)."""
 
     distance: Floats
-    """(...) [m] along the ray; infinite if it hits nothing."""
+    """(...) [m] along the ray; infinite without a hit."""
     box: npt.NDArray[np.intp]
     """(...) number of the box in the scene, or GROUND."""
     incidence: Floats
-    """(...) cosine of the angle between the ray and the normal of what it hits, 0 to 1."""
+    """(...) cosine of the angle between the ray and the surface normal, 0 to 1."""
 
 
 def cast(origin: Floats, rays: Floats, reach: float, world: ObservedWorld, carrier: int) -> Hits:
     """Return the first hits of rays (..., 3), unit vectors in the world's frame; boxes of the actor `carrier` are left out.
 
-    origin: (3,) of all rays, or (..., 3) of each. reach: [m] from the first origin beyond which boxes are not looked for.
+    origin: (3,) of all rays, or (..., 3) of each. reach: [m] distance from the first origin within which boxes are tested.
     """
     falling = -rays[..., 2]
     distance = np.full(falling.shape, np.inf)
@@ -56,19 +56,19 @@ def cast(origin: Floats, rays: Floats, reach: float, world: ObservedWorld, carri
 
 
 def frame_of(numbers: Floats) -> tuple[Floats, Corners]:
-    """Return the turn (3, 3) of a box, whose product with a direction of the world is the box's own, and its corners there."""
+    """Return the rotation (3, 3) from the world's frame to a box's, and its corners there."""
     _, _, yaw, half_length, half_width, bottom, top = numbers.tolist()
     turn = np.array([[np.cos(yaw), -np.sin(yaw), 0], [np.sin(yaw), np.cos(yaw), 0], [0, 0, 1]])
     return turn, ([-half_length, -half_width, bottom], [half_length, half_width, top])
 
 
 def through(origin: Floats, directions: Floats, corners: Corners) -> tuple[Floats, Floats]:
-    """Returns where rays (..., 3) enter and leave a box along the axes, as multiples of their directions."""
+    """Returns entry and exit of rays (..., 3) through an axis-aligned box, as multiples of their directions."""
     first, second = crossings(origin, directions, corners)
     return np.minimum(first, second).max(-1), np.maximum(first, second).min(-1)
 
 
 def crossings(origin: Floats, directions: Floats, corners: Corners) -> tuple[Floats, Floats]:
-    """Return where rays (..., 3) cross the planes of a box, a value an axis, as multiples of their directions."""
+    """Return the crossings of rays (..., 3) with the planes of a box, per axis, as multiples of their directions."""
     safe = np.where(np.abs(directions) < 1e-12, 1e-12, directions)
     return (np.array(corners[0]) - origin) / safe, (np.array(corners[1]) - origin) / safe

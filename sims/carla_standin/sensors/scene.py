@@ -1,4 +1,4 @@
-"""Objects on the ground as boxes, gathered once a step for all cameras and lidars."""
+"""Boxes of all bodies on the ground, updated once a step for all cameras and lidars."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy.typing as npt
 
 from carla_standin.actors import YAW, Actor, Bodies, Z
 from carla_standin.layouts import Tag
-from carla_standin.sensors.paint import Colour, Paints, coat_of, colour_of
+from carla_standin.sensors.paint import Bgr, Paints, coat_of, colour_of
 
 Floats = npt.NDArray[np.float64]
 SIGNS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], float)
-"""Of the corners of a box."""
+"""Signs of the corners of a box."""
 SKIN = (130, 165, 225), (70, 100, 160), (45, 65, 110)
 CLOTHES = (60, 20, 220), (40, 160, 250), (200, 210, 215), (150, 60, 120), (70, 150, 60), (190, 120, 30)
 TROUSERS = (90, 50, 35), (40, 40, 40), (60, 75, 95)
-"""Of walkers, who differ by their places among the actors."""
+"""Colours of walkers, chosen by `Actor.place`."""
 LEGS, CHEST = 0.45, 0.83
-"""Shares of a walker's height at which the legs end and the head begins."""
+"""Shares of a walker's height at the top of the legs and the bottom of the head."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Part:
     half_width: float
     bottom: float
     top: float
-    colour: Colour
+    colour: Bgr
 
 
 @dataclass
@@ -45,13 +45,13 @@ class Boxes:
     colours: npt.NDArray[np.uint8]
     """(n, 3): blue, green, red."""
     owners: npt.NDArray[np.int64]
-    """Ids of actors; 0 for what is none."""
+    """Ids of actors; 0 for objects of the map."""
     halves: Floats = field(init=False)
     """(n, 3) [m]: half sizes."""
     middles: Floats = field(init=False)
     """(n, 3) [m]"""
     reach: Floats = field(init=False)
-    """[m] radius of a sphere around the middle that holds the box."""
+    """[m] Radius of the bounding sphere around the middle."""
     turns: Floats = field(init=False)
     """(n, 2): cosine and sine of yaw."""
     corners: Floats = field(init=False)
@@ -67,7 +67,7 @@ class Boxes:
         self.moved(len(self))
 
     def moved(self, count: int) -> None:
-        """Notes that x, y, yaw and height of the first boxes have changed."""
+        """Updates derived values after x, y, yaw and height of the first boxes have changed."""
         numbers, turns, corners, local = (part[:count] for part in (self.numbers, self.turns, self.corners, self.local))
         np.cos(numbers[:, 2], turns[:, 0])
         np.sin(numbers[:, 2], turns[:, 1])
@@ -110,18 +110,18 @@ class Scene:
         self.reindex(Bodies())
 
     def reindex(self, bodies: Bodies) -> None:
-        """Notes rows, sizes and colours anew."""
+        """Updates rows, sizes and colours."""
         solid = [actor for actor in bodies if actor.is_solid]
         parts = [(actor, part) for actor in solid for part in parts_of(actor)]
         self.actors = [actor for actor, _ in parts]
-        """Of each box that may move: who it is, or is a part of."""
+        """Actor of each movable box."""
         self.rows = np.array([actor.row for actor in self.actors], np.intp)
         tags = np.array([actor.tag for actor in self.actors], np.uint8)
         colours = np.array([part.colour for _, part in parts], np.uint8).reshape(-1, 3)
         sizes = [(0.0, 0.0, 0.0, part.half_length, part.half_width, part.bottom, part.top) for _, part in parts]
         numbers = np.array(sizes).reshape(-1, 7)
         self.heights = numbers[:, 5:].copy()
-        """[m] of bottoms and tops over the origins of their actors."""
+        """[m] Heights of bottoms and tops above the origins of their actors."""
         movable = Boxes(numbers, tags, colours, np.array([actor.id for actor in self.actors], np.int64))
         self.count = len(parts)
         self.index: dict[int, slice] = {}
@@ -134,7 +134,7 @@ class Scene:
         self.paints = [Paints(part.colour) for _, part in parts]
 
     def step(self, bodies: Bodies, last_colours: npt.NDArray[np.uint8]) -> None:
-        """Notes where everything is, and the colours of the last of what stands still."""
+        """Updates the poses of movable boxes, and the colours of the last immovable ones."""
         if len(last_colours):
             self.boxes.colours[-len(last_colours) :] = last_colours
         motion, numbers = bodies.motion[self.rows], self.boxes.numbers[: self.count]

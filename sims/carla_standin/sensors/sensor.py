@@ -1,4 +1,4 @@
-"""Base of all sensors: the actor that carries it, and the time of its next measurement."""
+"""Base of all sensors: the actor, and the time of its next measurement."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from carla_standin import layouts
 from carla_standin.actors import Actor
 from carla_standin.errors import Refused
 from carla_standin.layouts import SensorType
-from carla_standin.sensors.observed import ObservedWorld
+from carla_standin.sensors.observed_world import ObservedWorld
 
 FLAGS = {"true": True, "1": True, "false": False, "0": False}
 """Values of a switch."""
 
 
 class Sensor(ABC):
-    """Measures, if anybody listens, every `sensor_tick` seconds."""
+    """Sensor that measures every `sensor_tick` seconds while a client is subscribed."""
 
     kind: ClassVar[SensorType]
 
@@ -24,10 +24,10 @@ class Sensor(ABC):
         self.actor = actor
         self.period = setting(actor, "sensor_tick", 0.0, 1e6) if "sensor_tick" in actor.attributes else 0.0
         self.due: float | None = None
-        """[s] of the next measurement; None before the first, which is made at once."""
+        """[s] Time of the next measurement; None before the first, which is immediate."""
 
     def serve(self, world: ObservedWorld) -> None:
-        """Sends what it measures now."""
+        """Sends a measurement if one is due."""
         clock = world.clock
         if not world.streams.is_heard(self.actor.stream) or not self._is_due(clock.elapsed):
             return
@@ -40,17 +40,17 @@ class Sensor(ABC):
         due = now if self.due is None else self.due
         if now < due - 1e-6:
             return False
-        is_late = now - due > self.period  # nobody listened: what was missed is not made up for
+        is_late = now - due > self.period  # without a subscriber: missed measurements are not made up for
         self.due = (now if is_late else due) + self.period
         return True
 
     @abstractmethod
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
-        """Returns payloads; what is no copy is sent before the next is measured."""
+        """Returns payloads; a view into a buffer is sent before the next measurement."""
 
 
 def setting(actor: Actor, name: str, low: float, high: float) -> float:
-    """Returns a number among a sensor's attributes; raises Refused if it is none or out of range."""
+    """Returns a number among a sensor's attributes; raises Refused if it is invalid or out of range."""
     text = actor.attributes[name]
     try:
         value = float(text)

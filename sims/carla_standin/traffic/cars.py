@@ -1,4 +1,4 @@
-"""The cars that drive themselves: they run on the middles of lanes and are moved all at once."""
+"""Cars of the server's traffic, which follow the middles of lanes and move as one batch."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ import numpy.typing as npt
 
 from carla_standin.actors import AX, AY, VX, VY, WZ, YAW, Actor, Bodies, X, Y, rows_of, span_of
 from carla_standin.errors import Refused
-from carla_standin.layouts import Colour
+from carla_standin.layouts import TrafficLightState
 from carla_standin.lights import Lights
 from carla_standin.maps.town import Town
 from carla_standin.traffic import following, lane_changes
 from carla_standin.traffic.following import DRIVER
 from carla_standin.traffic.junctions import Candidate
-from carla_standin.traffic.sight import FAR, LATERAL, Sight
+from carla_standin.traffic.leader_detection import FAR, LATERAL, LeaderDetector
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Flags = npt.NDArray[np.bool_]
 NEAREST_LANE = 3.0
-"""[m] from a lane within which a car may begin."""
+"""[m] from a lane within which a car may start."""
 SOON = np.array([0.0, 0.7, 1.4, 2.1])
-"""[s] ahead for which the way of a client's car is foreseen."""
+"""[s] Times ahead at which a client's car is predicted."""
 WHIM = 0.02
-"""[1/s] how often a car would rather drive in another lane, without a reason."""
-GREEN, YELLOW, OFF = int(Colour.GREEN), int(Colour.YELLOW), int(Colour.OFF)
+"""[1/s] Rate of random lane changes."""
+GREEN, YELLOW, OFF = int(TrafficLightState.GREEN), int(TrafficLightState.YELLOW), int(TrafficLightState.OFF)
 STANDING = 0.1
 """[m/s]"""
 HALT, AT_LINE = 1.0, 2.5
-"""[s] that a car stands at a stop sign; [m] from its front to the end of the lane within which that counts."""
+"""[s] Stop at a stop sign; [m] largest distance from the car's front to the end of the lane for a valid stop."""
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Facts of the lanes on which the cars are; they hold until one of them takes another lane."""
+    """Values of the cars' present lanes, valid until a car enters another lane."""
 
     length: Floats
     """[m] of the lane"""
@@ -45,62 +45,62 @@ class Stretch:
     wanted_then: Floats
     """[m/s] on the next one, `FAR` if there is none"""
     is_last: Flags
-    """There is no next one."""
+    """True without a next lane."""
     entering: Flags
-    """The next one lies in a junction, and this one does not."""
+    """The next lane lies in a junction, and this one does not."""
     outside: Flags
     """Not entering."""
     crossing: Flags
-    """It lies in a junction."""
+    """The lane lies in a junction."""
     light: Ints
-    """At its end, -1 for none."""
+    """Traffic light at its end, -1 for none."""
     is_dark: Flags
-    """There is none."""
+    """True without a light."""
     ending: tuple[int, ...]
-    """Cars whose lane ends."""
+    """Cars on ending lanes."""
 
 
 class Cars:
-    """All of them, one entry a car in each array."""
+    """All cars of the traffic, one entry per car in each array."""
 
     NAMES = ("way", "next", "after", "s", "speed", "aside", "half", "eager", "gap", "leader", "waited")
 
     def __init__(self, town: Town, lights: Lights) -> None:
         self.lanes, self.junctions, self.lights = town.lanes, town.junctions, lights
-        self.sight = Sight(town.lanes)
+        self.detector = LeaderDetector(town.lanes)
         self.actors: list[Actor] = []
         self.random: list[np.random.Generator] = []
         self.placed, self.span = 0, span_of(rows_of([]))
         """Cars at the last reindexing, and their rows."""
         self.way, self.next, self.after = (np.zeros(0, np.intp) for _ in range(3))
-        """The lane of a car and the two that it takes then; -1 if there is none."""
+        """Lane of a car and its next two lanes; -1 for none."""
         self.s, self.speed, self.aside, self.half, self.eager = (np.zeros(0) for _ in range(5))
         """[m] along its lane; [m/s]; [m] right of the lane while it changes; [m] half length; share of the limit it drives"""
         self.gap, self.leader = np.zeros(0), np.zeros(0)
-        """[m] to whoever is ahead and its speed [m/s], as of the last step"""
+        """[m] to the leader and its speed [m/s], in the last step"""
         self.waited = np.zeros(0)
-        """[s] that a car has stood before its junction, though no light held it"""
+        """[s] Wait before the junction, red lights excluded"""
         self.admitted = np.zeros(0, bool)
         self.turn = 0
-        """Whose turn it is to look for a better lane."""
+        """Number of the car that looks for a better lane in this step."""
         self.seen: Floats | None = None
-        """Motion of all that is solid, as of the last look; None if it counts no more."""
+        """Motion of all solid bodies at the last detection; None if outdated."""
         self.stretch: Stretch | None = None
-        """None once a car has taken another lane."""
+        """None after a car has entered another lane."""
 
     def __len__(self) -> int:
         return len(self.actors)
 
-    # coming and going
+    # adding and removing
 
     def check(self, pose: list[list[float]]) -> None:
-        """Raises Refused if a car would not begin on a lane."""
+        """Raises Refused unless a car would start on a lane."""
         _, _, distance = self.lanes.nearest(pose[0][0], pose[0][1], math.radians(pose[1][1]))
         if distance > NEAREST_LANE:
             raise Refused("A car with driver=traffic must begin on a lane and look along it.", got=pose)
 
     def add(self, actor: Actor, bodies: Bodies) -> None:
-        """Takes over a car where it stands."""
+        """Adds a car at its present pose."""
         x, y, yaw = bodies.motion[actor.row, [X, Y, YAW]]
         way, s, _ = self.lanes.nearest(x, y, math.radians(yaw))
         try:
@@ -121,7 +121,7 @@ class Cars:
         self._write(bodies, np.zeros(len(self)), 0.05)
 
     def remove(self, actor: Actor) -> None:
-        """Forgets a car."""
+        """Removes a car."""
         number = self.actors.index(actor)
         del self.actors[number], self.random[number]
         for name in (*self.NAMES, "admitted"):
@@ -129,11 +129,11 @@ class Cars:
         self.stretch = None
 
     def reindex(self, bodies: Bodies) -> None:
-        """Notes rows anew; and who else is there."""
+        """Updates rows and the other bodies."""
         self.seen = None
         self.placed, self.span = len(self), span_of(rows_of(self.actors))
         solid = [actor for actor in bodies if actor.is_solid]
-        self.sight.reindex(self.actors, solid)
+        self.detector.reindex(self.actors, solid)
         self.users = rows_of([actor for actor in solid if actor.type_id.startswith("vehicle.") and actor not in self.actors])
 
     # a step
@@ -178,7 +178,7 @@ class Cars:
         return self.stretch
 
     def _plan(self, number: int) -> None:
-        """Chooses the next two lanes if they are not chosen."""
+        """Chooses the next two lanes unless they are set."""
         if self.next[number] < 0:
             self.next[number] = self._choice(number, int(self.way[number]))
         if self.after[number] < 0 <= self.next[number]:
@@ -202,13 +202,13 @@ class Cars:
         self._plan(number)
 
     def look(self, bodies: Bodies) -> None:
-        """Finds the gap to whoever is first in the way, and its speed along the way, unless nothing has moved since it did."""
-        motion = bodies.motion[self.sight.rows]
+        """Updates the gap to each car's leader and its speed along the way, unless nothing has moved."""
+        motion = bodies.motion[self.detector.rows]
         if self.seen is None or not np.array_equal(motion, self.seen):
-            self.seen = None  # until the whole of it is seen
+            self.seen = None  # until the detection is complete
             self.user_places = bodies.motion[self.users, :2]
             ways = self.way, self.next, self.after
-            self.gap, self.leader = self.sight.look(motion, self.speed, ways, self.s, self.aside)
+            self.gap, self.leader = self.detector.look(motion, self.speed, ways, self.s, self.aside)
             self.seen = motion
 
     def _acceleration(self, left: Floats, stretch: Stretch) -> Floats:
@@ -225,7 +225,7 @@ class Cars:
     # junctions
 
     def _ask(self, bodies: Bodies, left: Floats, stretch: Stretch, dt: float) -> None:
-        """Decides who may enter a junction; who may keeps it until it is through, but for a light that turns red."""
+        """Decides which cars may enter a junction; they keep the permission to its end, unless a light turns red."""
         room, square = left - self.half, self.speed * self.speed
         may_ask = room < np.maximum(12.0, 4.0 + square / (2 * DRIVER.comfort) + self.speed)
         if len(self.lights):
@@ -258,24 +258,24 @@ class Cars:
         return np.asarray(stretch.is_dark | is_open | (self.admitted & cannot_stop))
 
     def _taken(self, stretch: Stretch) -> list[tuple[int, int]]:
-        """Return the cars in junctions and those that may enter one, each with its way there."""
+        """Return the cars in junctions or with permission to enter one, each with its way there."""
         inside, soon = stretch.crossing.nonzero()[0], (stretch.entering & self.admitted).nonzero()[0]
         ways = self.way[inside].tolist() + self.next[soon].tolist()
         return list(zip(inside.tolist() + soon.tolist(), ways, strict=True))
 
     def _extra(self, number: int, way: int) -> float:
-        return self.junctions.extra(way, float(self.half[number]), float(self.sight.width[number]))
+        return self.junctions.extra(way, float(self.half[number]), float(self.detector.width[number]))
 
     def _is_let_by(self, cars: Ints) -> Flags:
-        """Return of cars whether all that are ahead on the same lane may enter the junction.
+        """Return for each car whether all cars ahead on its lane may enter the junction.
 
-        A car that is admitted past one that waits keeps the ways that cross its own from that one, and never moves itself.
+        Otherwise a car behind a waiting one could block the crossing ways of that one, and neither would move.
         """
         held = np.where(self.admitted, -1.0, self.s)
         return np.asarray(((held <= self.s[cars, None]) | (self.way != self.way[cars, None])).all(1))
 
     def _has_room(self, number: int) -> bool:
-        """Return True if a car finds room behind the junction, so that it does not stop inside."""
+        """Return True if there is room for a car behind the junction, so that it does not stop inside."""
         way = self.after[number]
         if way < 0:
             return True
@@ -287,7 +287,7 @@ class Cars:
     # lanes
 
     def _change_lanes(self, dt: float) -> None:
-        """Lets one car a step look for a better lane, and all whose lane ends."""
+        """Lets one car a step look for a better lane, and all cars on ending lanes."""
         self.turn = turn = (self.turn + 1) % len(self)
         for number in self._stretch().ending:
             self._try(number, self.lanes.ways[self.way[number]].left, must=True)
@@ -306,7 +306,7 @@ class Cars:
             self._try(number, sides[int(self.random[number].integers(len(sides)))])
 
     def _try(self, number: int, side: int, *, must: bool = False) -> bool:
-        """Changes to a lane beside, if there is room in it; returns whether it did."""
+        """Changes to an adjacent lane if there is room; returns whether it did."""
         if side < 0 or self.lanes.ways[side].closes:
             return False
         lanes, way = self.lanes, self.way[number]
@@ -315,7 +315,7 @@ class Cars:
             return False
         there = (self.way == side) & (np.arange(len(self)) != number)
         others_s, others_speed, half = self.s[there], self.speed[there], self.half[there]
-        for before in lanes.predecessors[side]:  # who comes from the lane behind
+        for before in lanes.predecessors[side]:  # cars on the lanes behind
             coming = self.way == before
             others_s = np.append(others_s, self.s[coming] - lanes.length[before])
             others_speed, half = np.append(others_speed, self.speed[coming]), np.append(half, self.half[coming])
@@ -323,8 +323,8 @@ class Cars:
             s, float(self.speed[number]), others_s, others_speed, half + self.half[number]
         ):
             return False
-        here, beside = (lanes.poses(np.array([w]), np.array([p]))[0] for w, p in ((way, self.s[number]), (side, s)))
-        right = (here[0] - beside[0]) * -math.sin(beside[2]) + (here[1] - beside[1]) * math.cos(beside[2])
+        here, adjacent = (lanes.poses(np.array([w]), np.array([p]))[0] for w, p in ((way, self.s[number]), (side, s)))
+        right = (here[0] - adjacent[0]) * -math.sin(adjacent[2]) + (here[1] - adjacent[1]) * math.cos(adjacent[2])
         self.stretch = None
         self.aside[number] += right
         self.way[number], self.s[number], self.next[number], self.after[number] = side, s, -1, -1
@@ -339,7 +339,7 @@ class Cars:
         place = self.lanes.poses(np.array([side]), np.array([s]))[0]
         return bool((np.hypot(users[:, 0] - place[0], users[:, 1] - place[1]) > 12.0).all())
 
-    # what is seen of them
+    # records
 
     def _write(self, bodies: Bodies, acceleration: Floats, dt: float) -> None:
         """Writes poses, velocities and pedals."""

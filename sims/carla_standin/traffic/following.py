@@ -22,26 +22,26 @@ class Driver:
     hardest: float = 7.0
     """[m/s2] braking that is possible"""
     gap: float = 2.0
-    """[m] to who stands before it"""
+    """[m] to a standing leader"""
     headway: float = 1.4
-    """[s] to who drives before it"""
+    """[s] to a moving leader"""
 
 
 DRIVER = Driver()
 
 
 def free_road(speed: Floats, wanted: Floats, driver: Driver = DRIVER) -> Floats:
-    """Returns the acceleration if nobody is ahead (first two terms of equation 3)."""
+    """Returns the acceleration without a leader (first two terms of equation 3)."""
     return driver.acceleration * (1.0 - (speed / np.maximum(wanted, 0.1)) ** 4)
 
 
 def interaction(speed: Floats, gap: Floats, leader: Floats | float, driver: Driver = DRIVER) -> Floats:
-    """Returns what somebody ahead takes from it (last term of equation 3, with equation 4), never positive."""
+    """Returns the deceleration by a leader (last term of equation 3, with equation 4), never positive."""
     closing = speed * (speed - leader) / (2.0 * math.sqrt(driver.acceleration * driver.comfort))
     wished = driver.gap + np.maximum(speed * driver.headway + closing, 0.0)
     return np.asarray(-driver.acceleration * (wished / np.maximum(gap, 0.1)) ** 2)
 
 
 def approach(limit: Floats, distance: Floats, driver: Driver = DRIVER) -> Floats:
-    """Returns the speed from which a lower limit at a distance is reached by comfortable braking."""
+    """Returns the highest speed from which comfortable braking reaches a lower limit at a distance."""
     return np.asarray(np.sqrt(limit * limit + 2.0 * driver.comfort * np.maximum(distance, 0.0)))

@@ -1,4 +1,4 @@
-"""Right of way at junctions: no car enters on a red light; of two crossing ways only one is used, first come first served."""
+"""Right of way at junctions: no car enters on a red light; of two crossing ways, only one is used at a time."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from carla_standin.maps.lanes import Lanes
 from carla_standin.maps.roads import RoadMap
 
 CLEAR = 2.6
-"""[m] between the middles of ways that do not get into each other's way."""
+"""[m] Distance between the middles of ways without a conflict."""
 WIDE, LONG = 1.0, 2.45
-"""[m] half width and half length of a body for which that is enough: a bus in a bend needs more."""
+"""[m] Largest half width and half length for CLEAR: a bus in a bend needs more."""
 BEND = 0.3
 """[rad] from which a way turns."""
 CAR = 2.5
-"""[m] around a client's car that no other enters."""
+"""[m] Distance that ways keep from a client's car."""
 LONGEST_WAIT = 15.0
-"""[s] after which a car goes before those with priority: a stream of them would hold it for minutes."""
+"""[s] Wait after which a car gets priority: a stream of cars with priority would block it for minutes."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A car that wants to enter a way of a junction."""
+    """A car before a junction."""
 
     car: int
     way: int
     distance: float
     waited: float = 0.0
-    """[s] that it has stood there, though no light held it."""
+    """[s] Wait at the junction, red lights excluded."""
     extra: float = 0.0
-    """[m] by which its body reaches farther from the middle of its way than that of a car, see `Junctions.extra`."""
+    """[m] Extra reach of its body from the middle of its way, compared to an ordinary car, see `Junctions.extra`."""
 
     @property
     def urgency(self) -> float:
-        """Return the wait if it is long enough to go before all others, else 0."""
+        """Return the wait if it is long enough for priority over all others, else 0."""
         return self.waited if self.waited >= LONGEST_WAIT else 0.0
 
 
 class Junctions:
-    """The ways of all junctions: which cross, and which goes first."""
+    """Conflicts and priorities of the ways of all junctions."""
 
     def __init__(self, road_map: RoadMap, lanes: Lanes) -> None:
         self.lanes = lanes
         count = len(lanes.ways)
         self.gaps = np.full((count, count), np.inf)
-        """[m] between the middles of two ways where they are nearest; infinite if they part or lie in two junctions."""
+        """[m] Smallest distance between the middles of two ways; infinite if they split or lie in two junctions."""
         members: dict[int, list[int]] = {}
         for number, way in enumerate(lanes.ways):
             if way.junction != -1:
@@ -62,28 +62,28 @@ class Junctions:
                 self.gaps[first, second] = self.gaps[second, first] = self._gap(first, second)
         self.crosses = self.gaps < CLEAR
         self.curvature = np.array([curvature(way.points) for way in lanes.ways])
-        """[1/m] of a way where it bends most."""
+        """[1/m] Largest curvature of a way."""
         self.rank = np.array([self._rank(road_map, number) for number in range(count)])
-        """Of a way: the lower goes first."""
+        """Priority of a way: the lowest is first."""
         self.halts = np.array([self._has(road_map, number, STOP) for number in range(count)], bool)
-        """Of a way before a junction: there is a stop sign at its end."""
+        """Whether a way before a junction has a stop sign at its end."""
 
     def _gap(self, first: int, second: int) -> float:
         if set(self.lanes.predecessors[first]) & set(self.lanes.predecessors[second]):
-            return math.inf  # they part: whoever is behind keeps its distance
+            return math.inf  # they split: the car behind keeps its distance
         one, other = (self.lanes.ways[number].points[:, :2] for number in (first, second))
         return float(np.linalg.norm(one[:, None] - other[None], axis=-1).min())
 
     def extra(self, way: int, half_length: float, half_width: float) -> float:
-        """Return how much farther [m] a body reaches from the middle of a way than that of an ordinary car.
+        """Return the extra reach [m] of a body from the middle of a way, compared to an ordinary car.
 
-        In a bend of radius R the corners of a body lie about half_length^2 / 2R outside of where they are on the straight.
+        In a bend of radius R the corners of a body move outside by about half_length^2 / 2R.
         """
         outside = 0.5 * self.curvature[way] * max(half_length**2 - LONG**2, 0.0)
         return float(max(half_width - WIDE, 0.0) + outside)
 
     def _rank(self, road_map: RoadMap, number: int) -> int:
-        """Straight on 0, to the right 1, to the left 2; 3 more if a sign says to give way or to stop."""
+        """Straight on 0, to the right 1, to the left 2; 3 more with a stop sign or a sign to give way."""
         way = self.lanes.ways[number]
         turned = way.points[-1, 2] - way.points[0, 2]  # positive to the right in this frame
         rank = 0 if abs(turned) < BEND else 1 if turned > 0 else 2
@@ -93,7 +93,7 @@ class Junctions:
         return rank
 
     def _has(self, road_map: RoadMap, number: int, kind: str) -> bool:
-        """Return whether a sign of a kind counts at the end of a way."""
+        """Return whether a sign of a kind applies at the end of a way."""
         way = self.lanes.ways[number]
         signals = road_map.by_id[way.road].signals
         return any(signal.type == kind and (way.lane < 0) == (signal.orientation == "+") for signal in signals)
@@ -103,7 +103,7 @@ class Junctions:
     ) -> npt.NDArray[np.intp]:
         """Return the cars that may enter.
 
-        inside: ways that are taken, each with the `extra` [m] of its car. others: (n, 2) places of clients' cars soon.
+        inside: occupied ways, each with the `extra` [m] of its car. others: (n, 2) predicted positions of clients' cars.
         """
         taken = np.full(len(self.rank), -np.inf)
         for way, extra in inside:
@@ -113,7 +113,7 @@ class Junctions:
             way, extra = candidate.way, candidate.extra
             if not (self.gaps[way] < CLEAR + extra + taken).any() and not self._is_reached(way, others):
                 found.append(candidate.car)
-            taken[way] = max(taken[way], extra)  # who goes first and waits for a client lets nobody through before it
+            taken[way] = max(taken[way], extra)  # also if it waits for a client: cars of lower priority stay behind it
         return np.array(found, np.intp)
 
     def _is_reached(self, way: int, others: Floats) -> bool:

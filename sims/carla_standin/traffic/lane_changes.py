@@ -1,4 +1,4 @@
-"""When a car changes lanes: to get past who is slower, and because its lane ends; only into a gap."""
+"""Conditions of lane changes: a slower leader or the end of the lane, and a gap in the other lane."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 AHEAD, BEHIND = 8.0, 6.0
-"""[m] that must be free before and behind its middle, besides what the speeds ask for."""
+"""[m] Free distance before and behind its middle, in addition to that by the speeds."""
 LENGTHS = 5.0
-"""[m] of two half cars, which these hold; what is longer needs more."""
+"""[m] Two half lengths of cars, included in these; longer vehicles need more."""
 HEADWAY = 0.8
-"""[s] to the one that will be behind."""
+"""[s] to the future follower."""
 SLOWER, NEAR = 0.75, 35.0
-"""A leader below this share of the speed that a car wants, and nearer than this [m], is worth passing."""
+"""Share of the wanted speed, and distance [m], below which a leader is overtaken."""
 ROOM = 40.0
-"""[m] of a lane that must be left."""
+"""[m] Shortest remainder of the other lane."""
 
 
 def is_free(s: float, speed: float, others_s: Floats, others_speed: Floats, lengths: Floats | float = LENGTHS) -> bool:

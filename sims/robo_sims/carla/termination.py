@@ -15,7 +15,7 @@ INFRACTIONS = (*COLLISIONS.values(), "red_light", "off_road", "route_deviation",
 """Each ends the episode as a failure; the first one in this order counts."""
 SUCCESS_RULE = (
     "the end of the route is reached without collision, red light, leaving the road or the route, standing still, or driving "
-    "in the lane of oncoming traffic for longer than to pass somebody"
+    "in the lane of oncoming traffic for longer than to pass a vehicle"
 )
 DEVIATION = 8.0
 """[m] from the lane's centre line."""

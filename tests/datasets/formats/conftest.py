@@ -7,9 +7,10 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
+from factories import choices, make_spec, picture_spec, rich_episode
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
-from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec
 from robo_rl.types import Episode, RewardLabels
 
 VECTORS = (
@@ -19,49 +20,19 @@ VECTORS = (
     ArraySpec("count", (), "int64", 0, 99),
     ArraySpec("friction", (1,), role="privileged"),
 )
-CAMERAS = tuple(ArraySpec(f"camera_{name}", (8, 6, 3), "uint8", 0, 255, role="image") for name in ("wrist", "top"))
+CAMERAS = tuple(picture_spec(f"camera_{name}", (8, 6, 3)) for name in ("wrist", "top"))
 FLAT = (ArraySpec("motion", (4,), unit="mixed"),)
 REACH = ActionSpec(("x", "y"), (-0.1, -0.2), (0.1, 0.2), ("m", "m"), mode="end_effector_delta", control_period=0.05)
-CHOICE = ActionSpec(("left", "right", "stay"), mode="discrete")
+CHOICE = choices("left", "right", "stay")
 
 
 def spec_of(arrays=(*VECTORS, *CAMERAS), action=REACH) -> EnvironmentSpec:
-    return EnvironmentSpec("test/Cell-v0", ObservationSpec(arrays), action, instruction="reach", max_steps=50)
+    return make_spec("test/Cell-v0", *arrays, action=action, instruction="reach", max_steps=50)
 
 
 def episode_of(spec: EnvironmentSpec, draw: int = 0, steps: int = 4, **changes: object) -> Episode:
-    random = np.random.default_rng(draw)
-    observations = {
-        name: random.integers(0, 99, (steps + 1, *array.shape)).astype(array.dtype)
-        if np.dtype(array.dtype).kind in "iu"
-        else random.normal(size=(steps + 1, *array.shape)).astype(array.dtype)
-        for name, array in spec.observation.items()
-    }
-    shape = (steps, *spec.action.shape)
-    is_choice = spec.action.is_discrete
-    actions = [
-        random.integers(0, spec.action.size, shape) if is_choice else random.uniform(-1, 1, shape).astype(np.float32)
-        for _ in range(2)
-    ]
-    facts = {
-        "observations": observations,
-        "actions": actions[0],
-        "policy_actions": actions[1],
-        "rewards": random.normal(size=steps).astype(np.float32),
-        "sources": random.integers(0, 5, steps).astype(np.int8),
-        "timestamps": np.cumsum(random.uniform(0.04, 0.06, steps + 1)),
-        "reward_terms": {"reach": np.where(random.random(steps) < 0.3, np.nan, 1.0).astype(np.float32)},
-        "costs": random.random(steps).astype(np.float32),
-        "terminated": False,
-        "truncated": True,
-        "stop_reason": "operator",
-        "success": None,
-        "seed": draw,
-        "spec_fingerprint": spec.fingerprint,
-        "instruction": "pick up the cube — ein Würfel 🧊",
-        "metadata": {"source": "test", "operator": {"shift": 2}},
-    }
-    return Episode(**(facts | changes))
+    costs = np.random.default_rng(draw).random(steps).astype(np.float32)
+    return replace(rich_episode(spec, steps, draw, costs=costs, stop_reason="operator"), **changes)
 
 
 def dataset_of(path, spec: EnvironmentSpec, episodes) -> Dataset:

@@ -239,7 +239,7 @@ def test_lists_longer_than_described_are_refused(exported, tmp_path):
 def test_wall_time_counts_from_the_beginning_of_an_episode(make, tmp_path):
     times = 2.6e6 + 0.008 * np.arange(5)
     dataset, out = make(steps=(4,), timestamps=times), tmp_path / "out"
-    assert any("what the clock showed when an episode began" in line for line in losses(LEROBOT, dataset))
+    assert any("the clock's time at the start of an episode" in line for line in losses(LEROBOT, dataset))
     export(LEROBOT, dataset, out)
     column = pyarrow.parquet.read_table(out / "data" / "chunk-000" / "file-000.parquet").column("observation.wall_time")
     as_their_loader = column.to_numpy().astype(np.float32)

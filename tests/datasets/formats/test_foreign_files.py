@@ -105,7 +105,7 @@ def test_an_environment_gives_names_units_and_limits(tmp_path):
     assert next(iter(dataset)).actions[:, 0] == pytest.approx([-1, -0.6])
 
 
-def test_actions_that_an_environment_would_not_accept_are_refused(tmp_path):
+def test_actions_outside_the_space_are_refused(tmp_path):
     spec = specification(make_environment("gymnasium/InvertedPendulum-v5"))
     path = flat_file(tmp_path / "a.hdf5", actions=np.full((6, 1), 1.5, np.float32))
     with pytest.raises(DatasetError, match=r"nothing is clipped(.|\n)*1.5 in \[-1, 1\] units(.|\n)*--environment"):
@@ -141,7 +141,7 @@ def test_a_damaged_flat_file(tmp_path, changes, message):
 def test_dones_do_not_tell_how_an_episode_ended(tmp_path):
     dataset, notes = read(ROBOMIMIC, demonstrations(tmp_path / "a.hdf5"))
     assert [(len(e), e.terminated, e.truncated) for e in dataset] == [(3, False, True), (5, False, True)]
-    assert "`dones` does not tell termination from truncation: every episode is taken as truncated" in notes
+    assert "`dones` does not distinguish termination and truncation: every episode counts as truncated" in notes
     assert "not read: states" in notes and "filter keys are not kept: train" in notes
     first = next(iter(dataset))
     assert first.observations["robot0_eef_pos"].dtype == np.float32

@@ -165,7 +165,7 @@ HUGE = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + (60_000).to_bytes(4) * 2 + b"\x0
         (repeated, "declares more data than it can hold"),
         (lambda table: with_picture(table, HUGE), r"another size(.|\n)*60000 x 60000"),
         (lambda table: with_picture(table, b"\xff\xd8\xff"), "is not a PNG"),
-        (with_texts, "is not what meta/info.json says"),
+        (with_texts, "contradicts meta/info.json"),
         (lambda table: table.drop_columns(["action"]), "cannot be read as lerobot"),
     ],
 )

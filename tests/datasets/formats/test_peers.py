@@ -64,7 +64,7 @@ def their_dataset(path: Path, observation_space, action_space, observations, act
     return path
 
 
-def test_minari_of_nested_observations_texts_and_physical_actions(tmp_path):
+def test_minari_nested_observations_texts_and_physical_actions(tmp_path):
     space = gymnasium.spaces.Dict(
         {"goal": gymnasium.spaces.Dict({"desired": gymnasium.spaces.Box(-2, 2, (3,))}), "mission": gymnasium.spaces.Text(20)}
     )
@@ -101,7 +101,7 @@ def test_minari_in_arrow(make, tmp_path):
     export(MINARI, make(), tmp_path / "out")
     path = tmp_path / "out" / "data" / "metadata.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"data_format": "arrow"}))
-    with pytest.raises(DatasetError, match=r"Only Minari's HDF5 storage is read(.|\n)*arrow(.|\n)*write it anew"):
+    with pytest.raises(DatasetError, match=r"Only Minari's HDF5 storage is read(.|\n)*arrow(.|\n)*rewrite it"):
         import_dataset(MINARI, tmp_path / "out", tmp_path / "ours")
 
 

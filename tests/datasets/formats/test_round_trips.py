@@ -184,7 +184,7 @@ def test_what_is_lost_is_counted(make):
     assert "terminated or truncated: the format merges them: 3 of 3 episodes" in lines
     assert "success: 3 of 3 episodes" in lines and "costs: 3 of 3 episodes" in lines
     assert "reward term reach: 3 of 3 episodes" in lines
-    assert "rewards of models beside the recorded ones: the label set 'vlm'" in lines and "notes on episodes" in lines
+    assert "rewards of models: the label set 'vlm'" in lines and "notes on episodes" in lines
     assert any(line.startswith("interventions by a person") for line in lines)
 
 
@@ -309,6 +309,7 @@ def test_episodes_without_a_step(form, make, tmp_path):
 FULL = """
 import resource, signal, sys
 from pathlib import Path
+sys.path.append("../..")  # of the factories
 from conftest import episode_of, spec_of
 from robo_datasets.conversion import export
 from robo_datasets.dataset import Dataset

@@ -43,17 +43,17 @@ def driver():
 
 
 @pytest.mark.parametrize("turn", [0, 1])
-def test_who_comes_in_the_other_lane_is_in_nobody_s_way_but_a_left_turn_s(driver, turn):
+def test_driver_yields_to_oncoming_only_when_turning_left(driver, turn):
     assert driver.act(seen(turn))[1] > 0
     assert driver.act(seen(-1))[1] < 0
 
 
-def test_it_turns_before_those_who_are_far_away_stand_or_have_passed(driver):
+def test_driver_turns_before_distant_or_standing_traffic(driver):
     for other in ((58.0, -2.6, -5.0), (30.0, -2.6, 0.0), (-6.0, -2.6, -8.0)):
         assert driver.act(seen(other=other))[1] > 0
 
 
-def test_it_does_not_wait_for_ever_and_waiting_at_red_does_not_count(driver):
+def test_driver_wait_is_bounded_excluding_red_lights(driver):
     waiting, at_red = seen(speed=0.0), seen(speed=0.0, red=True)
     for _ in range(2 * WAITING):
         driver.act(at_red)

@@ -3,7 +3,7 @@
 import pytest
 
 
-def test_the_scripted_driver_arrives_on_every_map_and_a_seed_is_an_episode(driven):
+def test_scripted_driver_arrives_on_every_map_by_seed(driven):
     result = driven("""
         environment = FAMILY.make("Ring-v0", birdseye=0)
         environment.reset(seed=0)
@@ -75,7 +75,7 @@ def test_episodes_end_for_what_was_done_and_rewards_say_so(driven):
     assert result["shaped"][3] < -9.0
 
 
-def test_walkers_cross_and_hitting_one_is_an_infraction_of_its_own_kind(driven):
+def test_hitting_a_crossing_walker_is_its_own_infraction(driven):
     result = driven("""
         def end(seeds, sees, **arguments):
             environment = FAMILY.make("Town-v0", birdseye=0, route_length=60.0, **arguments)
@@ -167,7 +167,7 @@ def test_a_scenario_or_walkers_that_cannot_be_are_one_error(driven):
     assert "no walkers that cross by themselves" in result["server"]
 
 
-def test_fifty_episodes_leave_nothing_behind_on_a_server_that_is_named(driven):
+def test_fifty_episodes_leave_no_actor_on_named_server(driven):
     result = driven("""
         import carla
         from robo_sims.carla.local_server import StandIn
@@ -197,7 +197,7 @@ def test_fifty_episodes_leave_nothing_behind_on_a_server_that_is_named(driven):
     assert result["map"] == "Carla/Maps/grid" and result["synchronous"] is False
 
 
-def test_a_server_that_dies_or_hangs_cuts_the_episode_and_the_next_one_begins(driven):
+def test_dead_or_hung_server_cuts_episode_and_next_starts(driven):
     result = driven("""
         import signal
         environment = FAMILY.make("Ring-v0", birdseye=32, patience=1.5)
@@ -260,7 +260,7 @@ def test_link_notices_at_once_that_its_own_server_dies_in_a_tick(driven):
     assert result["dead"][0] == "link_lost" and result["dead"][1] < 10.0
 
 
-def test_a_server_that_dies_while_an_episode_begins_is_followed_by_another_one(driven):
+def test_server_death_during_reset_is_recovered(driven):
     result = driven("""
         from robo_sims.carla.session import CarlaSession
         spawn, killed = CarlaSession.spawn, []
@@ -280,7 +280,7 @@ def test_a_server_that_dies_while_an_episode_begins_is_followed_by_another_one(d
     assert result["ended"] == -9 and result["end"] == "goal"
 
 
-def test_a_process_that_forgets_to_close_ends_without_a_fault_and_its_server_with_it(driven):
+def test_unclosed_environment_exits_cleanly_with_server(driven):
     result = driven("""
         environment = FAMILY.make("Ring-v0", birdseye=32, camera=32, traffic=3)
         environment.reset(seed=0)
@@ -416,12 +416,12 @@ REAL = """
 """
 
 
-def test_where_worlds_do_not_begin_anew_actors_are_destroyed_one_by_one(driven):
+def test_actors_are_destroyed_singly_without_world_reload(driven):
     result = driven(REAL.format(traffic=0, steps=60))
     assert result["kinds"] == [[1, 2]] * 4 and min(result["completion"]) > 0.05
 
 
 @pytest.mark.slow
-def test_where_the_server_drives_no_traffic_the_clients_traffic_manager_does(driven):
+def test_client_traffic_manager_drives_if_server_does_not(driven):
     result = driven(REAL.format(traffic=5, steps=100))
     assert result["kinds"] == [[6, 2]] * 4 and result["fastest"] > 5.0

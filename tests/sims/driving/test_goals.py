@@ -26,7 +26,7 @@ def test_as_fast_as_looks_safe_times_keeping_to_the_lane():
     assert reward.combined(safety, states) == pytest.approx([1.0, 0.5, 0.5, 0.5, 0.5, 0.0])
 
 
-def test_standing_pays_nothing_and_too_fast_for_what_is_seen_costs_wherever_in_the_lane():
+def test_standing_pays_nothing_and_overspeed_costs():
     reward = goals(top_speed=8.0)
     standing = np.zeros((3, 3))
     assert reward.combined(np.array([0.0, 0.5, 1.0]), standing) == pytest.approx([0.0, 0.0, 0.0])
@@ -34,7 +34,7 @@ def test_standing_pays_nothing_and_too_fast_for_what_is_seen_costs_wherever_in_t
     assert reward.combined(np.array([0.0, 0.0, 0.5]), fast) == pytest.approx([-1.0, -1.0, 0.0])
 
 
-def test_speed_offset_and_angle_are_read_from_what_the_car_observes():
+def test_speed_offset_and_angle_come_from_observation():
     turned, offset = 0.3, 0.8  # the lane's direction and the distance of its middle to the right, seen from the car
     across = np.array([-math.sin(turned), math.cos(turned)])
     ahead = np.array([2.0, 4.0])[:, None] * np.array([math.cos(turned), math.sin(turned)]) + offset * across
@@ -45,7 +45,7 @@ def test_speed_offset_and_angle_are_read_from_what_the_car_observes():
         goals().states({"velocity": np.zeros((1, 2))})
 
 
-def test_the_gap_is_between_the_edges_of_two_cars_and_none_where_they_overlap():
+def test_gap_is_bumper_distance_and_zero_on_overlap():
     ego = Ego(10.0, 5.0, math.pi / 2, 0, 0, 0, 0, 0, 10.0)
     car = np.array([10.0, 5.0 + 2.45 + 2.3 + 3.0, math.pi / 2, 0, 0, 2.3, 1.0, 0.0])
     assert gap(ego, car) == pytest.approx(3.0)
@@ -53,7 +53,7 @@ def test_the_gap_is_between_the_edges_of_two_cars_and_none_where_they_overlap():
     assert gap(ego, np.array([10.0, 5.0, 0.0, 0, 0, 0.25, 0.25, 1.0])) == 0.0
 
 
-def test_who_drives_in_the_next_lane_is_not_in_the_way_and_who_is_has_a_distance_along_the_route():
+def test_lead_vehicle_ignores_next_lane():
     line = np.stack([np.arange(0.0, LOOK, FINE), np.zeros(round(LOOK / FINE))], axis=1)
     car = [0.0, 0.0, 2.3, 1.0, 0.0]
     assert way_to(line, np.array([12.0, 0.0, 0.0, *car])) == pytest.approx(12.0 - 2.3, abs=FINE)
@@ -68,7 +68,7 @@ def test_places_are_where_the_picture_shows_them():
 
 
 @pytest.mark.slow
-def test_a_model_that_learned_tells_near_collisions_from_a_clear_road_and_one_by_chance_does_not(driven):
+def test_trained_model_separates_near_collision_from_clear(driven):
     result = driven(
         f"""
         import torch
@@ -103,7 +103,7 @@ def test_a_model_that_learned_tells_near_collisions_from_a_clear_road_and_one_by
     assert abs(np.mean(result["by chance"]) - 0.5) < 0.2 and max(result["by chance"]) < result["learned"]
 
 
-def test_pictures_with_captions_are_the_same_for_a_seed_and_each_sentence_is_true_and_false(driven):
+def test_captioned_pictures_repeat_by_seed_with_both_answers(driven):
     result = driven("""
         first, again = (FAMILY.captioned_pictures("Town-v0", camera="birdseye", size=32, count=60, seed=1) for _ in range(2))
         result["same"] = bool((first.pictures == again.pictures).all() and (first.truth == again.truth).all())

@@ -46,7 +46,7 @@ def test_too_much_speed_takes_progress_in_proportion(over, share):
     assert sum(paid(CaRL(), even(50, speed=10.0 + over))) == pytest.approx(100.0 * share)
 
 
-def test_a_collision_that_comes_near_halves_five_hundred_ticks_and_its_own_is_the_first():
+def test_near_collision_halves_500_ticks_and_hit_is_first():
     trace = even(1000)
     trace[100] = situation(0.1, others=car_at(8.0))  # 10 m/s for 0.9 s is 9 m, and the two noses are 3.55 m apart
     rewards = paid(CaRL(), trace)
@@ -76,7 +76,7 @@ def test_who_is_not_in_the_way_takes_nothing(others, speed):
         ("goal", 2.0),
     ],
 )
-def test_the_last_step_pays_no_progress_after_an_infraction_and_hints_at_two_of_them(reason, last):
+def test_last_step_pays_no_progress_after_infraction(reason, last):
     trace = [*even(50)[:50], situation(1.0, reason=reason)]
     rewards = paid(CaRL(), trace)
     assert rewards[:-1] == pytest.approx([2.0] * 49) and rewards[-1] == pytest.approx(last)
@@ -87,7 +87,7 @@ def test_progress_outside_the_lane_is_lost_for_good():
     assert paid(CaRL(), trace) == pytest.approx([10, 10, 10, 10, 0, 10, 10])
 
 
-def test_beside_the_middle_for_more_than_three_seconds_halves_until_the_counter_is_back():
+def test_lane_departure_over_3_s_halves_until_reset():
     beside, middle = [situation(n / 100, offset=0.6) for n in range(41)], [situation(n / 100) for n in range(41, 101)]
     rewards = paid(CaRL(), [*beside, *middle])
     # Tick 31 is the first above 30; at tick 40 the counter is 40, and ten clean ticks bring it back to 30.

@@ -58,7 +58,7 @@ def test_no_route_is_in_both_sets_and_each_follows_its_lanes(roads):
     assert share == pytest.approx(0.2, abs=0.05)
 
 
-def test_a_route_is_as_long_as_asked_for_where_the_points_of_bends_are_closer():
+def test_route_has_requested_length_with_dense_bends():
     pieces = [np.stack([16.0 * number + 0.8 * np.arange(21.0), np.zeros(21)], axis=1) for number in range(30)]
     roads = Roads([lane(piece, (number + 1,) if number < 29 else ()) for number, piece in enumerate(pieces)])
     for seed in range(20):
@@ -71,7 +71,7 @@ def test_a_map_without_so_long_a_route_says_so(roads):
         draw_route(roads, np.random.default_rng(0), "train", 400.0)
 
 
-def test_resampling_keeps_the_distance_where_lanes_end_and_headings_that_go_round():
+def test_resampling_keeps_distance_at_lane_ends_and_wraps():
     angles = np.linspace(0.9 * math.pi, 1.1 * math.pi, 40)
     points = np.stack([30 * np.cos(angles), 30 * np.sin(angles)], axis=1)
     rows = lane(np.concatenate([points[:20], points[20:21] * 0.999 + 0.001 * points[19], points[21:]])).points
@@ -81,7 +81,7 @@ def test_resampling_keeps_the_distance_where_lanes_end_and_headings_that_go_roun
     assert np.diff(even[:, 3]) == pytest.approx(1 / 30, abs=2e-3)
 
 
-def test_progress_is_the_farthest_place_and_a_route_that_crosses_itself_is_not_cut_short():
+def test_progress_is_farthest_point_also_on_crossing_route():
     there, back = straight((0, 0), 60), straight((60, 1), 60, math.pi)
     tracker = Tracker(Route(lane(np.concatenate([there, back])).points))
     for x in np.arange(0.0, 40.0):

@@ -72,7 +72,7 @@ def memory(server: StandIn) -> float:
     return int(status.read_text().split("VmHWM:")[1].split()[0]) / 1000 if status.is_file() else 0.0
 
 
-def test_answers_that_nobody_waits_for_go_with_the_next_and_are_not_kept_for_ever(server):
+def test_unread_answers_are_sent_later_and_dropped(server):
     with Wire(server.port) as wire:
         later, now = ([0, number, "version", [[is_async]]] for number, is_async in ((1, True), (2, False)))
         wire.sock.sendall(msgpack.packb(later) + msgpack.packb(now))
@@ -95,7 +95,7 @@ def test_lists_that_claim_to_be_endless_are_not_waited_for(server):
     assert memory(server) < before + 150
 
 
-def test_calls_that_do_not_end_are_given_up_before_they_fill_the_memory(server):
+def test_endless_calls_are_aborted_before_memory_fills(server):
     before, half = memory(server), LARGEST // 2 // LONGEST
     bad = [Wire(server.port) for _ in range(6)]
     with Wire(server.port) as good:
@@ -106,9 +106,9 @@ def test_calls_that_do_not_end_are_given_up_before_they_fill_the_memory(server):
             wire.sock.sendall(b"\x94\x00\x01\xdb\x7f\xff\xff\xff" + b"a" * (LARGEST // 2))  # 2 GB of text, it says
             assert good.is_alive()
         end = time.monotonic() + 20
-        while server.said().count("has not come to its end") < 4 and time.monotonic() < end:
+        while server.said().count("its call is incomplete") < 4 and time.monotonic() < end:
             assert good.is_alive()
-    assert server.said().count("has not come to its end") >= 4
+    assert server.said().count("its call is incomplete") >= 4
     assert memory(server) < before + 600
     for wire in bad:
         wire.sock.close()
@@ -170,7 +170,7 @@ def test_who_is_killed_in_the_middle_of_a_tick_harms_nobody(server):
             assert good.is_alive()
 
 
-def test_who_subscribes_to_what_is_not_there_leaves_nothing_behind(server):
+def test_subscription_to_missing_stream_leaves_nothing(server):
     with Wire(server.port) as good:
         for stream in range(50):
             with Wire(server.port + 1) as bad:
@@ -183,7 +183,7 @@ def test_who_subscribes_to_what_is_not_there_leaves_nothing_behind(server):
         assert len(list(Path(f"/proc/{server.process.pid}/fd").iterdir())) <= 12
 
 
-def test_what_fails_between_two_steps_is_told_by_the_next_one_and_ends_nothing():
+def test_failure_between_steps_is_reported_by_next_step():
     server = Server(Options(port=0, map="grid", traffic=3))
     serving = threading.Thread(target=server.run, daemon=True)
     serving.start()
@@ -215,7 +215,7 @@ def test_settings_and_maps_of_wrong_types_are_refused(server):
         assert "no text" in good.call("copy_opendrive_to_file", b"\xff", [])[1][0][1][0]
 
 
-def test_a_map_with_pieces_missing_or_changed_is_an_error_or_a_map(server):
+def test_damaged_map_is_an_error_or_a_map(server):
     chance, text = random.Random(0), town("ring").text
     answers = []
     with Wire(server.port) as good:

@@ -50,7 +50,7 @@ def server():
         yield running
 
 
-def test_a_taken_port_an_unknown_map_and_settings_out_of_range_are_said(server):
+def test_taken_port_unknown_map_and_bad_settings_are_errors(server):
     with pytest.raises(PortsTaken, match=r"cannot listen at 127\.0\.0\.1:"):
         listeners("127.0.0.1", server.port)
     with pytest.raises(ServerUnavailable, match="did you mean 'grid'"):
@@ -64,7 +64,7 @@ def test_a_taken_port_an_unknown_map_and_settings_out_of_range_are_said(server):
 @pytest.mark.parametrize(
     "data", [b"GET / HTTP/1.1\r\n\r\n", b"\xc1" * 50, msgpack.packb([0, 1]), msgpack.packb({"a": 1}), b"\x94\x00"]
 )
-def test_who_does_not_speak_the_protocol_is_disconnected_or_waited_for_and_others_are_served(server, data):
+def test_foreign_protocol_is_disconnected_without_harm(server, data):
     with socket.create_connection(("127.0.0.1", server.port), 5) as bad, Raw(server.port) as good:
         bad.sendall(data)
         assert good.call("version") == [None, [[1, "0.9.16"]]]
@@ -73,7 +73,7 @@ def test_who_does_not_speak_the_protocol_is_disconnected_or_waited_for_and_other
             assert bad.recv(10) == b""
 
 
-def test_arguments_that_make_no_sense_are_answered_with_errors_and_the_server_goes_on(server):
+def test_senseless_arguments_are_errors_and_server_continues(server):
     chance = random.Random(1)
     values = [None, True, -1, 0, 3, 1e308, float("nan"), float("inf"), "", "grid", b"\0", [], [[]], [1, 2], {"a": 1}, 2**63]
     values += [
@@ -157,7 +157,7 @@ def test_the_tested_names_are_all_known_but_one(server):
     assert unknown == ["no_such_call"] and server.said().count("unknown call: no_such_call") == 1
 
 
-def test_after_a_load_nothing_is_sent_until_a_client_has_subscribed_anew():
+def test_load_sends_nothing_until_new_subscription():
     def heard(sock: socket.socket, seconds: float) -> bool:
         return bool(select.select([sock], [], [], seconds)[0])
 
@@ -184,7 +184,7 @@ def test_a_server_that_waits_uses_no_core():
         assert server.processor_seconds() - before <= 0.04
 
 
-def test_a_server_that_dies_in_an_episode_is_an_error_of_the_client_within_its_timeout(client):
+def test_server_death_is_client_error_within_timeout(client):
     result = client("""
         import os, signal, time
         vehicle = car()

@@ -11,7 +11,7 @@ import pytest
 from carla_standin.errors import InvalidMap
 from carla_standin.layouts import Tag
 from carla_standin.maps.catalogue import town
-from carla_standin.maps.reading import from_opendrive
+from carla_standin.maps.opendrive_reader import from_opendrive
 from carla_standin.maps.town import Town
 
 READ = """

@@ -35,7 +35,7 @@ def test_a_client_drives_a_car_and_reads_where_it_is(client):
     assert result["left"] == ["spectator"]
 
 
-def test_steering_to_the_right_turns_clockwise_on_the_circle_of_the_bicycle(client):
+def test_right_steering_turns_clockwise_on_bicycle_circle(client):
     result = client("""
         vehicle = car(carla.Transform(carla.Location(0, 0, 0.3), carla.Rotation(yaw=0)))
         for _ in range(200):

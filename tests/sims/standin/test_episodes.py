@@ -18,10 +18,10 @@ def test_a_batch_spawns_and_controls_what_it_has_just_spawned(client):
     """)
     assert result["errors"][:3] == ["", "", ""] and "collision at spawn position" in result["errors"][3]
     assert all(speed > 0.1 for speed in result["speeds"]) and len(result["speeds"]) == 3
-    assert result["gone"] == ["", "", "", "actor 999 is not there"] and result["left"] == 1
+    assert result["gone"] == ["", "", "", "actor 999 does not exist"] and result["left"] == 1
 
 
-def test_a_batch_that_ticks_does_not_wait_for_measurements_that_wait_for_it(client):
+def test_ticking_batch_does_not_block_its_measurements(client):
     # With one thread for all that arrives, and Python's lock held by the batch. A callback that loses the lock on its last line
     # stops that thread too, which no server can prevent: rare, hence the long switch interval and one late tick allowed of 30.
     result = client("""
@@ -80,7 +80,7 @@ def test_maps_are_loaded_and_reloaded_and_ids_begin_again(client):
     assert "Unknown map 'Town99'" in result["wrong"] and result["listed"] > 3
 
 
-def test_a_map_of_the_client_is_checked_before_any_client_parses_it(client):
+def test_client_map_is_validated_before_parsing(client):
     result = client("""
         text = world.get_map().to_opendrive()
         broken = text.replace('<successor id="-1"', '<successor id="-7"')
@@ -99,7 +99,7 @@ def test_a_map_of_the_client_is_checked_before_any_client_parses_it(client):
     assert result["alive"] and result["made"] == ["Carla/Maps/OpenDriveMap", True]
 
 
-def test_in_asynchronous_mode_the_clock_on_the_wall_ticks_and_in_synchronous_mode_only_clients(client):
+def test_clock_ticks_only_in_asynchronous_mode(client):
     result = client(
         """
         import time
@@ -120,7 +120,7 @@ def test_in_asynchronous_mode_the_clock_on_the_wall_ticks_and_in_synchronous_mod
     assert result["rising"] and result["still"] == 0 and result["next"] == 1
 
 
-def test_the_server_ends_with_the_process_that_started_it_and_leaves_no_port(tmp_path):
+def test_server_ends_with_parent_and_frees_port(tmp_path):
     import os
     import subprocess
     import sys

@@ -140,7 +140,7 @@ def test_a_blueprint_on_a_call():
     assert BY_NAME["vehicle.tesla.model3"].values([["role_name", 4, "hero"]])["role_name"] == "hero"
 
 
-def test_settings_and_physics_have_as_many_fields_as_the_client_reads():
+def test_layouts_have_as_many_fields_as_the_client():
     assert Settings().encoded() == [False, False, [False], True, 0.01, 10, 0.0, True, 3000.0, 2000.0, True]
     told = [True, False, [True, 0.05], *Settings().encoded()[3:]]
     assert Settings.decoded(told).encoded() == told

@@ -10,7 +10,7 @@ import pytest
 
 from carla_standin.errors import InvalidMap, UnknownMap
 from carla_standin.maps.catalogue import KINDS, NAMES, SETS, town
-from carla_standin.maps.reading import from_opendrive
+from carla_standin.maps.opendrive_reader import from_opendrive
 from carla_standin.maps.ring import Ring
 from carla_standin.maps.town import Town
 
@@ -37,7 +37,7 @@ def loaded(paths, program: str = LOAD) -> dict[str, list[int]]:
     }
 
 
-def test_maps_of_every_kind_and_set_load_in_the_client_with_the_links_that_were_written(tmp_path):
+def test_all_maps_load_in_client_with_written_links(tmp_path):
     for name in SOME:
         (tmp_path / f"{name}.xodr").write_text(town(name).text)
     seen = loaded(sorted(tmp_path.iterdir()))
@@ -47,7 +47,7 @@ def test_maps_of_every_kind_and_set_load_in_the_client_with_the_links_that_were_
             assert seen[name][0] == sum(len(way.successors) for way in town(name).lanes.ways)
 
 
-def test_a_car_finds_a_way_on_from_every_lane_and_spawn_points_lie_on_lanes():
+def test_every_lane_continues_and_spawn_points_lie_on_lanes():
     for name in NAMES:
         lanes = town(name).lanes
         assert all(way.successors or way.closes for way in lanes.ways), name
@@ -111,7 +111,7 @@ def test_a_broken_map_is_refused_with_its_place(what):
         Town(from_opendrive(broken))
 
 
-def test_what_the_validator_lets_through_after_any_change_does_not_crash_the_client(tmp_path):
+def test_mutated_valid_maps_do_not_crash_client(tmp_path):
     chance, count = random.Random(0), 0
     for number in range(400):
         name = chance.choice(["ring", "grid_train_4", "highway"])

@@ -31,7 +31,7 @@ def test_physics_off_freezes_a_car_until_it_is_on(program):
     assert result["after"][0] > 21.0 and result["after"][2] == 0.0
 
 
-def test_an_actor_far_below_the_ground_keeps_z_and_is_in_nobodys_way(program):
+def test_actor_far_below_ground_keeps_z_and_blocks_nothing(program):
     result = program("""
         hidden = car(at(10, 0, -500))
         walker = spawn("walker.pedestrian.0001", at(6, 0, -500))

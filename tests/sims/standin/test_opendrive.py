@@ -10,7 +10,7 @@ import pytest
 
 from carla_standin.errors import InvalidMap
 from carla_standin.maps.curves import Cubic, Spiral
-from carla_standin.maps.reading import from_opendrive
+from carla_standin.maps.opendrive_reader import from_opendrive
 from carla_standin.maps.roads import Piece
 from carla_standin.maps.town import Town
 
@@ -123,7 +123,7 @@ def asked(town: Town) -> tuple[list[tuple[bool, float]], list[float], list[list[
     return json.loads(done.stdout)
 
 
-def test_maps_of_editors_are_the_same_roads_for_client_and_server():
+def test_editor_maps_give_client_and_server_same_roads():
     town = Town(from_opendrive(drawn()))
     assert [(road.number, round(road.begin)) for road in town.road_map.roads] == [(5, 0), (5, 50), (5, 100), (6, 0)]
     told, widths, links = asked(town)

@@ -140,7 +140,7 @@ def test_what_is_below_the_ground_is_not_seen():
 
 def test_cars_of_the_server_have_many_colours():
     world = World(town("grid"), Kept())
-    Population(cars=12).settle(world)
+    Population(cars=12).spawn(world)
     assert len({actor.attributes["color"] for actor in world.cars.actors}) > 6
 
 

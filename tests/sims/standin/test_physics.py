@@ -21,7 +21,7 @@ def made(*vehicles, **controls: float) -> tuple[State, Controls, Parameters]:
 
 
 @pytest.mark.parametrize("model", STEPS)
-def test_a_car_reaches_its_speed_and_brakes_within_what_is_documented(model):
+def test_car_accelerates_and_brakes_as_documented(model):
     state, controls, parameters = made(CAR, throttle=1.0)
     seconds = 0.0
     while state.forward[0] < 100 / 3.6:
@@ -62,7 +62,7 @@ def turning_rate(model: str, speed: float, steer: float) -> float:
     return float(state.turning[0])
 
 
-def test_the_dynamic_car_turns_as_the_kinematic_one_when_slow_and_less_when_its_tyres_slip():
+def test_dynamic_car_turns_kinematically_until_tyres_slip():
     assert turning_rate("dynamic", 1.5, 0.5) == pytest.approx(turning_rate("kinematic", 1.5, 0.5), rel=0.05)
     # Neutral steer: half of the mass on either axle, so v / L up to the grip.
     wheel = np.radians(CAR.max_steer * 0.05)
@@ -89,15 +89,14 @@ def test_many_vehicles_at_once_move_as_each_alone(model):
         STEPS[model](*together, 0.05)
         for one in alone:
             STEPS[model](*one, 0.05)
-    for name in State.NAMES:
+    for name in vars(State(0)):
         each = np.concatenate([getattr(state, name) for state, _, _ in alone])
         assert np.allclose(getattr(together[0], name), each, rtol=0, atol=1e-9), name
         assert np.isfinite(each).all()
 
 
-def test_the_dynamic_model_is_stable_at_large_steps_and_full_lock():
-    for vehicle in VEHICLES:
-        state, controls, parameters = made(vehicle, throttle=1.0, steer=1.0)
-        for _ in range(400):
-            dynamic.step(state, controls, parameters, 0.1)
-        assert abs(state.turning[0]) < 5 and abs(state.sideways[0]) < 30
+def test_dynamic_model_is_stable_at_large_steps_and_full_lock():
+    state, controls, parameters = made(*VEHICLES, throttle=1.0, steer=1.0)
+    for _ in range(400):
+        dynamic.step(state, controls, parameters, 0.1)
+    assert (np.abs(state.turning) < 5).all() and (np.abs(state.sideways) < 30).all()

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("msgpack")
 
-from carla_standin.sensors.camera import Camera, View, fixed_point
+from carla_standin.sensors.projection import Pinhole, View, fixed_point
 from carla_standin.sensors.scene import Boxes
 
 SENSORS = """
@@ -308,7 +308,7 @@ result["rgb"] = rgb.get(timeout=5).width
     assert result["cosmos"] == [[230, 120, 40, 255], [0, 0, 0, 255]]
 
 
-def test_the_outline_of_a_box_is_the_hull_of_its_corners_from_every_side():
+def test_box_outline_is_hull_of_corners_from_every_side():
     random = np.random.default_rng(0)
     drawn = 0
     for _ in range(200):
@@ -318,7 +318,7 @@ def test_the_outline_of_a_box_is_the_hull_of_its_corners_from_every_side():
         )
         pose = np.array([*random.uniform([-9, -9, 0], [9, 9, 9]), 0.0, 0.0, 0.0])
         pose[3:5] = -np.degrees(np.arctan2(pose[2], 9)), np.degrees(np.arctan2(y - pose[1], x - pose[0]))
-        view = View(Camera(60, 60, 90.0), pose)
+        view = View(Pinhole(60, 60, 90.0), pose)
         corners = (box.corners[0] - view.place) @ view.turn
         for _, outline in view.outlines(box):
             if corners[:, 0].min() > 0.1:

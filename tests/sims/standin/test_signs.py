@@ -10,7 +10,7 @@ pytest.importorskip("msgpack")
 from carla_standin.layouts import Tag
 from carla_standin.maps.catalogue import town
 from carla_standin.maps.grid import STOP, YIELD
-from carla_standin.maps.reading import from_opendrive
+from carla_standin.maps.opendrive_reader import from_opendrive
 from carla_standin.maps.town import Town
 from carla_standin.population import Population
 from carla_standin.world import World
@@ -77,7 +77,7 @@ def test_maps_that_are_loaded_keep_their_signs(program, tmp_path):
 
 def test_cars_stand_at_stop_signs_for_a_second_and_go_on():
     world = World(town("stops"), Nobody())
-    Population(16, 0, 0).settle(world)
+    Population(16, 0, 0).spawn(world)
     cars, halts, lanes = world.cars, world.town.junctions.halts, world.town.lanes
     count = len(cars)
     stood, passed, before = np.zeros(count), [], cars.way.copy()

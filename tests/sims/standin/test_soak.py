@@ -51,7 +51,7 @@ result["ticks"], result["episodes"], result["first"], result["last"] = ticks, ep
 
 
 @pytest.mark.parametrize("seconds", [3.0, pytest.param(1200.0, marks=[pytest.mark.slow, pytest.mark.timeout(1500)])])
-def test_episodes_one_after_the_other_cost_no_memory_and_leave_no_sockets(client, seconds):
+def test_repeated_episodes_leak_no_memory_or_sockets(client, seconds):
     result = client(f"SECONDS = {seconds}\n{PROGRAM}", limit=seconds + 60)
     (megabytes, files), (last_megabytes, last_files) = result["first"], result["last"]
     assert result["ticks"] == 200 * result["episodes"] and result["episodes"] >= 4

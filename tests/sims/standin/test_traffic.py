@@ -9,7 +9,7 @@ from carla_standin import layouts, population
 from carla_standin.actors import VX, VY, YAW, X, Y
 from carla_standin.collisions import overlap, rectangle
 from carla_standin.errors import Refused, StandInError
-from carla_standin.layouts import Colour
+from carla_standin.layouts import TrafficLightState
 from carla_standin.maps.catalogue import town
 from carla_standin.physics.parameters import VEHICLES
 from carla_standin.population import Population
@@ -35,7 +35,7 @@ class Nobody:
 
 def world_of(name: str, cars: int = 0, walkers: int = 0, seed: int = 0, heard: bool = False) -> World:
     world = World(town(name), Nobody(heard))
-    Population(cars, walkers, seed).settle(world)
+    Population(cars, walkers, seed).spawn(world)
     return world
 
 
@@ -92,10 +92,10 @@ def test_nobody_crosses_a_red_light():
 
     run(world, 120, watch)
     assert len(crossed) > 20
-    assert crossed.count(Colour.RED) == 0
+    assert crossed.count(TrafficLightState.RED) == 0
 
 
-def test_a_car_stops_behind_whoever_stands_in_its_lane_and_for_a_clients_car_too():
+def test_car_stops_behind_obstacle_and_client_car():
     world = world_of("ring")
     (x, y, z), rotation = world.town.spawn_points[0]
     ahead = [[x - 60, y, z], rotation]
@@ -106,7 +106,7 @@ def test_a_car_stops_behind_whoever_stands_in_its_lane_and_for_a_clients_car_too
     assert world.cars.speed[0] < 0.05 and 1.0 < gap < 4.0
 
 
-def test_a_faster_car_passes_a_slower_one_where_there_are_two_lanes():
+def test_faster_car_overtakes_on_two_lanes():
     world = world_of("ring_train_1")
     lanes = world.town.lanes
     start = next(number for number, way in enumerate(lanes.ways) if way.left >= 0 and way.junction == -1)
@@ -139,7 +139,7 @@ def crossing_ways(junctions: Junctions) -> tuple[int, int]:
     )
 
 
-def test_of_ways_that_cross_the_one_straight_on_goes_first_and_the_other_waits():
+def test_crossing_traffic_goes_straight_first():
     junctions = world_of("grid").cars.junctions
     way, other = crossing_ways(junctions)
     both = [Candidate(7, other, 1.0), Candidate(4, way, 9.0)]
@@ -151,7 +151,7 @@ def test_of_ways_that_cross_the_one_straight_on_goes_first_and_the_other_waits()
     assert junctions.admitted(both[1:], [], middle).tolist() == []  # a client's car is there
 
 
-def test_junction_admits_who_waited_too_long_before_those_with_priority():
+def test_junction_admits_long_waiting_car_first():
     junctions = world_of("grid").cars.junctions
     way, other = crossing_ways(junctions)
     nobody = np.zeros((0, 2))
@@ -252,7 +252,7 @@ def test_the_lights_of_a_junction_take_turns():
             seen.append((shown, world.clock.elapsed))
 
     run(world, 31, watch)
-    red, yellow, green = int(Colour.RED), int(Colour.YELLOW), int(Colour.GREEN)
+    red, yellow, green = int(TrafficLightState.RED), int(TrafficLightState.YELLOW), int(TrafficLightState.GREEN)
     order = [(green, red), (yellow, red), (red, red), (red, green), (red, yellow), (red, red), (green, red)]
     assert [colours for colours, _ in seen] == order
     assert np.diff([when for _, when in seen][1:]) == pytest.approx([3, 2, 10, 3, 2])
@@ -276,7 +276,7 @@ def bytes_of(seed: int) -> list[bytes]:
     return [message[:56] + message[64:] if stream == 1 else message for stream, message in world.streams.sent]
 
 
-def test_the_same_calls_give_the_same_bytes_and_another_seed_gives_others():
+def test_same_calls_repeat_bytes_and_seed_changes_them():
     first, second, other = bytes_of(5), bytes_of(5), bytes_of(6)
     assert len(first) == 150 * 6 and first == second
     assert first != other
@@ -286,7 +286,7 @@ def test_a_reloaded_world_goes_the_same_way_again():
     world = World(town("grid"), Nobody())
     courses = []
     for _ in range(2):
-        Population(15, 3, 2).settle(world)
+        Population(15, 3, 2).spawn(world)
         run(world, 20)
         courses.append(world.bodies.motion.copy())
         world.begin(world.town)
@@ -314,11 +314,11 @@ def test_only_another_map_is_told_as_one():
     assert told() == [1, 0], "nobody has heard of it in between"
 
 
-def test_the_same_cars_and_walkers_spawned_again_in_the_same_world_go_the_same_way():
+def test_respawned_traffic_repeats_its_paths():
     world = World(town("grid"), Nobody())
     courses = []
     for _ in range(2):
-        Population(15, 3, 2).settle(world)
+        Population(15, 3, 2).spawn(world)
         run(world, 20)
         courses.append(world.bodies.motion.copy())
         run(world, 0.35)  # not a round number of turns
@@ -331,8 +331,8 @@ def test_the_same_cars_and_walkers_spawned_again_in_the_same_world_go_the_same_w
 def courses_of(prepares: bool, looks: list[int]) -> list[np.ndarray]:
     """Returns all motion of an episode in which a client's car is put before others between steps, and cars come and go."""
     world = world_of("grid", cars=12, seed=4)
-    look = world.cars.sight.look
-    world.cars.sight.look = lambda *given: looks.append(world.clock.frame) or look(*given)
+    look = world.cars.detector.look
+    world.cars.detector.look = lambda *given: looks.append(world.clock.frame) or look(*given)
     pose = [[-300.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     vehicle = spawn(world, "vehicle.mini.cooper_s", pose)
     courses = []
@@ -350,7 +350,7 @@ def courses_of(prepares: bool, looks: list[int]) -> list[np.ndarray]:
     return courses
 
 
-def test_what_is_prepared_between_steps_saves_the_look_and_changes_nothing():
+def test_prefetched_step_changes_no_result():
     late, early = [], []
     for one, other in zip(courses_of(False, late), courses_of(True, early), strict=True):
         assert np.array_equal(one, other)

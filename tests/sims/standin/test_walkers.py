@@ -14,7 +14,7 @@ def watch(actor):
 """
 
 
-def test_a_walker_is_stopped_by_a_parked_car_and_does_not_move_it(program):
+def test_walker_is_stopped_by_parked_car(program):
     result = program(
         WALKING
         + """
@@ -88,7 +88,7 @@ result["ghost"] = place(second)
     assert result["ghost"][0] > 204
 
 
-def test_a_walker_that_crosses_by_itself_waits_at_what_stands_in_its_way(program):
+def test_crossing_walker_waits_at_obstacle(program):
     result = program(
         WALKING
         + """

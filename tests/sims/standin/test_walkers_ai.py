@@ -59,7 +59,7 @@ def test_random_places_are_on_pavements(program):
     assert np.ptp(places, axis=0).min() > 150 and len(np.unique(places.round(1), axis=0)) > 190
 
 
-def test_a_walker_goes_to_another_street_and_crosses_only_at_crossings(program):
+def test_walker_crosses_only_at_crossings(program):
     result = program(
         CROWD
         + """
@@ -150,7 +150,7 @@ result["ways"] = [flat(place) for places in walk(walkers, 300) for place in plac
     assert runs[0] == runs[1] and len(np.unique(runs[0], axis=0)) > 1000
 
 
-def test_a_map_that_a_client_sends_has_walkers_too_and_one_without_pavements_none(program):
+def test_client_map_has_walkers_only_with_pavements(program):
     result = program(
         CROWD
         + """
@@ -185,7 +185,7 @@ except RuntimeError as error:
     assert "no such file" in result["error"] and "grid-" in result["error"]
 
 
-def test_a_walker_far_from_pavements_gets_no_controller_that_would_crash(program):
+def test_walker_far_from_pavement_gets_no_controller(program):
     result = program(
         CROWD
         + """

@@ -1,0 +1,1 @@
+"""Application logic below the command line: recipes, trainings, recordings, experiments, sweeps."""

@@ -1,0 +1,141 @@
+"""Options of commands: read by tyro, refused in the words and the form of every other error."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from typing import Any
+
+import tyro
+
+from robo_app.arguments.free_settings import gather, groups_of
+from robo_rl.errors import RoboRLError
+
+Settings = dict[str, Any]
+"""Options of the command line without their dashes, such as learner.lr: 1e-4"""
+Words = Sequence[str]
+"""Of a command line, after `robo-rl`."""
+WIDE = "1000"  # columns, so that no line of tyro's is broken
+TEXTS = {"--name", "--out", "--runs", "--dataset", "--labels", "--demos"}
+"""Options with names as values that may look like numbers."""
+RENAMED = {
+    "--films": "--videos",
+    "--film": "--video",
+    "--evaluation.films": "--evaluation.videos",
+    "--demos": "--dataset",
+    "--workers": "--jobs",
+}
+"""Options of before -> their names now."""
+SCIENTIFIC = re.compile(r"\d+(?:\.\d+)?[eE]\+?\d+")
+
+
+def options(settings: Settings) -> list[str]:
+    """Returns settings as words of a command line; a mapping or a list is written as its values."""
+    words: list[str] = []
+    for name, value in settings.items():
+        values = value if isinstance(value, list) else [value]
+        words += [f"--{name}", *(text if isinstance(text, str) else json.dumps(text) for text in values)]
+    return words
+
+
+class WrongUsage(RoboRLError):
+    """Words of a command line that it cannot take."""
+
+
+def read_options(kind: Any, words: Sequence[str], *, prog: str, description: str, config: Sequence[Any], **more: Any) -> Any:
+    """Returns the options that words give, as an object of `kind`; ends the program with 2, and one clear error, otherwise."""
+    words = gather(whole_numbers(words), groups_of(kind))
+    if renamed := next((word for word in words if word.partition("=")[0] in RENAMED), ""):
+        print(f"error: {renamed_error(renamed, words, prog)}", file=sys.stderr)
+        sys.exit(2)
+    parser_options = {"prog": prog, "description": description, "config": tuple(config), **more}
+    try:
+        with redirect_stderr(io.StringIO()):
+            return tyro.cli(kind, args=words, **parser_options)
+    except SystemExit as ended:
+        if ended.code in (0, None):
+            raise
+        shown, like_a_terminal = io.StringIO(), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # tyro draws boxes there
+        with _wide(), redirect_stderr(shown), redirect_stdout(like_a_terminal), suppress(SystemExit):
+            tyro.cli(kind, args=words, **parser_options)
+        print(f"error: {usage_error(shown.getvalue(), words, prog)}", file=sys.stderr)
+        raise
+
+
+def described(text: str, examples: str) -> str:
+    """Return the text of a help page; tyro joins lines without an empty line between them."""
+    return "\n\n".join([text, "examples:", *examples.splitlines()])
+
+
+def whole_numbers(words: Sequence[str]) -> list[str]:
+    """Return words with 1e5, after an option, written as 100000."""
+    found = []
+    for before, word in zip(["", *words], words, strict=False):
+        option, is_parted, value = word.partition("=") if word.startswith("--") else (before, "", word)
+        is_whole = option.startswith("--") and option not in TEXTS and SCIENTIFIC.fullmatch(value) and float(value) < 1e15
+        number = str(int(float(value))) if is_whole and float(value).is_integer() else value
+        found.append(f"{option}={number}" if is_parted else number if not word.startswith("--") else word)
+    return found
+
+
+def renamed_error(word: str, words: Sequence[str], prog: str) -> WrongUsage:
+    """Returns the error for an option that has another name now."""
+    option, _, value = word.partition("=")
+    given = value or next(iter(words[words.index(word) + 1 :]), "VALUE")
+    return WrongUsage(
+        f"{option} is now called {RENAMED[option]}.",
+        got=" ".join(words),
+        allowed=f"{RENAMED[option]} {given}",
+        fix=f"write {RENAMED[option]}; `{prog} --help` lists all options",
+    )
+
+
+def usage_error(box: str, words: Sequence[str], prog: str) -> WrongUsage:
+    """Return the message of tyro's box as an error of this workbench."""
+    lines = [re.sub(r"^│ ?| *│$", "", line) for line in box.splitlines() if line.startswith("│")]
+    listing = f"`{prog} --help` lists all options"
+    first = next((line.strip() for line in lines), "The options cannot be read.")
+    options = _described(lines)
+    if found := re.match(r"Unrecognized options: (.*)", first):
+        unknown = found[1].split(", ")
+        close = f"did you mean {' or '.join(options)}?; " if options else ""
+        what = f"Unknown option {unknown[0]!r}." if unknown[0].startswith("-") else f"{unknown[0]!r} is one word too many."
+        return WrongUsage(what, got=" ".join(unknown), fix=f"{close}{listing}")
+    if found := re.match(r"Error parsing ([^:]+): (.*)", first):
+        typed = re.search(r"'([^']*)'$", found[2])
+        got = typed[1] if typed else found[2]
+        return WrongUsage(f"{found[1]} cannot be read.", got=got, allowed="; ".join(options) or found[2], fix=listing)
+    if first.startswith(("Missing from", "Required", "The following")):
+        return WrongUsage(f"{prog} needs more.", got=" ".join(words) or "nothing", allowed="; ".join(options), fix=listing)
+    rest = " ".join(line.strip() for line in lines[1:] if "─" not in line and "full helptext" not in line)
+    return WrongUsage(first, got=" ".join(words), allowed=rest or None, fix=listing)
+
+
+def _described(lines: Sequence[str]) -> list[str]:
+    """Returns the options that a box describes: name and type, then the help text that is indented further."""
+    found: list[str] = []
+    for line in lines[1:]:
+        text = line.strip()
+        if re.match(r"(--\S+|-\w\b|[A-Z][A-Z_]*\b)", text) and not text.startswith("For ") and re.match(r" {4}\S", line):
+            found.append(text)
+        elif found and line.startswith("    ") and not found[-1].endswith(")"):
+            found[-1] = f"{found[-1]}{': ' if ':' not in found[-1] else ' '}{text}"
+    return found
+
+
+@contextmanager
+def _wide() -> Iterator[None]:
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = WIDE
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before

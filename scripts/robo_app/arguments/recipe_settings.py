@@ -1,0 +1,75 @@
+"""Free mappings of a recipe on the command line: `--reward.settings.folder rewards/pick`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from robo_app.arguments.free_settings import Group, read_mapping, read_value, require_keys
+from robo_app.recipes.recipe import Recipe
+
+MAPPINGS = (
+    "environment.arguments",
+    "evaluation.arguments",
+    "reward.settings",
+    "reward.arguments",
+    "reward.completion.settings",
+)
+GROUPS = [Group(path) for path in MAPPINGS]
+Additions = Sequence[tuple[str, Mapping[str, Any]]]
+"""Additions to mappings, by the path of their field."""
+
+
+def mappings_in(recipe: Recipe[Any], words: Sequence[str]) -> tuple[Additions, list[str]]:
+    """Return additions to the mappings of a recipe, and the remaining words.
+
+    `--MAPPING.KEY VALUE [VALUE ...]` for a key that the recipe does not have yet; those that it has are options like others.
+    `--MAPPING {KEY: VALUE, ...}` adds several. Values are as in YAML; several are a list. Raises InvalidSetting.
+    """
+    left: list[str] = []
+    additions: list[tuple[str, Mapping[str, Any]]] = []
+    for first, *following in _options(words):
+        option, is_parted, value = first.partition("=")
+        values = [value, *following] if is_parted else following
+        group = next((each for each in GROUPS if each.key(option) is not None), None)
+        key = "" if group is None else str(group.key(option))
+        if group is None or (key and key in _at(recipe, group.name)):
+            left += [first, *following]
+            continue
+        require_keys(option, group, values)
+        typed = [read_value(option, [value]) for value in values] if len(values) > 1 else read_value(option, values)
+        additions.append((group.name, {key: typed} if key else read_mapping(option, typed)))
+    return additions, left
+
+
+def with_mappings(recipe: Recipe[Any], additions: Additions) -> Recipe[Any]:
+    """Returns the recipe with additions to its mappings."""
+    for path, more in additions:
+        recipe = _added(recipe, path, more)
+    return recipe
+
+
+def _options(words: Sequence[str]) -> list[list[str]]:
+    """Returns the words in groups that begin with an option."""
+    groups: list[list[str]] = []
+    for word in words:
+        if word.startswith("--") or not groups:
+            groups.append([word])
+        else:
+            groups[-1].append(word)
+    return groups
+
+
+def _at(settings: Any, path: str) -> Mapping[str, Any]:
+    for name in path.split("."):
+        settings = getattr(settings, name)
+    found: Mapping[str, Any] = settings
+    return found
+
+
+def _added(settings: Any, path: str, more: Mapping[str, Any]) -> Any:
+    """Returns settings in which the mapping at a path has more keys."""
+    name, _, rest = path.partition(".")
+    inner = getattr(settings, name)
+    return replace(settings, **{name: _added(inner, rest, more) if rest else {**inner, **more}})

@@ -1,0 +1,1 @@
+"""Trainings, recordings and labelling on a Ray cluster."""

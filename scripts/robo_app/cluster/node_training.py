@@ -1,0 +1,98 @@
+"""Training on a node of a cluster: a command in a separate folder; files and output are sent to the driver."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from robo_app.cluster.folder_copies import ChangingFolder, place
+from robo_app.jobs.child_command import command_of
+from robo_rl.cluster.temp_folders import locked_folder
+from robo_rl.runs.checkpoints import packed, unpacked
+from robo_rl.system.supervised_process import SupervisedProcess
+
+BEAT = 1.0
+"""[s] after which there is an answer, whether there is news or not."""
+LOOK = 0.05
+"""[s] between two looks for it."""
+PREFIX = "robo-rl-training-"
+
+
+class NodeTraining:
+    """One training; it is started once."""
+
+    def __init__(self, _: bytes) -> None:
+        self._folder, self._lock = locked_folder(PREFIX, Path(tempfile.gettempdir()))
+        self._runs, self._log = self._folder / "runs", self._folder / "log"
+        self._copy: ChangingFolder | None = None
+        self._reported = 0
+
+    def begin(self, content: bytes) -> bytes:
+        """Start the training of a recipe with a seed, or resume the received run; return the first update."""
+        message = unpacked(content)
+        (self._folder / "recipe.yaml").write_text(message["recipe"])
+        words = ["train", str(self._folder / "recipe.yaml"), "--seed", str(message["seed"]), "--out", str(self._runs)]
+        if message["run"]:
+            run = self._runs / message["run"]
+            place(run, message["files"], [])
+            self._copy = ChangingFolder(run)
+            self._copy.changes()
+            words = ["resume", str(run)]
+        self._milestones = self._reached()
+        self._process = SupervisedProcess(command_of(words), log=self._log, environment=_environment(message["threads"]))
+        return self.news(b"")
+
+    def news(self, _: bytes) -> bytes:
+        """Return output and files since the last call, and the exit status if the command has ended."""
+        deadline = time.monotonic() + BEAT
+        while (status := self._process.status) is None and not self._has_news() and time.monotonic() < deadline:
+            time.sleep(LOOK)
+        news: dict[str, Any] = {"log": self._words(), "status": status, "run": ""}
+        if (reached := self._reached()) != self._milestones or status is not None:
+            self._milestones = reached
+            news |= self._written(is_over=status is not None)
+        return packed(news)
+
+    def stop(self, _: bytes) -> bytes:
+        """Request the end of the command: a training saves first."""
+        self._process.terminate()
+        return self.news(b"")
+
+    def close(self, _: bytes) -> bytes:
+        """Remove the folder; there are no more updates."""
+        self._process.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return packed({})
+
+    def _has_news(self) -> bool:
+        return self._log.stat().st_size > self._reported or self._reached() != self._milestones
+
+    def _words(self) -> str:
+        with self._log.open("rb") as log:
+            log.seek(self._reported)
+            words = log.read()
+        self._reported += len(words)
+        return words.decode(errors="replace")
+
+    def _reached(self) -> list[str]:
+        """Return the files worth sending: finished checkpoints and evaluations."""
+        found = [*self._runs.glob("*/checkpoints/*"), *self._runs.glob("*/evaluations/*.json")]
+        return sorted(str(path) for path in found if path.stem.isdigit())
+
+    def _written(self, *, is_over: bool) -> dict[str, Any]:
+        if self._copy is None:
+            if not (made := [*self._runs.glob("*/recipe.yaml")]):
+                return {}
+            self._copy = ChangingFolder(made[0].parent)
+        files, gone = self._copy.changes(is_over=is_over)
+        return {"run": self._copy.path.name, "files": files, "gone": gone}
+
+
+def _environment(threads: str) -> dict[str, str]:
+    """Return environment variables with the BLAS threads of the command's machine: Ray sets its own."""
+    others = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    return others | ({"OMP_NUM_THREADS": threads} if threads else {})

@@ -1,0 +1,1 @@
+"""Progress bars, tables and curves of running and finished work."""

@@ -1,0 +1,1 @@
+"""Experiments: inputs, studies, races, seeds and their tables."""

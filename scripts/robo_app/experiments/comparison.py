@@ -1,0 +1,77 @@
+"""Comparison of evaluations of runs, or of evaluation files, on shared seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from robo_app.arguments.run_selection import find_files, find_runs
+from robo_rl.errors import InvalidSetting, RunError, SpecMismatch
+from robo_rl.evaluation.evaluation import Evaluation, compare
+from robo_rl.evaluation.statistics import Comparison
+from robo_rl.runs.run import Run
+from robo_rl.spec.environment import EnvironmentSpec
+
+SUFFIX = ".json"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Evaluation of a training, and its exact recipe if known."""
+
+    name: str
+    evaluation: Evaluation
+    spec: EnvironmentSpec | None = None
+
+
+def judged(name: str, runs: Path) -> list[Judged]:
+    """Return the final evaluations of the runs, or in the .json files, of a name or pattern."""
+    if not name.endswith(SUFFIX) or Path(name).is_dir():
+        return [_of_run(each) for each in find_runs(name, runs)]
+    found = [_from_file(path) for path in find_files(name)]
+    seeds = [each.evaluation.training_seed for each in found]
+    if any(seeds.count(seed) > 1 for seed in {*seeds} - {None}):
+        raise InvalidSetting(
+            "Several evaluations of one training tell nothing of the chance of training.",
+            got=", ".join(f"{each.name} of training seed {each.evaluation.training_seed}" for each in found),
+            allowed="one file for each training seed of a side",
+            fix=f"choose among those that match {name}",
+        )
+    return found
+
+
+def compare_judged(first: Sequence[Judged], second: Sequence[Judged]) -> tuple[dict[str, Comparison], list[int]]:
+    """Return a comparison per metric, and the common evaluation seeds; raises SpecMismatch."""
+    a = first[0]
+    for b in [*first[1:], *second]:
+        what = f"{a.name} and {b.name} cannot be compared"
+        if a.spec is not None and b.spec is not None:
+            a.spec.require(b.spec, what=what)
+        elif a.evaluation.spec_fingerprint != b.evaluation.spec_fingerprint:
+            compared = [f"{each.evaluation.environment}, spec {each.evaluation.spec_fingerprint}" for each in (a, b)]
+            raise SpecMismatch(what, [f"spec: {compared[0]} here, {compared[1]} there"])
+    return compare([each.evaluation for each in first], [each.evaluation for each in second])
+
+
+def _of_run(run: Run) -> Judged:
+    try:
+        found = Evaluation.read(run.path / "evaluation.json")
+    except FileNotFoundError:
+        raise RunError(f"{run.path.name} has no final evaluation.", fix=f"finish it: robo-rl resume {run.path.name}") from None
+    return Judged(run.path.name, found, run.spec)
+
+
+def _from_file(path: Path) -> Judged:
+    try:
+        found = Evaluation.read(path)
+        compared = (found.returns, found.successes, *found.measured.values())
+        if not found.seeds or any(len(values) != len(found.seeds) for values in compared):
+            raise ValueError("not as many outcomes as seeds")
+        return Judged(str(path), found)
+    except (ValueError, TypeError, AttributeError, RunError, OSError) as error:
+        raise RunError(
+            f"{path} holds no evaluation.",
+            got=f"{type(error).__name__}: {error}",
+            allowed="what robo-rl evaluate RUN --json printed",
+        ) from None

@@ -1,0 +1,238 @@
+"""Inputs that a study makes before its trainings, by commands: episodes, datasets, reward models, programs, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import yaml
+
+from robo_app.arguments.free_settings import option_words
+from robo_app.arguments.options import Settings, Words, options
+from robo_app.arguments.recipe_settings import MAPPINGS
+from robo_app.jobs.trainings import Training, changed_settings, flat, other_settings
+from robo_app.recipes.recipe import read_recipe, recorded_recipe, to_yaml
+from robo_app.training.train_options import recipe_of
+from robo_datasets.dataset import DESCRIPTION, Dataset
+from robo_datasets.labels import LabelSet
+from robo_rl.errors import InvalidSetting, RunError
+from robo_rl.runs.checkpoints import MANIFEST
+from robo_rl.system.plain_files import read_yaml
+
+STRICT = pydantic.ConfigDict(extra="forbid")
+COMPLETION = "reward.completion.name"
+DATASET, FOLDER = "demonstrations.dataset", "folder"
+"""Settings that are paths and may have moved: the dataset, and the model of a reward, whose weights the run records."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A training that keeps its episodes, in OUT/sources."""
+
+    __pydantic_config__ = STRICT
+    recipe: str
+    seed: int = 10
+    """LearnerConnection from the seeds of the study."""
+    settings: Settings = field(default_factory=dict)
+
+    def training(self, name: str, out: Path) -> Training:
+        """Return the training; raise RunError if it was made with other settings, as all datasets rest on it."""
+        words = [self.recipe, "--seed", str(self.seed), "--record-episodes", *options(self.settings), "--name", name]
+        training = Training(name, self.seed, words, out / "sources")
+        if (run := training.run) is not None and (changed := differing(run, words)):
+            raise other_settings(run, changed)
+        return training
+
+
+@dataclass(frozen=True)
+class Data:
+    """A dataset of one of D4RL's families, of a source or of an environment that has a scripted expert, in OUT/data/NAME."""
+
+    __pydantic_config__ = STRICT
+    family: str
+    source: str = ""
+    environment: str = ""
+    """If there is no source."""
+    arguments: Settings = field(default_factory=dict)
+    """Arguments of that environment."""
+    episodes: int = 0
+    """0 for all that there are, or `robo-rl record`'s own default."""
+    expert: str = ""
+    """As in `robo-rl record --expert`."""
+
+    def __post_init__(self) -> None:
+        if bool(self.source) == bool(self.environment):
+            got = "both" if self.source else "neither"
+            raise InvalidSetting(
+                "A dataset is made from a source or in an environment.", got=got, allowed="source or environment"
+            )
+
+    def command(self, path: Path, source: Training | None) -> Words:
+        """Return the command that records it, or resumes the recording."""
+        environment = self.environment if source is None else read_recipe(source.words[0]).environment.name
+        settings: Settings = {
+            "family": self.family,
+            "out": str(path),
+            "run": "" if source is None else str(source.run),
+            "episodes": self.episodes,
+            "expert": self.expert,
+        }
+        arguments = option_words("environment.arguments", self.arguments)
+        begun = ["--append"] if (path / DESCRIPTION).exists() else []
+        return ["record", environment, *options({name: value for name, value in settings.items() if value}), *arguments, *begun]
+
+    def made(self, path: Path, source: Training | None) -> Dataset | None:
+        """Return the dataset if it is complete, as its card then says; raise RunError if it was made with other settings."""
+        if not (path / DESCRIPTION).exists() or "content" not in (card := Dataset(path).card):
+            return None
+        wanted: Settings = {"family": self.family, "planned": self.episodes or card.get("planned")}
+        if self.environment:
+            wanted |= {"environment": self.environment, "arguments": self.arguments}
+        recorded = {key: card.get(key) for key in wanted}
+        if source is not None and source.run is not None:
+            wanted["run"], recorded["run"] = source.run.name, card["run"]["name"]
+        if changed := changed_settings(recorded, wanted):
+            raise other_settings(path, changed)
+        return Dataset(path)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A reward model that is learned once, in OUT/models/NAME."""
+
+    __pydantic_config__ = STRICT
+    fit: str
+    """A kind of `robo-rl reward fit`."""
+    settings: Settings = field(default_factory=dict)
+
+    def command(self, out: Path) -> Words:
+        """Return the command that learns it."""
+        return ["reward", "fit", self.fit, "--out", str(out), *options(self.settings)]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A latent reward that a language model writes (`robo-rl reward latent`), in OUT/programs/NAME.py."""
+
+    __pydantic_config__ = STRICT
+    environment: str
+    llm: str
+    settings: Settings = field(default_factory=dict)
+
+    def command(self, file: Path) -> Words:
+        """Return the command that has it written."""
+        return ["reward", "latent", self.environment, "--llm", self.llm, "--out", str(file), *options(self.settings)]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Labels of a reward model."""
+
+    __pydantic_config__ = STRICT
+    reward: str
+    settings: Settings = field(default_factory=dict)
+    model: str = ""
+    """Model of the study; its folder becomes the setting `folder`."""
+
+    def commands(self, name: str, dataset: Path, out: Path) -> list[Words]:
+        """Return the commands that make the set."""
+        settings = _settings_words("reward.settings", self.settings, self.model, out)
+        return [["label", str(dataset), "--name", name, "--reward", self.reward, *settings]]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Labels of a reward that is fitted to comparisons."""
+
+    __pydantic_config__ = STRICT
+    rater: str
+    settings: Settings = field(default_factory=dict)
+    """Settings of the rater."""
+    model: str = ""
+    """Model of the study; its folder becomes the setting `folder` of the rater."""
+    pairs: int = 2000
+    length: int = 1
+    """Steps of a segment."""
+
+    def commands(self, name: str, dataset: Path, out: Path) -> list[Words]:
+        """Return the commands that compare the segments, fit the reward and make the set."""
+        settings = _settings_words("rater.settings", self.settings, self.model, out)
+        folder = out / "rewards" / f"{dataset.name}--{name}"
+        size = ["--pairs", str(self.pairs), "--length", str(self.length)]
+        compare = ["prefer", str(dataset), "--name", name, "--rater", self.rater, *size, *settings]
+        fit = ["reward", "fit", "preference", "--dataset", str(dataset), "--preferences", name, "--out", str(folder)]
+        label = ["label", str(dataset), "--name", name, "--reward", "preference"]
+        label += option_words("reward.settings", {"folder": str(folder)})
+        return [compare, *([] if is_made(folder) else [fit]), label]
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """The labels of another set, dealt out by chance: the control."""
+
+    __pydantic_config__ = STRICT
+    shuffled: str
+
+    def commands(self, name: str, dataset: Path, out: Path) -> list[Words]:
+        """Return the command that makes the set."""
+        return [["label", str(dataset), "--name", name, "--shuffled", self.shuffled]]
+
+
+Labels = Asked | Compared | Shuffled
+
+
+def is_made(folder: Path) -> bool:
+    """Return True if a model is complete."""
+    return any(folder.glob(f"*/{MANIFEST}"))
+
+
+def is_labelled(dataset: Dataset, name: str) -> bool:
+    """Return True if every episode has labels of the set."""
+    return {entry.identity for entry in dataset.entries()} <= LabelSet(dataset, name).labelled
+
+
+def span_of(dataset: Dataset, labels: str) -> float:
+    """Return most minus least sum of rewards over the episodes: of those of a label set, or of the recorded ones."""
+    if not labels:
+        return float(dataset.card["return"]["most"] - dataset.card["return"]["least"])
+    found = [LabelSet.existing(dataset, labels).read(entry.identity) for entry in dataset.entries()]
+    sums = [float(each.values[each.valid].sum(dtype=float)) for each in found if each is not None]
+    if not sums:
+        raise RunError(f"{dataset.path} has no labels of the set {labels!r}.", fix="run the study again")
+    return max(sums) - min(sums)
+
+
+def reward_folders(model: str, recipe: str, settings: Settings, out: Path) -> Settings:
+    """Return the settings by which a training's reward, and its completion if it has one, find a model of the study."""
+    if not model:
+        return {}
+    completes = COMPLETION in settings or read_recipe(recipe).reward.completion.name
+    parts = ["reward", *(["reward.completion"] if completes else [])]
+    return {f"{part}.settings.folder": str(out / "models" / model) for part in parts}
+
+
+def differing(run: Path, words: Words) -> dict[str, tuple[Any, Any]]:
+    """Return the settings in which a run and a command differ, as name -> (of the run, of the command).
+
+    A setting that only one of them names is left out, as it came or went with a version of the program; so is a path.
+    """
+    before = _settings(recorded_recipe(read_yaml(run / "recipe.yaml")))
+    now = _settings(yaml.safe_load(to_yaml(recipe_of(words))))
+    return {name: (before[name], now[name]) for name in sorted(before.keys() & now.keys()) if before[name] != now[name]}
+
+
+def _settings(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a recipe by dotted path, without paths of files; of a mapping a missing key is a change, too."""
+    found = flat(recipe, MAPPINGS)
+    without = {
+        path: {key: value for key, value in found[path].items() if key != FOLDER} for path in MAPPINGS if found.get(path)
+    }
+    return {path: value for path, value in {**found, **without}.items() if path != DATASET}
+
+
+def _settings_words(group: str, settings: Mapping[str, Any], model: str, out: Path) -> list[str]:
+    folder = {"folder": str(out / "models" / model)} if model else {}
+    return option_words(group, {**settings, **folder})

@@ -1,0 +1,41 @@
+"""Plans of experiments: those of the package, or a YAML file."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from robo_app.experiments.race import Race
+from robo_app.experiments.study import Study
+from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.system.plain_files import read_yaml
+
+
+def read_plan(name: str) -> Study | Race:
+    """Return an experiment that comes with the package, or that of a YAML file, a race if it has tasks.
+
+    Raises UnknownName or InvalidSetting.
+    """
+    folder = Path(str(files("robo_app") / "experiments" / "plans"))
+    known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    path = Path(name) if name.endswith((".yaml", ".yml")) else known.get(name)
+    if path is None or not path.exists():
+        raise UnknownName("experiment", name, known, fix="a path to a .yaml file works too")
+    found = read_yaml(path)
+    kind: type[Study | Race] = Race if isinstance(found, dict) and "tasks" in found else Study
+    try:
+        plan: Study | Race = pydantic.TypeAdapter(kind).validate_python({"name": path.stem, **found})
+    except (pydantic.ValidationError, TypeError) as error:
+        raise InvalidSetting(
+            f"{path} is not an experiment.", got=_reasons(error), fix="docs/experiments.md shows some"
+        ) from None
+    return plan
+
+
+def _reasons(error: Exception) -> Any:
+    if not isinstance(error, pydantic.ValidationError):
+        return error
+    return "; ".join(f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors())

@@ -1,0 +1,82 @@
+"""A race: methods on tasks, each some settings over one recipe, and the steps until each succeeds; strict as a recipe is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import yaml
+
+from robo_app.arguments.run_selection import runs_of
+from robo_app.experiments.study import Cell
+from robo_app.jobs.jobs import Job
+from robo_app.jobs.trainings import Training, keep_settings
+from robo_app.recipes.overrides import merged
+from robo_app.recipes.recipe import parse_recipe
+from robo_rl.errors import require_allowed
+
+Tree = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Race:
+    """Trainings of every method on every task."""
+
+    __pydantic_config__ = pydantic.ConfigDict(extra="forbid")
+    name: str
+    summary: str
+    recipe_of_all: Tree
+    """Settings that all recipes have in common."""
+    methods: dict[str, Tree]
+    """Changes of each method, and under `tasks` its changes on one of them alone."""
+    tasks: dict[str, Tree]
+    """Changes of each task."""
+    success: float = 0.8
+    """Share of successful evaluation episodes from which a task counts as solved."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+
+    def __post_init__(self) -> None:
+        require_allowed(self, {"seeds": (len(set(self.seeds)) == len(self.seeds) >= 1, "one or more, all different")})
+        require_allowed(self, {"success": (0.0 < self.success <= 1.0, "above 0, up to 1")})
+        for method, task, _ in self.cells():
+            parse_recipe(self._tree(method, task), source=f"{method} on {task} of the experiment {self.name}")
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield the cells, one seed of each method before the next, so that a table grows evenly."""
+        for seed in self.seeds:
+            for task in self.tasks:
+                for method in self.methods:
+                    yield method, task, seed
+
+    def preparations(self, out: Path) -> Sequence[Sequence[Job]]:
+        """Return no jobs: its trainings need nothing."""
+        return ()
+
+    def trainings(self, out: Path) -> dict[Cell, Training]:
+        """Return the trainings, with their recipes in OUT/recipes; raises RunError if one was started with other settings."""
+        found, runs = {}, out / "runs"
+        for method, task, seed in self.cells():
+            name = _name(method, task)
+            file = out / "recipes" / f"{name}.yaml"
+            is_used = any(next(runs_of(name, each, runs), None) for each in self.seeds)
+            keep_settings(file, self.recipe(method, task), is_used=is_used)
+            found[method, task, seed] = Training(name, seed, [str(file), "--seed", str(seed)], runs)
+        return found
+
+    def recipe(self, method: str, task: str) -> str:
+        """Return the recipe of a method on a task, as YAML without seed."""
+        words: str = yaml.safe_dump(self._tree(method, task), sort_keys=False, width=120)
+        return words
+
+    def _tree(self, method: str, task: str) -> Tree:
+        changes = dict(self.methods[method])
+        on_task: Tree = changes.pop("tasks", {}).get(task, {})
+        tree = merged(merged(merged(self.recipe_of_all, self.tasks[task]), changes), on_task)
+        return {"name": _name(method, task), **tree}
+
+
+def _name(method: str, task: str) -> str:
+    return f"{method}--{task}".lower()

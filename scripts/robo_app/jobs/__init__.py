@@ -1,0 +1,1 @@
+"""Commands in child processes: job pool, resumable trainings, interruption."""

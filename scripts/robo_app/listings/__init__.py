@@ -1,0 +1,1 @@
+"""Names and purposes of components, known without importing them."""

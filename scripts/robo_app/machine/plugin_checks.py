@@ -1,0 +1,44 @@
+"""Check of `robo-rl doctor` on components of installed packages: each can be loaded, and no name is declared twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib.metadata import EntryPoint, entry_points
+from typing import get_args
+
+from robo_app.machine.finding import Finding
+from robo_rl.environments.discovery import Group, component, known, package_of, tasks_of
+from robo_rl.errors import BrokenPlugin, MissingExtra
+
+
+def plugins() -> Iterator[Finding]:
+    """Every entry point of every group can be loaded; those that cannot hide no other."""
+    found: list[Finding] = []
+    count = 0
+    for group in get_args(Group):
+        points = [*entry_points(group=f"robo_rl.{group}")]
+        count += len(points)
+        found += [*_broken(group, points), *_doubles(group, points)]
+    yield from found or [Finding("ok", f"all {count} components of installed packages can be loaded")]
+
+
+def _broken(group: Group, points: Sequence[EntryPoint]) -> Iterator[Finding]:
+    for point in points:
+        try:
+            component(group, point)
+            if group == "environments":
+                with suppress(MissingExtra):  # an optional package: `robo-rl envs` says so
+                    tasks_of(point.name)
+        except BrokenPlugin as error:
+            package = package_of(point)
+            text = f"{group}: {point.name!r} of the package {package} does not work: {error.reason}"
+            yield Finding("problem", text, f"mend or upgrade {package}, or: pip uninstall {package}")
+
+
+def _doubles(group: Group, points: Sequence[EntryPoint]) -> Iterator[Finding]:
+    for name, used in known(group).items():
+        packages = sorted({package_of(point) for point in points if point.name == name})
+        if len(packages) > 1:
+            text = f"{group}: {name!r} is declared by {' and '.join(packages)}; that of {package_of(used)} is used"
+            yield Finding("warning", text, f"pip uninstall {next(each for each in packages if each != package_of(used))}")

@@ -1,0 +1,1 @@
+"""Playback of a policy: window, page, films."""

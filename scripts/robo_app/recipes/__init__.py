@@ -1,0 +1,1 @@
+"""Recipes: reading, defaults, environments and rewards that they name."""

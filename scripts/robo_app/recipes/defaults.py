@@ -1,0 +1,99 @@
+"""Fill in the settings that a recipe takes from its dataset, so that a run's recipe is complete."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from robo_app.recipes.recipe import EnvironmentSettings, Recipe
+from robo_datasets.dataset import Dataset
+from robo_datasets.figures import content_hash
+from robo_datasets.labels import LabelSet
+from robo_rl.errors import DatasetNotFound, InvalidSetting
+from robo_rl.runs.run import Run
+
+
+def learnt_from(recipe: Recipe[Any]) -> dict[str, Any]:
+    """Return the identity of a recipe's episodes for run.json: a hash over all of them."""
+    settings = recipe.demonstrations
+    dataset = Dataset(Path(settings.dataset))
+    entries = dataset.entries()[: settings.episodes or None]
+    facts = {"path": settings.dataset, "episodes": len(entries), "content": content_hash(entries)}
+    if settings.labels:
+        labels = LabelSet.existing(dataset, settings.labels)
+        makers = [f"{model} ({weights})" for model, weights in sorted(labels.makers)]
+        facts |= {"labels": settings.labels, "labels_content": labels.digest(entries), "labels_of": makers}
+    return facts
+
+
+def with_dataset(recipe: Recipe[Any], dataset: str, labels: str = "") -> Recipe[Any]:
+    """Return the recipe with another dataset and other labels; an empty name changes nothing."""
+    before = recipe.demonstrations
+    named = replace(before, dataset=dataset or before.dataset, labels=labels or before.labels)
+    return replace(recipe, demonstrations=named)
+
+
+def at_its_place(run: Run, recipe: Recipe[Any], dataset: str) -> Recipe[Any]:
+    """Return the recipe of a run with a new path of its dataset; an empty path changes nothing.
+
+    Raises DatasetNotFound if there is none, InvalidSetting if it lacks episodes or labels that the run
+    learnt from.
+    """
+    if dataset and not recipe.demonstrations.dataset:
+        raise InvalidSetting(f"The run {run.path.name} has no dataset.", got=f"--dataset {dataset}", fix="leave it out")
+    moved = with_dataset(recipe, dataset)
+    if not moved.demonstrations.dataset:
+        return recipe
+    try:
+        found = learnt_from(moved)
+    except DatasetNotFound as error:
+        fix = f"robo-rl resume {run.path} --dataset PATH, where it lies now"
+        raise DatasetNotFound("The dataset of the run is not there.", got=moved.demonstrations.dataset, fix=fix) from error
+    known = run.description.get("dataset", found)
+    if dataset and found["content"] != known["content"]:
+        raise InvalidSetting(
+            f"The dataset {dataset} does not begin with the episodes that the run learnt from.",
+            got=f"content {found['content'][:16]}",
+            allowed=f"content {known['content'][:16]}, {known['episodes']} episodes",
+        )
+    if found.get("labels_content") != known.get("labels_content", found.get("labels_content")):
+        raise InvalidSetting(
+            f"The labels {moved.demonstrations.labels!r} are others than those that the run learnt from.",
+            got=f"content {found.get('labels_content')}, of {', '.join(found.get('labels_of', ()))}",
+            allowed=f"content {known.get('labels_content')}, of {', '.join(known.get('labels_of', ()))}",
+            fix="give the set back the labels of then, or train again; new labels under another --name keep the old ones",
+        )
+    return moved
+
+
+def with_online_phase(recipe: Recipe[Any], steps: int = 0) -> Recipe[Any]:
+    """Return the recipe with environment steps after its updates: a given number, its own, or that of the updates."""
+    return replace(recipe, online=replace(recipe.online, steps=steps or recipe.online.steps or recipe.steps))
+
+
+def completed(recipe: Recipe[Any]) -> Recipe[Any]:
+    """Return the recipe with environment and number of episodes of its dataset if it names none.
+
+    With the number, a run can be resumed after its dataset has grown. Raises InvalidSetting if neither names one.
+    """
+    settings = recipe.demonstrations
+    if settings.dataset and not settings.episodes:
+        if not (count := len(Dataset(Path(settings.dataset)))):
+            raise InvalidSetting(f"The dataset {settings.dataset} has no episodes.", fix="record some: robo-rl record --append")
+        recipe = replace(recipe, demonstrations=replace(settings, episodes=count))
+    if recipe.environment.name:
+        return recipe
+    if not settings.dataset:
+        raise InvalidSetting(
+            f"The recipe {recipe.name} takes its environment from a dataset, and there is none.",
+            fix="--dataset DATASET (`robo-rl record` makes one), or --environment.name FAMILY/TASK",
+        )
+    card = Dataset(Path(settings.dataset)).card
+    if not isinstance(card.get("environment"), str):
+        raise InvalidSetting(
+            f"The dataset {settings.dataset} does not say how its environment is made.",
+            got=f"a card with {', '.join(card) or 'nothing'}",
+            fix="--environment.name FAMILY/TASK, and --environment.arguments where it needs any",
+        )
+    return replace(recipe, environment=EnvironmentSettings(card["environment"], dict(card.get("arguments", {}))))

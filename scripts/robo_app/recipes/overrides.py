@@ -1,0 +1,79 @@
+"""A recipe from Python values: a name, a path, a mapping or a Recipe, with some of its keys changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from robo_app.recipes.recipe import Recipe, parse_recipe, read_recipe
+from robo_rl.errors import InvalidSetting
+from robo_rl.settings import plain
+from robo_rl.workbench import RecipeLike
+
+FIXED = ("algorithm", "summary", "needs")
+"""Keys that a recipe brings and no option of the command line changes."""
+
+
+def recipe_from(source: RecipeLike, overrides: Mapping[str, Any]) -> Recipe[Any]:
+    """Return the recipe with the values of overrides in it, mapping by mapping.
+
+    Raises UnknownName, InvalidSetting naming the key.
+    """
+    if isinstance(source, str | os.PathLike):
+        source = read_recipe(os.fspath(source))
+    if isinstance(source, Recipe) and not overrides:
+        return source
+    tree = _tree(source)
+    if fixed := [key for key in FIXED if key in overrides]:
+        raise InvalidSetting(
+            f"The key {fixed[0]!r} comes with the recipe {tree['name']}.",
+            got=f"{fixed[0]}={overrides[fixed[0]]!r}",
+            allowed="other keys of the recipe",
+            fix='pass a mapping as the recipe: {"algorithm": ..., "environment": {"name": ...}, "steps": ...}',
+        )
+    words = " with overrides" if overrides else ""
+    return parse_recipe(merged(tree, plain_value(overrides)), source=f"the recipe {tree['name']}{words}")
+
+
+def _tree(source: object) -> dict[str, Any]:
+    """Return a recipe as nested mappings; one without a name is called after its algorithm."""
+    if isinstance(source, Recipe):
+        return dict(plain(source))
+    if isinstance(source, Mapping):
+        return {"name": str(source.get("algorithm")), **plain_value(source)}
+    allowed = "the name of a recipe, the path of a YAML file, a mapping, or a Recipe"
+    raise InvalidSetting("This is not a recipe.", got=repr(source)[:200], allowed=allowed)
+
+
+def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tree in which the leaves of another replace its own."""
+    found = dict(values)
+    for key, change in changes.items():
+        before = found.get(key)
+        found[key] = merged(before, change) if isinstance(before, Mapping) and isinstance(change, Mapping) else change
+    return found
+
+
+def plain_value(value: Any, key: str = "overrides") -> Any:
+    """Return a value as in a recipe's YAML; raises InvalidSetting if YAML cannot represent it."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float | np.generic):
+        return value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return plain_value(plain(value), key)
+    if isinstance(value, Mapping):
+        return {str(name): plain_value(item, str(name)) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_value(item, key) for item in value]
+    raise InvalidSetting(
+        f"The value of {key!r} cannot be written into a recipe.",
+        got=repr(value)[:200],
+        allowed="numbers, texts, booleans, None, and lists and mappings of them",
+    )

@@ -1,0 +1,296 @@
+"""Recipe: all settings of a training, as YAML over frozen dataclasses.
+
+Strict: the error of an unknown key names the nearest known one, that of a wrong type the right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+import tyro
+import yaml
+
+from robo_rl.environments.discovery import load
+from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
+from robo_rl.evaluation.evaluation import FIRST_SEED
+from robo_rl.settings import plain, settings_as
+from robo_rl.system.plain_files import read_yaml
+
+Learner = TypeVar("Learner")
+ZOO_SEPARATOR = "#"
+
+
+def require_at_least(settings: Any, least: Mapping[str, float]) -> None:
+    """Raises InvalidSetting for the first field that is below its least value."""
+    require_allowed(settings, {name: (getattr(settings, name) >= low, f"{low} or more") for name, low in least.items()})
+
+
+@dataclass(frozen=True)
+class EnvironmentSettings:
+    """Environment by name, and its arguments."""
+
+    name: str = ""
+    """"family/task"; `robo-rl envs` lists them. Empty for that in which the dataset was recorded."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the environment."""
+
+
+@dataclass(frozen=True)
+class DemonstrationSettings:
+    """Episodes that learning starts from: of a dataset, or recorded by the environment's scripted expert before training."""
+
+    dataset: str = ""
+    """Folder of a dataset (`robo-rl record`), used whole or up to `episodes`; empty for the expert."""
+    labels: str = ""
+    """Label set of the dataset (`robo-rl label`) that replaces the recorded rewards; empty for these."""
+    episodes: int = 0
+    """Number of episodes; 0 for none of the expert, or all of the dataset. Only the expert's successes are kept; the log has
+    the number of attempts."""
+    seed: int = 500_000
+    """Reset seed of the first one; the others follow."""
+    noise: float = 0.0
+    """Standard deviation of the noise on the expert's action, in [-1, 1] units."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"episodes": 0, "seed": 0, "noise": 0})
+        if self.labels and not self.dataset:
+            raise InvalidSetting("Labels are of a dataset, and none is named.", got=self.labels, fix="--dataset DATASET")
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """Evaluation of the policy. Seeds are the same for every run, so that runs can be compared in pairs."""
+
+    episodes: int = 50
+    """Episodes of the final evaluation."""
+    before: bool = False
+    """Evaluate before the first step, too; the final evaluation is compared with it."""
+    every: int = 0
+    """Steps between evaluations during training; 0 for none."""
+    episodes_during: int = 20
+    """Episodes of each of those, and of that before."""
+    videos: int = 4
+    """Episodes of the final evaluation that are filmed, half of them failures if there are both; 0 for none."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the environment that differ from those of the training, such as routes: test."""
+    seed: int = FIRST_SEED
+    """Reset seed of the first episode; apart from all training and demonstration seeds."""
+    stochastic: bool = False
+    """Sample actions instead of taking the most likely ones. A policy without memory that sees only a part of its world may
+    repeat the same few steps endlessly; published results on MiniGrid are of sampled actions."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"episodes": 1, "every": 0, "episodes_during": 1, "videos": 0, "seed": 0})
+
+
+@dataclass(frozen=True)
+class OnlineSettings:
+    """Online phase of a learner after recorded episodes."""
+
+    steps: int = 0
+    """Environment steps after the updates, with one update each; 0 for none. `--then online` takes as many as there were
+    updates."""
+    offline_fraction: float = 0.5
+    """Share of every batch that stays recorded: half and half, as in RLPD (Ball et al. 2023)."""
+    replay_capacity: int = 1_000_000
+    """Rows of the replay memory of its own steps."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"steps": 0, "replay_capacity": 2})
+        require_allowed(self, {"offline_fraction": (0.0 < self.offline_fraction < 1.0, "between 0 and 1, both excluded")})
+
+
+@dataclass(frozen=True)
+class HumanSettings:
+    """Person who corrects the policy while it is trained; inactive in evaluations."""
+
+    kind: str = ""
+    """Kind of simulated person: perfect, noisy, delayed, lazy or wrong (docs/human-in-the-loop.md); "console" for a real one at
+    a robot, who also starts and labels its episodes (docs/console.md); empty for none."""
+    address: str = "127.0.0.1"
+    """Address of the console's page."""
+    port: int = 8644
+    """Port of the console's page; 0 takes any free one."""
+    browser: bool = True
+    """Open the page in the browser if there is a display."""
+
+
+@dataclass(frozen=True)
+class InitialSettings:
+    """Initial policy of a training."""
+
+    run: str = ""
+    """Run with the initial learner, networks and optimisers, and with the policy of the first steps; empty for a
+    fresh learner."""
+
+
+@dataclass(frozen=True)
+class CompletionSettings:
+    """Bonus for completion as detected by a model instead of the simulator."""
+
+    name: str = ""
+    """A reward that looks at pictures and says how sure it is (`robo-rl reward list`), or a YAML file; empty for no bonus."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings of the completion's reward model."""
+    threshold: float = 0.5
+    """Score from which the task counts as completed."""
+    bonus: float = 1.0
+    """Paid in the step in which the model first sees the task completed, with which it ends for the learner."""
+
+
+@dataclass(frozen=True)
+class RewardSettings:
+    """A reward of a model in the place of the environment's, which is then only reported."""
+
+    name: str = ""
+    """A reward that looks at pictures or at steps (`robo-rl reward list`), program:PATH, or a YAML file; empty for the
+    environment's own reward."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings of the reward, such as mode: delta."""
+    weight: float = 1.0
+    """Factor of its rewards."""
+    every: int = 64
+    """Pictures that it is shown in one call; steps wait for it, at most until their episode ends."""
+    hold: int = 1
+    """Steps from one picture that is scored to the next; in between the score holds. 1 scores each."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments that make the environment render its inputs, such as cameras: [front]; the policy does not observe
+    them. Empty if the environment's own arguments render them and the policy observes them."""
+    completion: CompletionSettings = CompletionSettings()
+    probation: bool = True
+    """Try its programs before the first step, as `robo-rl reward check` does, on the recorded demonstrations or on a few fresh
+    episodes, and refuse to train with one that fails."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"every": 1, "hold": 1})
+        if not self.name and (self.settings or self.arguments or self.completion.name):
+            raise InvalidSetting(
+                "The recipe says how to use the reward of a model, and names none.", got=plain(self), fix="set reward.name"
+            )
+
+
+@dataclass(frozen=True)
+class Recipe(Generic[Learner]):
+    """A training, completely."""
+
+    name: str
+    """Names the run folder."""
+    environment: EnvironmentSettings
+    algorithm: tyro.conf.Fixed[str]
+    """Entry point of `robo_rl.learners`."""
+    learner: Learner
+    """Settings of the algorithm."""
+    steps: int
+    """Environment steps to train for; updates if the learner uses no environment."""
+    demonstrations: DemonstrationSettings = DemonstrationSettings()
+    initial: InitialSettings = InitialSettings()
+    online: OnlineSettings = OnlineSettings()
+    human: HumanSettings = HumanSettings()
+    reward: RewardSettings = RewardSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    seed: int = 0
+    """Determines training completely: networks, exploration, sampling, resets."""
+    threads: int = 1
+    """Threads of one tensor operation; resume is exact only with the same number."""
+    log_every: int = 1000
+    """Steps between lines of metrics.jsonl; 0 for the last one only."""
+    checkpoint_every: int = 10_000
+    """Steps between checkpoints; 0 for the last one only, which is always written."""
+    learner_process: Literal["auto", "on", "off"] = "auto"
+    """Run the learner in a separate process, so that no update delays an action and either process may die; "auto": on
+    robots (robot:URL), if the learner acts step by step. Resuming is then warm, and no executed step is lost."""
+    record_episodes: bool = False
+    """Keep every training episode in RUN/episodes, a dataset, and the policy of every evaluation in RUN/policies, which
+    `robo-rl record --family` uses. Only for our learners that act step by step, such as SAC and RLPD."""
+    summary: tyro.conf.Fixed[str] = ""
+    """One sentence for `robo-rl recipes`."""
+    needs: tyro.conf.Fixed[dict[str, str]] = field(default_factory=dict)
+    """File or folder that the reward reads -> the command that makes it."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"steps": 1, "seed": 0, "threads": 1, "log_every": 0, "checkpoint_every": 0})
+        if self.reward.name and self.demonstrations.labels:
+            raise InvalidSetting(
+                "The recipe's reward labels the demonstrations itself.",
+                got=f"demonstrations.labels {self.demonstrations.labels}",
+                fix="leave the labels out: two rewards in one memory would have two scales",
+            )
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of both phases."""
+        return self.steps + self.online.steps
+
+
+def recipe_files() -> dict[str, Path]:
+    """Returns name -> file of the recipes that come with the package."""
+    folder = Path(str(files("robo_app") / "recipes" / "shipped"))
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def read_recipe(name: str) -> Recipe[Any]:
+    """Returns a recipe by name, from a YAML file, or from an rl-zoo file as "sac.yml#HalfCheetah-v5"."""
+    path, _, zoo_environment = name.partition(ZOO_SEPARATOR)
+    if zoo_environment:
+        return parse_recipe(_zoo(Path(path), zoo_environment), source=name)
+    known = recipe_files()
+    file = Path(name) if name.endswith((".yaml", ".yml")) else known.get(name)
+    if file is not None and not file.exists():  # a shipped recipe may be named with its ending
+        file = known.get(file.stem)
+    if file is None and name.endswith((".yaml", ".yml")):
+        fix = "give the path of a recipe, or the name of one that comes with the package (`robo-rl recipes`)"
+        raise InvalidSetting(f"There is no file {name}.", got=f"no such file in {Path.cwd()}", fix=fix)
+    if file is None:
+        raise UnknownName("recipe", name, known, fix="`robo-rl recipes` lists them; a path to a .yaml file works too")
+    data = read_yaml(file)
+    if not isinstance(data, dict):
+        raise InvalidSetting(f"{file} is not a recipe.", got=type(data).__name__, allowed="a YAML mapping")
+    return parse_recipe({"name": file.stem, **data}, source=str(file))
+
+
+def parse_recipe(data: Mapping[str, Any], *, source: str) -> Recipe[Any]:
+    """Return the recipe of a mapping; raises UnknownName or InvalidSetting with the key."""
+    if "algorithm" not in data:
+        raise InvalidSetting(f"{source} names no algorithm.", got=sorted(data), allowed="a key `algorithm`, such as rlpd")
+    if "films" in (data.get("evaluation") or ()):
+        got, fix = f"films: {data['evaluation']['films']}", "write evaluation.videos"
+        raise InvalidSetting(f"{source}: the key evaluation.films is now called videos.", got=got, allowed="videos", fix=fix)
+    config = load("learners", str(data["algorithm"]))
+    recipe: Recipe[Any] = settings_as(Recipe, {"learner": {}, **data}, source=source, types={"learner": config})
+    return recipe
+
+
+def recorded_recipe(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the recipe of a run, whose keys may have the names of when it was recorded, with the keys of today."""
+    names = {"films": "videos"}
+    evaluation = {names.get(key, key): value for key, value in (data.get("evaluation") or {}).items()}
+    return {**data, **({"evaluation": evaluation} if evaluation else {})}
+
+
+def to_yaml(recipe: Recipe[Any]) -> str:
+    """Returns the resolved recipe, every default written out; `parse_recipe` reads it back."""
+    written = {key: value for key, value in plain(recipe).items() if key != "needs" or value}
+    return str(yaml.safe_dump(written, sort_keys=False, width=120))
+
+
+def _zoo(path: Path, environment: str) -> dict[str, Any]:
+    from robo_policies.sb3.zoo import read_zoo
+
+    if not path.exists():
+        raise UnknownName(
+            "rl-zoo file", str(path), [], fix="give the path of a file such as rl-baselines3-zoo/hyperparams/sac.yml"
+        )
+    settings = read_zoo(path.read_text(), algorithm=path.stem, environment=environment)
+    ignored = f"; ignored: {', '.join(settings.ignored)}" if settings.ignored else ""
+    return {
+        "name": f"zoo-{path.stem}-{environment.replace('/', '-')}",
+        "environment": {"name": environment if "/" in environment else f"gymnasium/{environment}"},
+        "algorithm": f"sb3-{path.stem}",
+        "learner": settings.learner,
+        "steps": settings.steps,
+        "summary": f"rl-zoo settings of {path.name}{ignored}",
+    }

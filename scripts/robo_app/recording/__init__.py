@@ -1,0 +1,1 @@
+"""Recording of episodes: actors, dataset families, reference scores."""

@@ -1,0 +1,102 @@
+"""Actors of a recording: an expert, random actions, a trained policy, or a mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import numpy as np
+
+from robo_app.training.assembly import policy_of, recipe_of, scripted_expert
+from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.protocols.components import Policy
+from robo_rl.rollout.episode import RandomPolicy
+from robo_rl.runs.run import Run, find_run
+from robo_rl.spec.environment import specification
+
+MIX = "mix:"
+AT = "@"
+
+
+class Actor(NamedTuple):
+    """A policy for one episode, its name for the record, and whether it is to take its most likely actions."""
+
+    name: str
+    policy: Policy
+    deterministic: bool = False
+
+
+class ActorSettings(Protocol):
+    """Choice of actors of `robo-rl record`."""
+
+    @property
+    def noise(self) -> float:
+        """Of the scripted expert."""
+
+    @property
+    def stochastic(self) -> bool:
+        """True if a run's actions are sampled."""
+
+    @property
+    def runs(self) -> Path:
+        """Folder that holds the runs."""
+
+
+def actor(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettings) -> Callable[[int], Actor]:
+    """Return a function from an episode's seed to its actor; RUN@STEP is the run's policy at that step.
+
+    Raises InvalidSetting, RunNotFound, SpecMismatch.
+    """
+    if text.startswith(MIX):
+        return _mixed(text.removeprefix(MIX), environment, settings)
+    spec = specification(environment)
+    if text == "random":
+        return lambda seed: Actor(text, RandomPolicy(spec, seed))
+    if text == "scripted":
+        expert_for = scripted_expert(environment, spec.name)
+        return lambda seed: Actor(text, expert_for(seed, noise=settings.noise))
+    run, step = _run_or_policy(text, settings.runs)
+    policy = policy_of(run, recipe_of(run), step)
+    read = policy.environment_spec.observation
+    here, there = (each.without_pictures(but=read) for each in (spec, run.spec))
+    here.require(there, what=f"The run {run.path.name} was trained in another environment")
+    name = run.path.name if step is None else f"{run.path.name}{AT}{step}"
+    trained = Actor(name, policy, deterministic=not settings.stochastic)
+    return lambda _: trained
+
+
+def _run_or_policy(text: str, runs: Path) -> tuple[Run, int | None]:
+    """Return run and step as `run_at`; raises UnknownName, which also lists the policies that are no runs."""
+    try:
+        return run_at(text, runs)
+    except UnknownName as error:
+        place = f"runs are looked for in {runs.absolute()}/; --runs names another folder"
+        raise UnknownName(
+            "policy", text, ["scripted", "random", "mix:NAME=SHARE,NAME=SHARE", *error.known], fix=place
+        ) from None
+
+
+def run_at(text: str, runs: Path) -> tuple[Run, int | None]:
+    """Return run and step of RUN or RUN@STEP."""
+    name, _, step = text.rpartition(AT)
+    return (find_run(name, runs), int(step)) if name and step.isdigit() else (find_run(text, runs), None)
+
+
+def _mixed(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettings) -> Callable[[int], Actor]:
+    """Return a function that draws one of several actors, determined by the episode's seed."""
+    names, shares = [], []
+    for part in text.split(","):
+        name, _, share = part.rpartition("=")
+        try:
+            shares.append(float(share))
+        except ValueError:
+            shares.append(0.0)
+        names.append(name)
+    if not min(shares) > 0 or not abs(sum(shares) - 1) <= 1e-6 or not all(names):
+        raise InvalidSetting(
+            "The mixture's shares do not add up to 1.", got=text, allowed="mix:NAME=SHARE,NAME=SHARE, positive and 1 in all"
+        )
+    actors = [actor(name, environment, settings) for name in names]
+    return lambda seed: actors[np.random.default_rng([seed, 0]).choice(len(actors), p=shares)](seed)

@@ -1,0 +1,60 @@
+"""Reference scores of an environment: random and expert returns, by which a dataset's returns are normalised."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from statistics import fmean
+from typing import Any
+
+import gymnasium
+
+from robo_app.recording.actors import Actor
+from robo_rl.evaluation.evaluation import evaluation_seeds
+from robo_rl.rollout.episode import rollout
+from robo_rl.runs.run import Run, write_text
+
+EPISODES = 50  # of each, on the first seeds of every evaluation
+FILE = "reference.json"
+
+Score = dict[str, Any]
+"""actor, return (mean, undiscounted), success (rate, or None), episodes, seeds (first and last)"""
+
+
+def score(choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any], run: Run | None = None) -> Score:
+    """Plays an actor's most likely actions on fixed seeds; a run remembers the score for its next family."""
+    seeds = evaluation_seeds(EPISODES)
+    name = choose(seeds[0]).name
+    known = _known(run)
+    if name in known and known[name]["seeds"] == [seeds[0], seeds[-1]]:
+        return known[name]
+    episodes = [rollout(environment, choose(seed).policy, seed=seed, deterministic=True) for seed in seeds]
+    judged = [episode.success for episode in episodes if episode.success is not None]
+    found = {
+        "actor": name,
+        "return": fmean(episode.undiscounted_return for episode in episodes),
+        "success": fmean(judged) if judged else None,
+        "episodes": len(episodes),
+        "seeds": [seeds[0], seeds[-1]],
+    }
+    if run is not None:
+        write_text(run.path / FILE, json.dumps(known | {name: found}, indent=1))
+    return found
+
+
+def summary(scores: Mapping[str, Score]) -> dict[str, Any]:
+    """Return a card's entries of several scores, by role: mean returns, then success rates and the measurement."""
+    first = next(iter(scores.values()))
+    return {
+        **{role: found["return"] for role, found in scores.items()},
+        "success": {role: found["success"] for role, found in scores.items()},
+        "actors": {role: found["actor"] for role, found in scores.items()},
+        "episodes": first["episodes"],
+        "seeds": first["seeds"],
+    }
+
+
+def _known(run: Run | None) -> dict[str, Score]:
+    path = run.path / FILE if run is not None else None
+    known: dict[str, Score] = json.loads(path.read_text()) if path is not None and path.exists() else {}
+    return known

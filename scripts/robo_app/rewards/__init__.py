@@ -1,0 +1,1 @@
+"""Writing and searching of reward programs, rating of clips."""

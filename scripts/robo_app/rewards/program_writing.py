@@ -1,0 +1,123 @@
+"""Shared parts of writing and searching reward programs: the task, the model, the examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import tyro
+
+from robo_app.arguments.free_settings import ModelSettings, as_words
+from robo_app.training.program_validation import spec_and_trial
+from robo_rl.environments.discovery import make_environment
+from robo_rl.errors import InvalidSetting, RoboRLError
+from robo_rl.rewards.language.call_log import CallLog
+from robo_rl.rewards.language.factory import language_model, require_task
+from robo_rl.rewards.language.model import LanguageModel
+from robo_rl.rewards.search.prompts import Example, RewardTask, means, nearest
+from robo_rl.rewards.search.rule_writer import RuleWriter, read_rule
+from robo_rl.rewards.search.writing import Writer
+from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
+from robo_rl.settings import plain, settings_as
+from robo_rl.spec.environment import specification
+
+RULE = "rule:"
+KNOWN = {"arm_reach": "robo/ArmReach-v0", "arm_push": "robo/ArmPush-v0", "arm_pick": "robo/ArmPick-v0"}
+"""Programs that come with the package and may be shown as examples -> environment that each is for."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Language model that writes programs, and its settings."""
+
+    llm: str = ""
+    """A server ("endpoint", or a YAML file with judge and settings), "pack:NAME" for replies made by hand, "rule:NAME" for
+    programs made by rule; empty only with `replay`."""
+    llm_settings: ModelSettings = field(default_factory=dict)
+    """Setting of the model, such as --llm.settings.model qwen3; of a rule, --llm.settings.seed 1"""
+    replay: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
+    """Log of an earlier run (calls.jsonl) with all answers: no server, no key."""
+    sentence: str = ""
+    """The task in one sentence; empty for the instruction of the environment."""
+    examples: int = 0
+    """Programs for other tasks that are shown, the nearest by their sentences; 0 for none (zero-shot)."""
+
+    def require_one(self, environment: str) -> None:
+        """Raises InvalidSetting if the source of answers is ambiguous, or for a pack of another environment.
+
+        Raises UnknownName for an unknown rule or pack.
+        """
+        if bool(self.llm) == (self.replay is not None):
+            raise InvalidSetting(
+                "Who answers?",
+                got=f"--llm {self.llm!r}, --replay {self.replay}",
+                allowed="one of the two",
+                fix="--llm endpoint --llm.settings.model NAME --llm.settings.base_url URL; --llm pack:NAME; "
+                "or --replay RUN/calls.jsonl",
+            )
+        if self.llm.startswith(RULE):
+            read_rule(self.llm.removeprefix(RULE))
+        require_task(self.llm, environment)
+
+    @property
+    def order(self) -> dict[str, Any]:
+        """Origin of a folder of replies; a log names the model that answered."""
+        return {"llm": self.llm, "llm_settings": as_words(self.llm_settings), "examples": self.examples}
+
+
+class WritingContext(NamedTuple):
+    """Context of writing programs for a task."""
+
+    writer: Writer
+    task: RewardTask
+    examples: Sequence[Example]
+
+
+@contextmanager
+def writing(
+    name: str, arguments: Mapping[str, Any], asking: Asking, log: Path, sizes: Sequence[int] = ()
+) -> Iterator[WritingContext]:
+    """Yield the writer for an environment, in which validation steps are recorded, after a check of the source of answers.
+
+    sizes: batch sizes of the learner. Prints calls and cost at the end.
+    """
+    with _model(asking, log) as model:
+        spec, attempt = spec_and_trial(name, arguments, sizes)
+        sentence = asking.sentence or spec.instruction
+        if not sentence:
+            raise InvalidSetting(f"{name} says nothing about its task.", fix="--sentence 'what the robot shall do'")
+        view = EnvAbstraction.of(spec)
+        task = RewardTask(sentence, view.text, means(), spec.max_steps)
+        try:
+            yield WritingContext(Writer(model, view.columns, attempt), task, nearest(sentence, _known(name), asking.examples))
+        finally:
+            print(model.report())
+
+
+def _model(asking: Asking, log: Path) -> LanguageModel:
+    settings = asking.llm_settings
+    if asking.llm.startswith(RULE):
+        rule = {"rule": plain(read_rule(asking.llm.removeprefix(RULE)))}
+        return LanguageModel(settings_as(RuleWriter, {**rule, **settings}, source=f"the rule {asking.llm}"), CallLog(log))
+    return language_model(asking.llm, settings, log=log, replay=asking.replay)
+
+
+def _known(name: str) -> list[Example]:
+    """Return the programs of other environments with installed simulators."""
+    folder = Path(str(files("robo_app") / "rewards" / "programs"))
+    found = []
+    for stem, environment in KNOWN.items():
+        path = folder / f"{stem}.py"
+        if environment == name or not path.exists():
+            continue
+        try:
+            made = make_environment(environment)
+        except RoboRLError:
+            continue
+        found.append(Example(specification(made).instruction or stem, path.read_text()))
+        made.close()
+    return found

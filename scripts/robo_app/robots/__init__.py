@@ -1,0 +1,1 @@
+"""Robots that a command brings along."""

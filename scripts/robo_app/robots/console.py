@@ -1,0 +1,118 @@
+"""Console of a robot: its options, the twin that it may serve, the dataset that it records."""
+
+from __future__ import annotations
+
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from robo_app.arguments.free_settings import EnvironmentArguments, TwinSettings
+from robo_app.display.browser import has_display
+from robo_app.recording.actors import actor
+from robo_datasets.dataset import Dataset
+from robo_datasets.recorder import EpisodeRecorder
+from robo_datasets.repair import repair
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.components import Policy
+from robo_rl.spec.environment import EnvironmentSpec
+
+if TYPE_CHECKING:
+    from robo_real.console.robot_console import RobotConsole
+
+ADDRESS = "127.0.0.1"
+NO_POLICY = "nobody"
+PICTURE = 240
+"""[pixel] side of the twin's pictures: for a person's eyes"""
+
+
+@dataclass(frozen=True)
+class Console:
+    """Open a page for the operator of a robot: cameras, stop, takeover by keyboard, gamepad and touch, labels."""
+
+    robot: str = ""
+    """Address of `robo-rl robot serve`."""
+    twin: bool = False
+    """Serve a twin here instead."""
+    options: TwinSettings = field(default_factory=dict)
+    """Setting of the twin: task, speed, cameras, image_size."""
+    policy: str = ""
+    """Policy that acts while you do not: "scripted", RUN or RUN@STEP; by default none."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
+    """Dataset that the episodes are added to; it is made if there is none."""
+    arguments: EnvironmentArguments = field(default_factory=dict)
+    """Setting of the environment, such as --environment.arguments.action_repeat 3"""
+    seed: int = 0
+    """Reset seed of the first episode; the others follow."""
+    address: str = ADDRESS
+    """To listen at; another one lets a tablet in, over a connection that is not encrypted."""
+    port: int = 8644
+    """0 takes any free one."""
+    browser: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
+    """Leave the browser alone; without this the page opens in it if there is a display."""
+    runs: Path = Path("runs")
+    """Folder that holds the runs."""
+    noise: float = 0.0
+    """Standard deviation of the noise on the scripted expert's action, in [-1, 1] units."""
+    stochastic: bool = False
+    """Sample a run's actions instead of taking the most likely one."""
+
+    def __post_init__(self) -> None:
+        if bool(self.robot) == self.twin:
+            raise InvalidSetting("Which robot?", got=f"robot {self.robot!r}, twin {self.twin}", allowed="--robot URL or --twin")
+
+
+def record_to_dataset(arguments: Console, console: RobotConsole, stack: ExitStack, card: dict[str, Any]) -> None:
+    """Have the console record its episodes into the dataset of the options, and link to its viewer."""
+    from robo_datasets.viewer.server import viewer_server
+
+    assert arguments.out is not None
+    policy = arguments.policy or NO_POLICY
+    dataset = _dataset_of(arguments.out, console.environment.environment_spec, card | {"policy": policy})
+    writer = stack.enter_context(dataset.writer())
+    repair(writer, thorough=False)
+    recorder = stack.enter_context(closing(EpisodeRecorder(writer, policy)))
+    console.keep(recorder, {"Recorded episodes": stack.enter_context(viewer_server(dataset, 0)).url})
+
+
+def _dataset_of(path: Path, spec: EnvironmentSpec, card: dict[str, Any]) -> Dataset:
+    """Return the dataset, made if there is none; raises SpecMismatch for one of another robot."""
+    if not path.exists():
+        return Dataset.create(path, spec, card)
+    dataset = Dataset(path)
+    dataset.spec.require(spec, what="The dataset was recorded on another robot")
+    return dataset
+
+
+def policy_for(arguments: Console) -> Callable[[Any], Policy] | None:
+    """Returns a function from an environment to the policy that acts in it, None if no policy acts."""
+    if not arguments.policy:
+        return None
+    return lambda environment: actor(arguments.policy, environment, arguments)(arguments.seed).policy
+
+
+@contextmanager
+def twin_server(arguments: Console) -> Iterator[str]:
+    """Serves a twin meanwhile; gives its address."""
+    from robo_real.serving import ServerSettings, build_server
+
+    options = {"cameras": ("front",), "image_size": PICTURE} | arguments.options
+    server = build_server(ServerSettings(options=options, port=0))
+    server.start()
+    try:
+        yield server.url
+    finally:
+        server.close()
+
+
+def print_address(arguments: Console, url: str) -> None:
+    """Print the address of the page, and open it in the browser if there is a display."""
+    print(f"the console is at {url}   (Ctrl-C ends it)", flush=True)
+    if arguments.address != ADDRESS:
+        print("other machines reach it, unencrypted: who sees this address with its token can move the robot", flush=True)
+    if arguments.browser and has_display():
+        webbrowser.open(url)

@@ -1,0 +1,33 @@
+"""Twin in a separate process, for commands that start their own robot."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from robo_app.arguments.free_settings import option_words
+from robo_app.jobs.child_command import command_of
+from robo_rl.errors import RobotUnavailable
+from robo_rl.system.supervised_process import SupervisedProcess, ending
+
+PATIENCE = 10.0
+"""[s] for it to leave the arm still"""
+
+
+@contextmanager
+def twin_process(log: Path, **settings: Any) -> Iterator[str]:
+    """Serves a twin meanwhile and gives its address. log: the audit log. settings: of the twin, such as speed."""
+    words = ["robot", "serve", "--port", "0", "--log", str(log), *option_words("driver.settings", settings)]
+    process = SupervisedProcess(command_of(words), stdout=subprocess.PIPE)
+    try:
+        said = process.ready_line().decode()
+        found = re.search(r" at (http://[^,\s]+),", said)
+        if found is None:
+            raise RobotUnavailable("The twin could not be started.", got=said or ending(process.wait(PATIENCE)))
+        yield found[1]
+    finally:
+        process.stop(PATIENCE, terminate=True)

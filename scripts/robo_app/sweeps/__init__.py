@@ -1,0 +1,1 @@
+"""Sweeps: search space, search, stopping, results."""

@@ -1,0 +1,1 @@
+"""Trainings: assembly of their parts, initialisation, finalisation, recording, evaluation."""

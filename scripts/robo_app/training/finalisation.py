@@ -1,0 +1,99 @@
+"""End of a training: evaluate the policy on the recipe's seeds, film it, write the report, print the results."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from robo_app.display.display import say
+from robo_app.recipes.recipe import Recipe
+from robo_app.training.assembly import judged_environment_of
+from robo_app.training.extension import ENDED
+from robo_app.training.initialisation import before_and_after
+from robo_datasets.dataset import Dataset
+from robo_datasets.figures import normalised
+from robo_rl.evaluation.evaluation import Evaluation, evaluate
+from robo_rl.evaluation.video import VideoRequest, render_mode_for_films
+from robo_rl.protocols.components import Policy
+from robo_rl.report import write_report
+from robo_rl.report.annotating import annotation_warnings
+from robo_rl.report.hacking import probe
+from robo_rl.runs.observer import RunRecord
+from robo_rl.runs.run import Run, write_text
+
+if TYPE_CHECKING:
+    from robo_real.console.operator import Operator
+
+
+def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord, operator: Operator | None = None) -> None:
+    """Evaluate on all seeds of the recipe, write evaluation.json and report.html, show the result."""
+    run.describe(training_seconds=round(record.elapsed, 1), **{ENDED: {"step": record.step, "asked": recipe.total_steps}})
+    say(f"trained in {record.elapsed:.0f} s; evaluating on {recipe.evaluation.episodes} seeds")
+    evaluation = judge(run, recipe, policy, recipe.evaluation.episodes, operator=operator)
+    write_text(run.path / "evaluation.json", json.dumps(evaluation.to_json()))
+    lost = regret(run, recipe)
+    if lost is not None:
+        run.describe(regret=round(lost, 4))
+        say(f"regret   {lost:.3f}, mean shortfall over the evaluations of the online phase")
+    if (found := probe(run.metrics())) is not None:
+        run.describe(hacking=asdict(found) | {"is_suspicious": found.is_suspicious})
+        say(f"{'WARNING' if found.is_suspicious else 'reward'}  {found}")
+    newest = {tag: value for line in run.metrics() for tag, value in line.items()}
+    for warning in annotation_warnings(newest):
+        say(f"WARNING  {warning}")
+    report = write_report([run.path], run.path / "report.html")
+    say(f"{evaluation}\nreport   {report}")
+    if recipe.evaluation.before:
+        say(before_and_after(run, evaluation))
+
+
+def judge(
+    run: Run,
+    recipe: Recipe[Any],
+    policy: Policy,
+    episodes: int,
+    first_seed: int | None = None,
+    name: str = "evaluation",
+    operator: Operator | None = None,
+) -> Evaluation:
+    """Return the evaluation of a policy, with films, named after it, if the machine can render."""
+    first = recipe.evaluation.seed if first_seed is None else first_seed
+    with closing(judged_environment_of(recipe, operator)) as environment:  # the robot must hold, whatever is raised
+        mode, videos = render_mode_for_films(environment), recipe.evaluation.videos
+        stage = partial(judged_environment_of, recipe, render_mode=mode)
+        return evaluate(
+            policy,
+            environment,
+            seeds=range(first, first + episodes),
+            deterministic=not recipe.evaluation.stochastic,
+            training_seed=recipe.seed,
+            video=VideoRequest(run.path / "videos", name, videos, stage=stage) if videos else None,
+        )
+
+
+def regret(run: Run, recipe: Recipe[Any]) -> float | None:
+    """Return the mean of 1 - success, or of 1 - normalised score / 100, over the evaluations of the online phase.
+
+    That of Luo et al. 2024 ("D5RL") and of the CORL benchmark, in [0, 1] for success. None without such a phase or an
+    evaluation in it, and with neither a notion of success nor reference scores in the dataset's card.
+    """
+    if not recipe.online.steps:
+        return None
+    later = [Evaluation.read(file) for step, file in run.evaluation_files.items() if step > recipe.steps]
+    shortfalls = [_shortfall(evaluation, recipe) for evaluation in later]
+    known = [value for value in shortfalls if value is not None]
+    return fmean(known) if known else None
+
+
+def _shortfall(evaluation: Evaluation, recipe: Recipe[Any]) -> float | None:
+    if evaluation.success_rate is not None:
+        return 1.0 - evaluation.success_rate.estimate
+    reference = Dataset(Path(recipe.demonstrations.dataset)).card.get("reference", {})
+    if not {"random", "expert"} <= set(reference):
+        return None
+    return 1.0 - normalised(evaluation.mean_return.estimate, reference) / 100.0

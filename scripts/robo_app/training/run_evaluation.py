@@ -1,0 +1,95 @@
+"""Load and evaluate the policies of runs; implements `Run.policy` and `Run.evaluate`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from robo_app.recipes.overrides import plain_value
+from robo_app.recipes.recipe import EnvironmentSettings
+from robo_app.training.assembly import policy_of, recipe_of
+from robo_app.training.finalisation import judge
+from robo_rl.environments.discovery import load
+from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
+from robo_rl.protocols.components import Policy
+from robo_rl.report import write_report
+from robo_rl.runs.run import Run, write_text
+from robo_rl.system.threads import tensor_threads
+
+
+def load_policy(run: Run, step: int | None = None) -> Policy:
+    """Implement `Run.policy`."""
+    return policy_of(run, recipe_of(run), step)
+
+
+def evaluate(
+    run: Run,
+    episodes: int = 50,
+    *,
+    seed: int = FIRST_SEED,
+    environment: str = "",
+    routes: str = "",
+    arguments: Mapping[str, Any],
+    videos: int | None = None,
+    stochastic: bool = False,
+) -> Evaluation:
+    """Implement `Run.evaluate`; an evaluation elsewhere than in the training's environment is kept in the run."""
+    _require_counts(episodes=(episodes, 1), seed=(seed, 0), videos=(0 if videos is None else videos, 0))
+    recipe = recipe_of(run)
+    own: dict[str, Any] = plain_value(arguments)
+    name = _name(environment, routes, own)
+    how = replace(
+        recipe.evaluation,
+        arguments={} if name else recipe.evaluation.arguments,
+        videos=(2 if name else 0) if videos is None else videos,
+        stochastic=stochastic or recipe.evaluation.stochastic,
+    )
+    there = _elsewhere(recipe.environment, environment, routes, own)
+    with tensor_threads(recipe.threads):
+        elsewhere = replace(recipe, environment=there, evaluation=how)
+        evaluation = judge(run, elsewhere, policy_of(run, recipe), episodes, seed, name or "evaluation")
+    if name:
+        (run.path / "evaluations").mkdir(exist_ok=True)
+        write_text(run.path / "evaluations" / f"{name}.json", json.dumps(evaluation.to_json()))
+    if name or how.videos:
+        write_report([run.path], run.report)
+    return evaluation
+
+
+def _require_counts(**counts: tuple[int, int]) -> None:
+    for name, (value, least) in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise InvalidSetting(f"Setting {name!r} is out of range.", got=repr(value), allowed=f"an integer from {least}")
+
+
+def _name(environment: str, routes: str, arguments: Mapping[str, Any]) -> str:
+    """Return the difference of an evaluation from that of the training, "" if there is none."""
+    written = {key: value if isinstance(value, str) else json.dumps(value) for key, value in arguments.items()}
+    server = []
+    if isinstance(arguments.get("host"), str):
+        server = [f"at-{written.pop('host')}"]
+        written.pop("port", None)
+    parts = [environment, routes, *(f"{key}={value}" for key, value in written.items()), *server]
+    return re.sub(r"[^A-Za-z0-9._=-]+", "-", "-".join(filter(None, parts)))
+
+
+def _elsewhere(
+    trained_on: EnvironmentSettings, environment: str, routes: str, arguments: Mapping[str, Any]
+) -> EnvironmentSettings:
+    if environment and routes:
+        raise InvalidSetting("A set of routes is an environment.", got="an environment and routes", allowed="one of the two")
+    family = trained_on.name.partition("/")[0]
+    name, own = environment or trained_on.name, dict(trained_on.arguments)
+    if routes:
+        known: dict[str, str] = dict(getattr(load("environments", family), "routes", {}))
+        if routes not in known:
+            raise UnknownName(f"set of routes of {family}", routes, known, fix="`environment` takes any environment")
+        name = f"{family}/{known[routes]}"
+        own = {key: value for key, value in own.items() if key not in {"map", "routes"}}
+    elif name.partition("/")[0] != family:
+        own = {}
+    return EnvironmentSettings(name, {**own, **arguments})

@@ -1,0 +1,1 @@
+"""Commands that record, inspect and label datasets."""

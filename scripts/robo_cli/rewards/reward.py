@@ -1,0 +1,100 @@
+"""robo-rl reward: list reward models, show their settings, and learn one from data."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from typing import Annotated
+
+import tyro
+
+from robo_app.listings.purposes import purpose
+from robo_cli.actions import Actions, Later, Nested, run_action
+from robo_rl.environments.discovery import known, load
+
+PROGRAM = "program:"
+EXAMPLES = """robo-rl reward list
+robo-rl reward show noisy-oracle
+robo-rl reward fit preference --dataset data/pick --preferences mine --out rewards/pick
+robo-rl reward calibrate safe.yaml --dataset data/drive --out safe-calibrated.yaml
+robo-rl reward fit embedded --environment robo/ArmPick-v0 --out rewards/pick
+robo-rl reward fit classifier --dataset data/pick --out rewards/success --settings.guard gripper_opening=0.02:0.06
+robo-rl reward bench embedded-progress --reward.settings.folder rewards/pick --environment robo/ArmPick-v0
+robo-rl reward latent gymnasium/Reacher-v5 --llm pack:lare-reacher --out rewards/reacher.py
+robo-rl reward show program:arm_push
+robo-rl reward check mine.py --environment robo/ArmPush-v0
+robo-rl reward check mine.py --dataset data/push
+robo-rl reward explain mine.py --dataset data/push --episode 3
+robo-rl reward references program:mine.py --dataset data/random --out references.json
+robo-rl reward write arm-push-sac --llm pack:text2reward-push --out rewards/push
+robo-rl reward write arm-push-sac --llm pack:text2reward-push --out rewards/push --feedback "it waits beside the mark"
+robo-rl reward write robo/ArmPush-v0 --llm endpoint --llm.settings.model qwen3 --examples 2 --out rewards/mine
+robo-rl reward search arm-reach-short --method icpl --llm rule:reach --out searches/reach
+robo-rl reward search arm-push-sac --llm endpoint --llm.settings.model qwen3 --eureka.budget 20 --out searches/push
+robo-rl reward search arm-push-sac --replay searches/push/calls.jsonl --eureka.budget 20 --out searches/again
+robo-rl reward compare arm-push-sac --programs.mine push.py --beside.sparse arm-push-sac-sparse --out studies/push
+robo-rl reward calls runs/search --show 2
+robo-rl reward packs point-example"""
+
+
+@dataclass(frozen=True)
+class List:
+    """List reward models with their descriptions."""
+
+
+@dataclass(frozen=True)
+class Show:
+    """Show the settings of a reward model, or a reward program."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="REWARD")]
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one of the actions and returns its exit status."""
+    return run_action("reward", ACTIONS, EXAMPLES, arguments)
+
+
+def list_rewards(_: List) -> int:
+    """Print names with descriptions."""
+    for name, point in known("rewards").items():
+        print(f"{name:24} {purpose('rewards', point)}")
+    return 0
+
+
+def show(arguments: Show) -> int:
+    """Print the settings of one, or a program and its origin."""
+    if arguments.name.startswith(PROGRAM):
+        from robo_cli.rewards.check import show_program
+
+        return show_program(arguments.name.removeprefix(PROGRAM))
+    kind = load("rewards", arguments.name)
+    with suppress(SystemExit):  # tyro ends the program after its help
+        tyro.cli(kind, args=["--help"], prog=f"--reward {arguments.name} --reward.settings")
+    mappings = [item.name for item in fields(kind) if "Mapping" in str(item.type)]  # which tyro leaves out
+    print("".join(f"also {name}, a mapping: {{NAME: VALUE, ...}}\n" for name in mappings), end="")
+    print("typed as --reward.settings.NAME VALUE")
+    return 0
+
+
+FIT = "Fit a reward, store it in a folder, and print its scores on held-out data."
+FITS = {
+    "preference": Later("robo_cli.rewards.fit_preference", "FitPreference", "fit_preference"),
+    "embedded": Later("robo_cli.rewards.fit_embedded", "FitEmbedded", "fit_embedded"),
+    "classifier": Later("robo_cli.rewards.fit_classifier", "FitClassifier", "fit_classifier"),
+}
+ACTIONS: Actions = {
+    "list": (List, list_rewards),
+    "show": (Show, show),
+    "fit": Nested(FIT, FITS),
+    "calibrate": Later("robo_cli.rewards.calibrate", "Calibrate", "calibrate"),
+    "bench": Later("robo_bench.scored_clips", "BenchReward", "bench_reward"),
+    "check": Later("robo_cli.rewards.check", "Check", "check_program"),
+    "explain": Later("robo_cli.rewards.explain", "Explain", "explain"),
+    "references": Later("robo_cli.rewards.references", "References", "write_references"),
+    "write": Later("robo_cli.rewards.write", "WriteReward", "write_reward"),
+    "search": Later("robo_cli.rewards.search", "SearchReward", "search_reward"),
+    "compare": Later("robo_cli.rewards.compare", "CompareRewards", "compare_rewards"),
+    "latent": Later("robo_cli.rewards.latent", "Latent", "write_latent"),
+    "calls": Later("robo_cli.rewards.language", "Calls", "show_calls"),
+    "packs": Later("robo_cli.rewards.language", "Packs", "list_packs"),
+}

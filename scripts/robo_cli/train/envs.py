@@ -1,0 +1,78 @@
+"""robo-rl envs: list the environments that can be made here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from robo_app.listings import listing
+from robo_app.listings.environment_pages import describe, matching
+
+if TYPE_CHECKING:
+    pass
+
+EXAMPLES = """robo-rl envs
+robo-rl envs robo
+robo-rl envs pick     (all whose name holds it)
+robo-rl envs robo/ArmPick-v0
+robo-rl envs --json"""
+FAMILIES = {
+    "carla": "routes through CARLA, or its stand-in",
+    "dm_control": "suite and manipulation of DeepMind",
+    "gymnasium": "MuJoCo v5",
+    "gymnasium_robotics": "Fetch, hand, maze and kitchen",
+    "metaworld": "fifty tasks of a tabletop arm",
+    "minigrid": "grids with a mission in words",
+    "residual": "corrections of a base policy, at residual:NAME",
+    "robo": "our own seven-axis arm",
+    "robot": "an arm that `robo-rl robot serve` serves, at robot:URL",
+}
+"""Descriptions of the package's own families."""
+
+
+@dataclass(frozen=True)
+class Envs:
+    """List environments, or describe one: observations with units and frames, actions, success rule."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")] = ""
+    """A family or a part of names to list, or one environment to describe."""
+    json: bool = False
+    """Print JSON."""
+
+
+def run(arguments: Envs) -> int:
+    """Prints the names, or the spec of the one that was named."""
+    names = listing.environments()
+    found = matching(names, arguments.name)
+    if arguments.name in names or not found:  # environments that cannot be made are listed with the reason
+        return _describe(arguments.name, as_json=arguments.json)
+    if arguments.json:
+        print(json.dumps([{"name": name, "available": problem is None, "problem": problem} for name, problem in found.items()]))
+        return 0
+    for family, group in groupby(found.items(), key=lambda item: item[0].partition("/")[0]):
+        print(f"\n# {family}: {FAMILIES.get(family, 'of an installed package')}")
+        for name, problem in group:
+            print(name if problem is None else f"{name}  not available: {' '.join(problem.split())}")
+    print(f"\n{sum(problem is None for problem in found.values())} environments; `robo-rl envs NAME` describes one.")
+    return 0
+
+
+def _describe(name: str, *, as_json: bool) -> int:
+    from robo_rl.environments.discovery import make_environment
+    from robo_rl.evaluation.measures import measures_of
+    from robo_rl.spec.environment import specification
+
+    environment = make_environment(name)
+    spec, has_expert = specification(environment), environment.has_wrapper_attr("scripted_policy")
+    measures = measures_of(environment)
+    environment.close()
+    if as_json:
+        more = {"scripted_expert": has_expert, "measures": [asdict(each) for each in measures]}
+        print(json.dumps(spec.to_json() | more, indent=1))
+    else:
+        print(describe(spec, measures) + ("\n\nA scripted expert can record demonstrations." if has_expert else ""))
+    return 0

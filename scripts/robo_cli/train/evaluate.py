@@ -1,0 +1,78 @@
+"""robo-rl evaluate: judge a run's policy again, on more seeds or in another environment of the same spec."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+import robo_rl
+from robo_app.arguments.carla_servers import with_server
+from robo_app.arguments.free_settings import EnvironmentArguments
+from robo_rl.evaluation.evaluation import FIRST_SEED
+
+EXAMPLES = """robo-rl evaluate latest
+robo-rl evaluate latest --episodes 200 --json
+robo-rl evaluate RUN --environment my_lab/Cell-v0     (refused unless units, frames, action mode and rate agree)
+robo-rl evaluate RUN --environment "robot:http://127.0.0.1:5000?action_repeat=3"     (the same, on a robot that is served)
+robo-rl evaluate RUN --routes town-test --environment.arguments.traffic 20     (of a run that drives)
+robo-rl evaluate RUN --carla-host gpu-machine --carla-port 2000"""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Evaluate the policy of a run's newest checkpoint.
+
+    An evaluation elsewhere than in the training's environment is kept in the run, filmed, and shown in its report.
+    """
+
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+    """Path or name of a run folder, or "latest"."""
+    episodes: int = 50
+    """Episodes, one per seed."""
+    seed: int = FIRST_SEED
+    """Reset seed of the first episode; the others follow."""
+    environment: str = ""
+    """Another environment than the one trained on; one of the same family is made with the same arguments."""
+    routes: str = ""
+    """For a driving run: a set of routes, such as town-test, instead of an environment and its map."""
+    arguments: EnvironmentArguments = field(default_factory=dict)
+    """Setting of the environment that differs from the training's, such as --environment.arguments.traffic 20"""
+    videos: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    """Episodes that are filmed, half of them failures if there are both; by default 2 elsewhere, and none in the
+    training's own environment, which the training has filmed."""
+    stochastic: bool = False
+    """Sample actions instead of taking the most likely one, as with evaluation.stochastic of a recipe."""
+    json: bool = False
+    """Print JSON."""
+    runs: Path = Path("runs")
+    """Folder that holds the runs."""
+    carla_host: str = ""
+    """For a run that drives: host of a running CARLA server, instead of a stand-in."""
+    carla_port: tuple[int, ...] = ()
+    """Port of that CARLA server."""
+
+
+def run(arguments: Evaluate) -> int:
+    """Prints n, the success rule, seeds, measures and intervals."""
+    trained = robo_rl.open_run(arguments.run, runs=arguments.runs)
+    before = trained.report.stat().st_mtime_ns if trained.report.exists() else None
+    evaluation = trained.evaluate(
+        arguments.episodes,
+        seed=arguments.seed,
+        environment=arguments.environment,
+        routes=arguments.routes,
+        arguments=with_server(arguments.arguments, arguments),
+        videos=arguments.videos,
+        stochastic=arguments.stochastic,
+    )
+    if arguments.json:
+        print(json.dumps(evaluation.to_json()))
+        return 0
+    print(f"run      {trained.path}\n{evaluation}")
+    if trained.report.exists() and trained.report.stat().st_mtime_ns != before:
+        print(f"report   {trained.report}")
+    return 0

@@ -1,0 +1,116 @@
+"""Build junctions: arms that end at the same distance from the centre, and a way between each pair of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from carla_standin.maps.roads import Connection, Junction, Lane, Link, Piece, Road
+
+TURNS = {0: 0.0, 1: math.pi / 2, 3: -math.pi / 2}
+"""Quarter turns to the left -> angle [rad]."""
+TURNING = 25 / 3.6
+"""[m/s] limit of ways that turn."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A road at a junction."""
+
+    side: int
+    """Direction of the road: 0 east, 1 north, 2 west, 3 south."""
+    road: int
+    contact: str
+    """The end of the road that is here."""
+    speed: float
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A junction of up to four arms."""
+
+    id: int
+    x: float
+    y: float
+    reach: float
+    """[m] from the centre to the ends of the arms."""
+    lanes: int
+    """In each direction of every arm."""
+    arms: tuple[Arm, ...]
+    width: float = 3.5
+
+    def build(self, first: int) -> tuple[tuple[Road, ...], Junction]:
+        """Returns the connecting roads, with ids from `first` on, and the junction."""
+        roads, connections = [], []
+        for number, (start, end, lane, count) in enumerate(self._moves()):
+            road = self._road(first + number, start, end, lane, count)
+            incoming = self._incoming_lanes(start, lane, count)
+            links = tuple((outer, inner.id) for outer, inner in zip(incoming, road.lanes, strict=True))
+            connections.append(Connection(number, start.road, road.id, "start", links))
+            roads.append(road)
+        return tuple(roads), Junction(self.id, tuple(connections))
+
+    def _moves(self) -> Iterator[tuple[Arm, Arm, int, int]]:
+        """Returns from, to, the first lane and how many.
+
+        Straight on with all lanes, to the left from the inner, to the right from the outer; with all if there is no choice.
+        """
+        for start in self.arms:
+            ends = [(end, self._turn(start, end)) for end in self.arms if self._turn(start, end) in TURNS]
+            for end, turn in ends:
+                if turn == 0 or len(ends) == 1:
+                    yield start, end, 1, self.lanes
+                else:
+                    yield start, end, self.lanes if turn == 3 else 1, 1
+
+    @staticmethod
+    def _turn(start: Arm, end: Arm) -> int:
+        return (end.side - start.side - 2) % 4
+
+    def _road(self, number: int, start: Arm, end: Arm, lane: int, count: int) -> Road:
+        turn = self._turn(start, end)
+        heading = (start.side * math.pi / 2 + math.pi) % (2 * math.pi)
+        shift = (lane - 1) * self.width  # the reference line is the left edge of the first lane
+        x = self.x - self.reach * math.cos(heading) + shift * math.sin(heading)
+        y = self.y - self.reach * math.sin(heading) - shift * math.cos(heading)
+        ends = zip(self._incoming_lanes(start, lane, count), self._outgoing_lanes(end, lane, count), strict=True)
+        lanes = [Lane(-k, "driving", (self.width, 0.0, 0.0, 0.0), "none", *both) for k, both in enumerate(ends, 1)]
+        fastest = min(start.speed, end.speed)
+        return Road(
+            number,
+            (self._piece(x, y, heading, turn, shift),),
+            tuple(lanes),
+            self.id,
+            Link("road", start.road, start.contact),
+            Link("road", end.road, end.contact),
+            fastest if turn == 0 else min(fastest, TURNING),
+            "none",
+        )
+
+    def _piece(self, x: float, y: float, heading: float, quarter: int, shift: float) -> Piece:
+        if quarter == 0:
+            return Piece(x, y, heading, 2 * self.reach)
+        radius = self.reach - shift if quarter == 3 else self.reach + shift
+        return Piece(x, y, heading, radius * math.pi / 2, math.copysign(1 / radius, TURNS[quarter]))
+
+    @staticmethod
+    def _incoming_lanes(arm: Arm, first: int, count: int) -> list[int]:
+        side = -1 if arm.contact == "end" else 1
+        return [side * number for number in range(first, first + count)]
+
+    @staticmethod
+    def _outgoing_lanes(arm: Arm, first: int, count: int) -> list[int]:
+        side = -1 if arm.contact == "start" else 1
+        return [side * number for number in range(first, first + count)]
+
+
+def renumbered(crossings: Sequence[Crossing], first: int) -> tuple[tuple[Road, ...], tuple[Junction, ...]]:
+    """Returns all connecting roads and junctions."""
+    roads: list[Road] = []
+    junctions = []
+    for crossing in crossings:
+        made, junction = crossing.build(first + len(roads))
+        roads += made
+        junctions.append(junction)
+    return tuple(roads), tuple(junctions)

@@ -1,0 +1,352 @@
+"""Read the supported part of OpenDRIVE: curves, lane sections, widths and offsets, on flat ground.
+
+Unsupported maps are refused with the faulty road, before any client gets the text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from carla_standin.errors import InvalidMap
+from carla_standin.maps.curves import Cubic, Spiral
+from carla_standin.maps.roads import (
+    Building,
+    Connection,
+    Controller,
+    Crosswalk,
+    Junction,
+    Lane,
+    Link,
+    Piece,
+    Polynomial,
+    Road,
+    RoadMap,
+    Signal,
+    piecewise,
+)
+from carla_standin.maps.validator import SHORTEST
+
+LARGEST = 50_000_000
+"""Characters of a map."""
+SUPPORTED = "lines, arcs, spirals and cubic polynomials, lanes with widths, flat ground"
+LEVEL = 0.05
+"""[m] up to which a ground counts as flat."""
+CHANGES = ("", "none", "both", "increase", "decrease")
+MPS = {"m/s": 1.0, "km/h": 1 / 3.6, "mph": 0.44704}
+
+
+def from_opendrive(text: str, name: str = "OpenDriveMap") -> RoadMap:
+    """Returns the map of a text; raises InvalidMap if it is not OpenDRIVE, or needs unsupported features."""
+    root = _parsed(text)
+    header = root.find("header")
+    latitude, longitude = _origin("" if header is None else header.findtext("geoReference") or "")
+    roads = [_road(element) for element in root.findall("road")]
+    whole = _Sections(roads)
+    return RoadMap(
+        name,
+        tuple(whole.linked()),
+        tuple(whole.joined(_junction(element)) for element in root.findall("junction")),
+        tuple(_controller(element) for element in root.findall("controller")),
+        latitude,
+        longitude,
+    )
+
+
+def _parsed(text: str) -> Element:
+    if len(text) > LARGEST:
+        raise InvalidMap("A map is too large.", got=f"{len(text)} characters", allowed=f"{LARGEST} at most")
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise InvalidMap("A map declares XML entities.", allowed="plain elements")
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise InvalidMap("A map is no XML.", got=error, allowed="OpenDRIVE 1.4") from None
+    if root.tag != "OpenDRIVE":
+        raise InvalidMap("A map is no OpenDRIVE.", got=f"<{root.tag}>", allowed="<OpenDRIVE>")
+    return root
+
+
+def _origin(reference: str) -> tuple[float, float]:
+    found = [re.search(rf"\+{key}=(\S+)", reference) for key in ("lat_0", "lon_0")]
+    try:
+        latitude, longitude = (float(match[1]) if match else 0.0 for match in found)
+    except ValueError:
+        raise InvalidMap("A map's geoReference has no numbers.", got=reference, allowed="+lat_0=49.0 +lon_0=8.0") from None
+    return latitude, longitude
+
+
+def number(element: Element, key: str, default: float | None = None) -> float:
+    """Returns a finite number of an element."""
+    text = element.get(key)
+    if text is None and default is not None:
+        return default
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InvalidMap(f"<{element.tag}> of a map has no number {key!r}.", got=text, allowed="a finite number")
+    return value
+
+
+def _whole(element: Element, key: str) -> int:
+    value = number(element, key)
+    if value != int(value):
+        raise InvalidMap(f"<{element.tag}> of a map has no whole number {key!r}.", got=value)
+    return int(value)
+
+
+def _road(element: Element) -> list[Road]:
+    """Return the sections of a road, all with its id and its links."""
+    where = f"road {element.get('id')}"
+    _require_flat(element, where)
+    speed = element.find("type/speed")
+    common = Road(
+        _whole(element, "id"),
+        tuple(_pieces(element, where)),
+        (),
+        _whole(element, "junction") if "junction" in element.attrib else -1,
+        _link(element.find("link/predecessor")),
+        _link(element.find("link/successor")),
+        50 / 3.6 if speed is None else number(speed, "max") * MPS.get(speed.get("unit", "m/s"), 1.0),
+        offsets=tuple(sorted(_polynomial(part, "s") for part in element.findall("lanes/laneOffset"))),
+    )
+    if abs(common.whole - number(element, "length")) > max(1e-3, 1e-4 * common.whole):
+        raise InvalidMap(f"The length of {where} is not that of its pieces.", got=element.get("length"), allowed=common.whole)
+    return _sections(element, common, where)
+
+
+def _sections(element: Element, common: Road, where: str) -> list[Road]:
+    found = sorted(element.findall("lanes/laneSection"), key=lambda section: number(section, "s", 0.0))
+    begins = [number(section, "s", 0.0) for section in found]
+    ends = [*begins[1:], common.whole]
+    if not found or begins[0] != 0 or any(end - begin <= 0 for begin, end in zip(begins, ends, strict=True)):
+        raise InvalidMap(
+            f"The lane sections of {where} do not follow each other.", got=begins, allowed=f"0 to {common.whole:g}"
+        )
+    signals = [_signal(signal) for signal in element.findall("signals/signal")]
+    boxes = [_building(box) for box in element.findall("objects/object") if box.get("type") == "building"]
+    crosswalks = list(_crosswalks(element.findall("objects/object")))
+    made = []
+    for section, begin, end in zip(found, begins, ends, strict=True):
+        marks = _marks(section.find("center/lane"))
+        lanes = [lane for side in ("left", "right") for lane in section.findall(f"{side}/lane")]
+        part = replace(
+            common,
+            lanes=tuple(_lane(lane, where) for lane in lanes),
+            centre_mark=marks[0][1],
+            centre_change=marks[0][2],
+            later_centre_marks=marks[1:],
+            begin=begin,
+            extent=None if len(found) == 1 else end - begin,
+        )
+        is_last = section is found[-1]
+        here = [signal for signal in signals if begin <= signal.s < end or (is_last and signal.s >= end)]
+        there = [box for box in boxes if begin <= box.s < end or (is_last and box.s >= end)]
+        across = [walk for walk in crosswalks if begin <= walk.s < end or (is_last and walk.s >= end)]
+        part = replace(
+            part,
+            buildings=tuple(replace(box, s=box.s - begin) for box in there),
+            crosswalks=tuple(replace(walk, s=walk.s - begin) for walk in across),
+        )
+        made.append(replace(part, signals=tuple(_counting(replace(signal, s=signal.s - begin), part) for signal in here)))
+    return made
+
+
+def _counting(signal: Signal, road: Road) -> Signal:
+    """Return a signal with lanes; by default, all lanes of its orientation."""
+    if signal.lanes != (0, 0):
+        return signal
+    ids = [lane.id for lane in road.lanes]
+    low = 0 if signal.orientation == "-" else min(*ids, 0)
+    high = 0 if signal.orientation == "+" else max(*ids, 0)
+    return replace(signal, lanes=(low, high))
+
+
+class _Sections:
+    """The sections of all roads: their ids, and the links between them."""
+
+    def __init__(self, roads: list[list[Road]]) -> None:
+        self.roads = roads
+        self.of_road: list[list[int]] = []
+        """Ids of the sections of each road; the first keeps the road's."""
+        free = max((sections[0].id for sections in roads), default=0) + 1
+        for sections in roads:
+            self.of_road.append([sections[0].id, *range(free, free + len(sections) - 1)])
+            free += len(sections) - 1
+        self.ids = {ids[0]: ids for ids in reversed(self.of_road)}
+
+    def linked(self) -> Iterator[Road]:
+        """Yield all sections, each linked to the one before and after it."""
+        for sections, ids in zip(self.roads, self.of_road, strict=True):
+            for index, section in enumerate(sections):
+                before = self._end(section.predecessor) if index == 0 else Link("road", ids[index - 1], "end")
+                after = self._end(section.successor) if index == len(ids) - 1 else Link("road", ids[index + 1], "start")
+                source = section.id if len(ids) > 1 else None
+                yield replace(section, id=ids[index], source=source, predecessor=before, successor=after)
+
+    def _end(self, link: Link | None) -> Link | None:
+        if link is None or link.kind != "road" or link.id not in self.ids:
+            return link
+        return replace(link, id=self.ids[link.id][-1 if link.contact == "end" else 0])
+
+    def joined(self, junction: Junction) -> Junction:
+        """Return a junction whose connections name the sections that meet."""
+        return replace(junction, connections=tuple(map(self._connection, junction.connections)))
+
+    def _connection(self, way: Connection) -> Connection:
+        contacts = {sections[0].id: (sections[0].predecessor, sections[-1].successor) for sections in self.roads}
+        back = contacts.get(way.connecting, (None, None))[0 if way.contact == "start" else 1]
+        incoming = Link("road", way.incoming, None if back is None else back.contact)
+        connecting = Link("road", way.connecting, way.contact)
+        numbers = [link.id for link in map(self._end, (incoming, connecting)) if link is not None]
+        return replace(way, incoming=numbers[0], connecting=numbers[1])
+
+
+def _require_flat(element: Element, where: str) -> None:
+    profile = sorted(_polynomial(part, "s") for part in element.findall("elevationProfile/elevation"))
+    length = number(element, "length")
+    heights = piecewise(tuple(profile), np.linspace(0.0, length, max(int(length), 1) + 1))
+    if np.abs(heights).max() > LEVEL:
+        raise InvalidMap(
+            f"The ground of the stand-in is flat, and {where} is not.",
+            got=f"elevation {heights.min():.3g} to {heights.max():.3g} m",
+            allowed=f"at most {LEVEL} m",
+            fix="set the elevation profiles to 0, or load the map in CARLA",
+        )
+    for tag in ("lateralProfile/superelevation", "lateralProfile/shape"):
+        if any(number(part, key, 0.0) for part in element.findall(tag) for key in "abcd"):
+            raise InvalidMap(f"A map has more than the stand-in reads: {where}.", got=tag, allowed=SUPPORTED)
+
+
+def _polynomial(element: Element, begin: str) -> Polynomial:
+    a, b, c, d = (number(element, key, 0.0) for key in "abcd")
+    return number(element, begin, 0.0), a, b, c, d
+
+
+def _pieces(element: Element, where: str) -> Iterator[Piece]:
+    for geometry in element.findall("planView/geometry"):
+        x, y, heading, length = (number(geometry, key) for key in ("x", "y", "hdg", "length"))
+        if length < SHORTEST and len(element.findall("planView/geometry")) > 1:
+            continue  # left over by an editor
+        shape = next(iter(geometry), None)
+        tag = None if shape is None else shape.tag
+        if shape is None or tag not in ("line", "arc", "spiral", "poly3", "paramPoly3"):
+            raise InvalidMap(f"A map has more than the stand-in reads: {where}.", got=tag, allowed=SUPPORTED)
+        curvature = number(shape, "curvature") if tag == "arc" else 0.0
+        yield Piece(x, y, heading, length, curvature, _shape(shape, length, where) if tag not in ("line", "arc") else None)
+
+
+def _shape(element: Element, length: float, where: str) -> Spiral | Cubic:
+    if length < SHORTEST:
+        raise InvalidMap(f"A curve of {where} has no length.", got=length)
+    if element.tag == "spiral":
+        return Spiral(number(element, "curvStart"), number(element, "curvEnd"), length)
+    scale = element.get("pRange", "normalized")
+    if element.tag == "poly3":
+        u = (0.0, 1.0, 0.0, 0.0)
+        a, b, c, d = (number(element, key) for key in "abcd")
+        return Cubic(u, (a, b, c, d), length, length, "poly3")
+    (au, bu, cu, du), (av, bv, cv, dv) = [[number(element, f"{key}{axis}") for key in "abcd"] for axis in "UV"]
+    curve = Cubic((au, bu, cu, du), (av, bv, cv, dv), length if scale == "arcLength" else 1.0, length, scale=scale)
+    if abs(curve.reach - length) > max(0.1, 0.01 * length):
+        raise InvalidMap(f"A curve of {where} is not as long as it says.", got=length, allowed=f"{curve.reach:.4g} m")
+    return curve
+
+
+def _lane(element: Element, where: str) -> Lane:
+    widths = sorted(_polynomial(width, "sOffset") for width in element.findall("width"))
+    if not widths or widths[0][0] != 0:
+        raise InvalidMap(f"A lane of {where} has no width from its beginning on.", got=widths, allowed=SUPPORTED)
+    marks = _marks(element)
+    before, after = (element.find(f"link/{tag}") for tag in ("predecessor", "successor"))
+    return Lane(
+        _whole(element, "id"),
+        element.get("type", "none"),
+        widths[0][1:],
+        marks[0][1],
+        None if before is None else _whole(before, "id"),
+        None if after is None else _whole(after, "id"),
+        marks[0][2],
+        tuple(widths[1:]),
+        marks[1:],
+    )
+
+
+def _marks(lane: Element | None) -> tuple[tuple[float, str, str], ...]:
+    """Return begin [m], kind and permitted lane changes of a lane's lines, the first of which begins at 0."""
+    found = [] if lane is None else lane.findall("roadMark")
+    marks = sorted((number(mark, "sOffset", 0.0), mark.get("type", "none"), _change(mark)) for mark in found)
+    return tuple(marks) if marks and marks[0][0] == 0 else ((0.0, "none", ""), *marks)
+
+
+def _change(mark: Element | None) -> str:
+    """Return the lane changes that a line permits; "" if unspecified, which clients take for both ways."""
+    change = "" if mark is None else mark.get("laneChange", "")
+    if change not in CHANGES:
+        raise InvalidMap("A line of a map has an unknown laneChange.", got=change, allowed=CHANGES[1:])
+    return change
+
+
+def _link(element: Element | None) -> Link | None:
+    if element is None:
+        return None
+    return Link(element.get("elementType", "road"), _whole(element, "elementId"), element.get("contactPoint"))
+
+
+def _signal(element: Element) -> Signal:
+    validity = element.find("validity")
+    lanes = (0, 0) if validity is None else (_whole(validity, "fromLane"), _whole(validity, "toLane"))
+    return Signal(
+        _whole(element, "id"),
+        number(element, "s"),
+        number(element, "t"),
+        element.get("type", "-1"),
+        number(element, "value", -1.0),
+        element.get("unit", ""),
+        element.get("orientation", "+"),
+        lanes,
+        element.get("dynamic") == "yes",
+    )
+
+
+def _building(element: Element) -> Building:
+    return Building(_whole(element, "id"), *(number(element, key) for key in ("s", "t", "length", "width", "height")))
+
+
+def _crosswalks(objects: list[Element]) -> Iterator[Crosswalk]:
+    """Yield the crosswalks with a polygon in `outline/cornerLocal`; CARLA cannot place others either."""
+    for index, element in enumerate(objects):
+        found = element.findall("outline/cornerLocal") if element.get("type") == "crosswalk" else []
+        corners = tuple((number(one, "u"), number(one, "v"), number(one, "z", 0.0)) for one in found)
+        if len(corners) > 2:
+            s, t, heading, z = (number(element, key, 0.0) for key in ("s", "t", "hdg", "zOffset"))
+            name, orientation = element.get("name", "crosswalk"), element.get("orientation", "none")
+            made = Crosswalk(element.get("id", str(index)), s, t, heading, corners, name, z, orientation)
+            if min(made.size) > 0:
+                yield made
+
+
+def _junction(element: Element) -> Junction:
+    ways = tuple(
+        Connection(
+            _whole(way, "id"),
+            _whole(way, "incomingRoad"),
+            _whole(way, "connectingRoad"),
+            way.get("contactPoint", "start"),
+            tuple((_whole(link, "from"), _whole(link, "to")) for link in way.findall("laneLink")),
+        )
+        for way in element.findall("connection")
+    )
+    return Junction(_whole(element, "id"), ways, tuple(_whole(part, "id") for part in element.findall("controller")))
+
+
+def _controller(element: Element) -> Controller:
+    return Controller(_whole(element, "id"), tuple(_whole(part, "signalId") for part in element.findall("control")))

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from robo_rl.environments.discovery import make_environment, make_vector_environment
+    from robo_rl.environments.make import make_environment, make_vector_environment
     from robo_rl.evaluation.evaluation import Evaluation, evaluate
     from robo_rl.protocols.components import Policy
     from robo_rl.rollout.episode import rollout as run_episode
@@ -44,8 +44,8 @@ _PLACES = {
     "Run": "runs.run",
     "evaluate": "evaluation.evaluation",
     "load_policy": "workbench",
-    "make_environment": "environments.discovery",
-    "make_vector_environment": "environments.discovery",
+    "make_environment": "environments.make",
+    "make_vector_environment": "environments.make",
     "open_dataset": "workbench",
     "open_run": "workbench",
     "resume": "workbench",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from robo_rl.environments.discovery import operation
+from robo_rl.entry_points import operation
 from robo_rl.protocols.components import Policy
 from robo_rl.runs.observer import Display
 from robo_rl.runs.run import Run, find_run

@@ -21,7 +21,7 @@ from robo_datasets.formats.recording import FACTS, About, Foreign, Format, Recor
 from robo_datasets.formats.side_file import Kept, SideFile, SideFileWriter, opened, rows_alike, side_path
 from robo_datasets.hdf5_arrays import created_hdf5
 from robo_datasets.labels import LabelSet, label_sets
-from robo_rl.environments.discovery import known, load
+from robo_rl.entry_points import known, load
 from robo_rl.errors import BrokenPlugin, DatasetError, RoboRLError, fix_of
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import ActionSource, Episode

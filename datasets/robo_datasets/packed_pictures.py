@@ -9,6 +9,7 @@ import io
 import math
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.errors import EpisodeCorrupt, InvalidSetting, require_allowed
+from robo_rl.system.threads import ordinary_scheduling
 
 Pictures = npt.NDArray[np.uint8]
 """(T, H, W, 3) RGB"""
@@ -82,8 +84,10 @@ class AV1(Packing):
             options = {"crf": str(self.quality), "preset": "8", "svtav1-params": "lp=1"}
             stream: Any = container.add_stream("libsvtav1", rate=Fraction(30), options=options)
             stream.height, stream.width, stream.pix_fmt = *pictures.shape[1:3], "yuv420p"
-            for picture in pictures:
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")))
+            for index, picture in enumerate(pictures):
+                with nullcontext() if index else ordinary_scheduling():  # the encoder opens with the first frame
+                    packets = stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24"))
+                container.mux(packets)
             container.mux(stream.encode())
         return [film.getvalue()]
 

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 
 from robo_real.environment import RobotEnv
-from robo_real.remote import RemoteRobot
+from robo_real.remote_robot import RemoteRobot
 from robo_rl.errors import RobotStopped
 
 WHO = "the simulated person"

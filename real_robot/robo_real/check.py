@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robo_real.drivers.franka_http import FrankaHttp, FrankaHttpOptions
-from robo_real.remote import TIMEOUT, RemoteRobot
+from robo_real.remote_robot import TIMEOUT, RemoteRobot
 from robo_rl.errors import RoboRLError, RobotError
 
 REQUESTS = 100

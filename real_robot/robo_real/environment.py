@@ -162,7 +162,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
 
     def scripted_policy(self, seed: int, noise: float = 0.0) -> Policy:
         """Return the expert of the simulated task of the same name; raises InvalidSetting if there is none."""
-        from robo_rl.environments.discovery import make_environment
+        from robo_rl.environments.make import make_environment
         from robo_rl.errors import UnknownName
 
         try:

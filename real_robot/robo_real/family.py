@@ -43,7 +43,7 @@ class RobotFamily(EnvironmentFamily):
     def at(self, address: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
         """Return the environment of a served robot; the address may end with settings, such as `?action_repeat=3`."""
         from robo_real.environment import RobotEnv
-        from robo_real.remote import RemoteRobot
+        from robo_real.remote_robot import RemoteRobot
 
         parts = urlsplit(address)
         settings = {name: yaml.safe_load(value) for name, value in parse_qsl(parts.query)} | arguments

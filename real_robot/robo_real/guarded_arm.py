@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from dataclasses import replace
 
@@ -17,13 +16,12 @@ from robo_real.guard import LATCHED, Guard, Mode, Verdict, stopped_error
 from robo_real.limits import Limits
 from robo_real.motion_generator import MotionGenerator
 from robo_real.ticker import Ticker
+from robo_real.watchdog import Watchdog
 from robo_rl.errors import InvalidAction, RobotStopped, RobotUnavailable
 from robo_rl.protocols.components import Robot
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Executed
 
-WATCH = 0.01
-"""[s] of wall time, period of the watchdog"""
 SECOND_LINE = 0.05
 """[s] after `hold_after` at which a motion without a newer command ends even if the watchdog is late"""
 
@@ -51,12 +49,8 @@ class GuardedArm(Robot):
         self._has_gripper: bool = getattr(driver, "has_gripper", True)
         self._lock = threading.RLock()  # for all methods but stop
         self._opening = limits.opening
-        self._commanded = -np.inf  # [s] time of the last motion command
         self._observed = -np.inf  # [s] stamp of the newest observation
-        self._holding = True
-        self._pauses = False  # whether the client may pause between commands
-        self._done = threading.Event()
-        self._watchdog: threading.Thread | None = None
+        self.watchdog = Watchdog(self, self._hold)
         self._ticker: Ticker | None = None
 
     @override
@@ -67,15 +61,12 @@ class GuardedArm(Robot):
             attach(self.motion_generator)
         self.driver.connect()
         self.guard.connected()
-        self._done.clear()
         if attach is None and self._ticker is None:
             self._ticker = Ticker(
                 self.driver, self.motion_generator, watches=lambda: self.guard.is_ready, hold=self._hold, lost=self._lose
             )
             self._ticker.start()
-        if self._watchdog is None:
-            self._watchdog = threading.Thread(target=self._watch, name="watchdog", daemon=True)
-            self._watchdog.start()
+        self.watchdog.start()
 
     def arm(self) -> None:
         """Allow motion from the next command on; raises RobotStopped if a person must re-arm first."""
@@ -122,7 +113,7 @@ class GuardedArm(Robot):
         """Execute an action (A,) in [-1, 1]; answers: stamp of the measurement it answers, the newest if None."""
         with self._lock:
             state = self.driver.read()
-            self._pauses = False
+            self.watchdog.pauses = False
             wanted = self._numbers(action)
             target = self.motion.target(wanted, state)
             verdict = self._send(target, state, self._observed if answers is None else answers)
@@ -139,7 +130,7 @@ class GuardedArm(Robot):
         """
         with self._lock:
             state = self.driver.read()
-            self._pauses = True
+            self.watchdog.pauses = True
             return self._send(replace(target, opening=self._opening), state, state.stamp, whole=True)
 
     def grip(self, opening: float) -> Verdict:
@@ -148,7 +139,7 @@ class GuardedArm(Robot):
             raise RobotUnavailable("This robot has no gripper.", got=self.driver.name)
         with self._lock:
             state = self.driver.read()
-            self._pauses = True
+            self.watchdog.pauses = True
             last = self.motion_generator.goal
             place = ArmTarget(state.position, state.quaternion, opening) if last is None else replace(last, opening=opening)
             return self._send(place, state, state.stamp, whole=True)
@@ -163,14 +154,14 @@ class GuardedArm(Robot):
             raise RobotUnavailable("This robot resets no joints within its limits.", got=self.driver.name)
         with self._lock:
             self.guard.begin()
-            self._pauses, self._holding, self._commanded = True, False, self.clock.now()
+            self.watchdog.pauses, self.watchdog.is_holding, self.watchdog.commanded = True, False, self.clock.now()
             self.log.add("joint_reset", home=[round(float(angle), 6) for angle in home])
             self.motion_generator.move_joints(np.asarray(home, np.float64))
         end = self.clock.now() + timeout
         try:
-            while self.motion_generator.is_moving_joints and self.clock.now() < end and not self._done.is_set():
+            while self.motion_generator.is_moving_joints and self.clock.now() < end and not self.watchdog.closing.is_set():
                 self.clock.sleep(self.motion_generator.period)
-                self._commanded = self.clock.now()
+                self.watchdog.commanded = self.clock.now()
                 self.driver.read()
         finally:
             why = self._end_reset()
@@ -187,12 +178,12 @@ class GuardedArm(Robot):
         with self._lock:
             self._hold()
             self.guard.begin()
-            self._pauses, self._commanded = True, self.clock.now() + timeout
+            self.watchdog.pauses, self.watchdog.commanded = True, self.clock.now() + timeout
             self.log.add("joint_reset", forwarded=True)
         try:
             reset(timeout)
         finally:
-            self._commanded = self.clock.now()
+            self.watchdog.commanded = self.clock.now()
             why = self._end_reset()
         return why
 
@@ -229,10 +220,7 @@ class GuardedArm(Robot):
     @override
     def close(self) -> None:
         """Hold the arm and close the connection."""
-        self._done.set()
-        if self._watchdog is not None and self._watchdog is not threading.current_thread():
-            self._watchdog.join()
-            self._watchdog = None
+        self.watchdog.close()
         if self._ticker is not None:
             self._ticker.close()
             self._ticker = None
@@ -263,7 +251,7 @@ class GuardedArm(Robot):
         if failure is not None and self.guard.is_ready and state.fault is None:  # else the guard names the fault
             raise failure
         if self.guard.mode is Mode.ARMED:  # first command after a pause: the watchdog counts from here
-            self._commanded = now
+            self.watchdog.commanded = now
         try:
             verdict = self.guard.judge(target, state, observed=answers, now=now, whole=whole)
         except RobotStopped:
@@ -273,7 +261,7 @@ class GuardedArm(Robot):
             self._hold()
             return verdict
         self._opening = verdict.target.opening
-        self._commanded, self._holding = self.driver.clock.now(), False
+        self.watchdog.commanded, self.watchdog.is_holding = self.driver.clock.now(), False
         limit = self.motion_generator.time_limit(verdict.target, state) if whole else self.limits.hold_after + SECOND_LINE
         self.motion_generator.move_to(verdict.target, now + limit)
         if self.guard.mode in LATCHED:  # stopped meanwhile by another thread, whose hold may have come first
@@ -288,36 +276,9 @@ class GuardedArm(Robot):
 
     def _hold(self) -> None:
         """Make the arm stay; raises nothing, so that neither the watchdog nor a stopping thread ends."""
-        self._holding = True
+        self.watchdog.is_holding = True
         self.motion_generator.cancel()
         try:
             self.driver.hold()
         except Exception as error:
             self.log.add("hold_failed", error=f"{type(error).__name__}: {error}")
-
-    def _watch(self) -> None:
-        """Hold, then stop an arm without new commands; runs in the driver's process, so the policy may crash."""
-        while not self._done.wait(WATCH):
-            if self.guard.mode is Mode.RUNNING:
-                self.check_silence()
-
-    def check_silence(self) -> None:
-        """Hold or stop the arm if the last command is too old."""
-        silent = self.driver.clock.now() - self._commanded
-        if self._pauses:
-            self._check_pause(silent)
-        elif silent > self.limits.stop_after:
-            self.stop("watchdog")
-        elif silent > self.limits.hold_after and not self._holding:
-            self.log.add("held", silent=silent)
-            self._hold()
-
-    def _check_pause(self, silent: float) -> None:
-        """Pause an arm that has arrived, or is blocked, once its client has been silent for `stop_after`."""
-        if silent <= self.limits.stop_after or self.motion_generator.is_moving_joints:
-            return
-        with contextlib.suppress(Exception):  # a driver that fails must not end the watchdog: the arm is paused then
-            state = self.driver.read()
-            if self.motion_generator.is_moving and not self.motion_generator.arrived(state):
-                return  # the motion has a time limit
-        self.pause()

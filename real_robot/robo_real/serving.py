@@ -17,7 +17,7 @@ from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import Limits, limits_from
 from robo_real.server.application import ADDRESS, Application, RobotServer
 from robo_real.twin import Twin
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting
 from robo_rl.settings import settings_as
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec

@@ -20,7 +20,7 @@ from robo_real.faults import Faults
 from robo_real.limits import TWIN
 from robo_real.priority import drop_realtime
 from robo_real.rotations import quaternion
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting, RobotUnavailable
 from robo_rl.spec.environment import EnvironmentSpec
 

@@ -21,7 +21,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from robo_rl.conformance.rules import Rule
-from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidAction
 from robo_rl.spec.environment import EnvironmentSpec, specification

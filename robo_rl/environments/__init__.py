@@ -1,1 +1,1 @@
-"""Environments: discovery by name, batches, stepping, relative frames."""
+"""Environments: made by name, batches, stepping, relative frames."""

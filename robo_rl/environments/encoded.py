@@ -14,7 +14,8 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.environments.discovery import load, make_environment
+from robo_rl.entry_points import load
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 

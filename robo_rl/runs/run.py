@@ -24,7 +24,7 @@ from typing import IO, Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.environments.discovery import operation
+from robo_rl.entry_points import operation
 from robo_rl.errors import InvalidSetting, RoboRLError, RunError, RunNotFound, UnknownName
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
 from robo_rl.protocols.components import Policy

@@ -6,8 +6,9 @@ environment variables.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 LARGEST_ARRAY = 31 << 20  # [byte] glibc always maps arrays above 32 MiB
 
@@ -53,3 +54,23 @@ def tensor_threads(count: int) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(before)
+
+
+@contextmanager
+def ordinary_scheduling() -> Iterator[None]:
+    """Undo real-time scheduling that a library sets inside the block, for this thread and for threads started there.
+
+    As root, the encoder SVT-AV1 gives the calling thread and its own the highest real-time priority; other processes, and the
+    control loop of a robot, would wait for them.
+    """
+    if not hasattr(os, "sched_setscheduler"):  # not Linux
+        yield
+        return
+    policy, parameter, before = os.sched_getscheduler(0), os.sched_getparam(0), set(os.listdir("/proc/self/task"))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, parameter)
+        for thread in set(os.listdir("/proc/self/task")) - before:
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.sched_setscheduler(int(thread), os.SCHED_OTHER, os.sched_param(0))

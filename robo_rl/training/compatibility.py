@@ -6,7 +6,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass, fields
 from typing import Any
 
-from robo_rl.environments.discovery import known, load
+from robo_rl.entry_points import known, load
 from robo_rl.errors import InvalidSetting, RoboRLError
 from robo_rl.protocols.contract import ANY_SPACE, DATA, ONLINE, OWN, STEPS, Feature, Loop, Needs
 from robo_rl.spec.environment import EnvironmentSpec

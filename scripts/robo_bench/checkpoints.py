@@ -19,7 +19,7 @@ from stable_baselines3 import SAC as SB3SAC
 
 from robo_bench.measurement import Case, Contestants, Effort, Trial, each, timed
 from robo_policies.learners.sac import SACConfig
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.training.off_policy import OnlineTraining, online_training

@@ -27,7 +27,7 @@ from robo_rl.cluster.host import serve
 from robo_rl.cluster.local import InProcessEngine, LocalEngine
 from robo_rl.cluster.over_ray import RayEngine
 from robo_rl.cluster.workers import Engine
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.protocols.components import TransferablePolicy
 from robo_rl.runs.checkpoints import packed, unpacked
 from robo_rl.spec.environment import specification

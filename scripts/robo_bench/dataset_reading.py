@@ -28,7 +28,7 @@ from robo_bench.measurement import Case, Contestants, Effort, each, microseconds
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.conversion import export
 from robo_datasets.dataset import Dataset
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.types import Array, Episode
 

@@ -15,7 +15,7 @@ import mujoco
 import numpy as np
 
 from robo_bench.measurement import Bound, Case, Contestants, Effort, Trial, rate
-from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_sims.cameras import PLAIN, PRETTY, Cameras
 

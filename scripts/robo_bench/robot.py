@@ -30,7 +30,7 @@ from robo_real.drivers.fake import FakeArm
 from robo_real.guard import Guard
 from robo_real.limits import TWIN
 from robo_real.priority import realtime_priority
-from robo_real.remote import RemoteRobot
+from robo_real.remote_robot import RemoteRobot
 from robo_rl.errors import ServerUnavailable
 
 PERIOD = 0.05

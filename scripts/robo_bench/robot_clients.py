@@ -11,8 +11,9 @@ from typing_extensions import override
 
 from robo_bench.trainings import Silent
 from robo_real.control_loop import ControlLoop
-from robo_real.remote import RemoteRobot
-from robo_rl.environments.discovery import load, make_environment
+from robo_real.remote_robot import RemoteRobot
+from robo_rl.entry_points import load
+from robo_rl.environments.make import make_environment
 from robo_rl.protocols.components import Training
 from robo_rl.training.off_policy import online_training
 

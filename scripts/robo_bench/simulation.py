@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from robo_bench.contestant import contestant
 from robo_bench.measurement import Before, Bound, Case, Contestants, Effort, Trial, Work, timed
-from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.environments.vector import SequentialEnvironments
 
 Array = npt.NDArray[Any]

@@ -8,7 +8,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from robo_bench.measurement import Work
-from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.protocols.components import Training, TrainingObserver
 from robo_rl.types import Metrics
 

@@ -13,7 +13,7 @@ from typing import Any
 from robo_bench.contestant import contestant
 from robo_bench.measurement import Case, Contestants, Effort, Trial, each, timed
 from robo_rl.conformance.learners import random_batch
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from robo_bench.simulation import MjStepAlone, MujocoRollout, record
-from robo_rl.environments.discovery import make_vector_environment
+from robo_rl.environments.make import make_vector_environment
 
 
 @pytest.mark.parametrize(("name", "steps"), [("gymnasium/HalfCheetah-v5", 5), ("gymnasium/Hopper-v5", 40)])
@@ -33,7 +33,7 @@ def test_rollout_survives_a_common_end_of_all_episodes():
     """The call with no environment at all crashed the process, 1,000 steps into each trial of HalfCheetah."""
     program = """
 import contextlib, dataclasses, numpy as np
-from robo_rl.environments.discovery import make_vector_environment
+from robo_rl.environments.make import make_vector_environment
 from robo_bench.simulation import MujocoRollout, record
 with contextlib.closing(make_vector_environment("gymnasium/HalfCheetah-v5", 2, threads=1)) as vector:
     recording = record(vector, np.zeros((4, *vector.action_space.shape), np.float32))

@@ -12,7 +12,7 @@ import yaml
 from robo_app.recipes import environments
 from robo_app.training import assembly
 from robo_cli import main  # assembly, so that its own environments, which evaluate, are not counted
-from robo_rl.environments import discovery
+from robo_rl.environments import make
 from robo_rl.runs.run import find_run
 
 ARM = {"environment": {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 7}}}
@@ -51,7 +51,7 @@ IN_PROCESS = {
 def stepped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count the steps of every environment that is trained in, not of those that evaluate."""
     steps: list[int] = []
-    assert assembly.make_environment is discovery.make_environment, "those that evaluate are made by this name"
+    assert assembly.make_environment is make.make_environment, "those that evaluate are made by this name"
 
     def counted(make: Any, count: Any) -> Any:
         def make_counted(*arguments: Any, **settings: Any) -> Any:
@@ -67,7 +67,7 @@ def stepped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         return make_counted
 
-    expert = discovery.make_environment("robo/ArmReach-v0")
+    expert = make.make_environment("robo/ArmReach-v0")
     monkeypatch.setattr(assembly, "drawn_environment", lambda recipe: expert)  # in which demonstrations are recorded
     many = counted(environments.make_vector_environment, lambda environment: environment.num_envs)
     monkeypatch.setattr(environments, "make_environment", counted(environments.make_environment, lambda environment: 1))

@@ -15,7 +15,7 @@ from robo_app.display.browser import has_display
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.viewer.server import viewer_server
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import DatasetNotFound, InvalidSetting
 from robo_rl.spec.environment import specification
 from robo_rl.system.pages.server import PageServer

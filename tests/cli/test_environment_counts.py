@@ -12,7 +12,7 @@ import yaml
 
 from robo_app.recipes.recipe import recipe_files
 from robo_cli import main
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.rewards.images.picture_reward import PictureReward
 from robo_rl.types import Labels
 from robo_sims.arm.family import FAMILY

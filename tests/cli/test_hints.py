@@ -10,7 +10,8 @@ from robo_app.experiments.seeds import seeds_of
 from robo_app.jobs.jobs import Crew, Job
 from robo_app.sweeps.stopping import Stopping
 from robo_cli.main import dispatch
-from robo_rl.environments.discovery import load, make_environment, make_vector_environment
+from robo_rl.entry_points import load
+from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 
 

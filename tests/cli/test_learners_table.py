@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from robo_cli import main
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.contract import Feature
 from robo_rl.runs.run import find_run

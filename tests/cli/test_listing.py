@@ -7,7 +7,7 @@ import json
 import pytest
 
 from robo_app.listings import listing
-from robo_rl.environments.discovery import environment_names
+from robo_rl.environments.make import environment_names
 
 
 def test_listing_is_up_to_date() -> None:

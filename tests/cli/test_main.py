@@ -13,7 +13,7 @@ import yaml
 from robo_app.listings import listing
 from robo_app.recipes.recipe import parse_recipe, read_recipe, recipe_files, to_yaml
 from robo_cli import main
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting, MissingExtra, SpecMismatch, UnknownName
 
 TINY = {

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.images.picture_reward import PictureReward

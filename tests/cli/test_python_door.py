@@ -20,8 +20,7 @@ from safetensors.numpy import load_file
 import robo_rl
 from robo_app.recipes.recipe import read_recipe
 from robo_cli.main import dispatch
-from robo_rl import workbench
-from robo_rl.environments import discovery
+from robo_rl import entry_points, workbench
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting, MissingOperation, RoboRLError, RunError, RunNotFound, UnknownName
 
 REACH = {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 20}}
@@ -113,7 +112,7 @@ def test_every_public_name_is_there_and_documented() -> None:
 
 @pytest.mark.parametrize("name", ["train", "resume"])
 def test_implementations_get_what_the_door_takes(name: str, finished: robo_rl.Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    door, behind = (inspect.signature(each).parameters for each in (getattr(workbench, name), discovery.operation(name)))
+    door, behind = (inspect.signature(each).parameters for each in (getattr(workbench, name), entry_points.operation(name)))
     own = {"train": {"seed", "steps"}, "resume": {"runs"}}[name]  # parameters that the door itself uses up
     assert set(behind) == set(door) - own
     marks = {each: each for each in door if each not in ("recipe", "run", "runs", "overrides")}
@@ -130,12 +129,12 @@ def test_implementations_get_what_the_door_takes(name: str, finished: robo_rl.Ru
 
 
 def test_evaluation_takes_what_the_run_takes() -> None:
-    door, behind = (inspect.signature(each).parameters for each in (robo_rl.Run.evaluate, discovery.operation("evaluate")))
+    door, behind = (inspect.signature(each).parameters for each in (robo_rl.Run.evaluate, entry_points.operation("evaluate")))
     assert list(door)[1:] == list(behind)[1:]
 
 
 def test_missing_implementation_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "known", lambda group: {})
+    monkeypatch.setattr(entry_points, "known", lambda group: {})
     with pytest.raises(MissingOperation, match=r"robo_rl\.train is not installed(.|\n)*pip install robo-rl"):
         robo_rl.train("arm-pick-rlpd")
 

@@ -290,7 +290,9 @@ def test_a_run_that_was_evaluated_elsewhere_can_be_resumed(trained, tmp_path):
 
 
 def test_cameras_that_a_policy_does_not_read_refuse_nothing(trained, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("robo_real.remote.MOST_AGE", 60.0)  # a busy machine draws late, which stops the arm with good reason
+    monkeypatch.setattr(
+        "robo_real.remote_robot.MOST_AGE", 60.0
+    )  # a busy machine draws late, which stops the arm with good reason
     run = source(trained).path
     with twin_process(tmp_path / "audit.jsonl", cameras=["front"], image_size=32) as url:
         there = ["--environment", f"robot:{url}?action_repeat=2&max_steps=12", "--episodes", "1", "--json"]

@@ -10,7 +10,7 @@ import pytest
 from robo_app.robots.twin_process import twin_process
 from robo_app.training.assembly import policy_of, recipe_of
 from robo_cli.main import dispatch
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import SpecMismatch
 from robo_rl.evaluation.evaluation import Evaluation, evaluate
 from robo_rl.runs.run import Run, find_run

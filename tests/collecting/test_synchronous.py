@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from factories import make_spec
 from robo_policies.learners.ppo import PPO, PPOConfig
 from robo_rl.cluster.local import InProcessEngine, InProcessWorker
-from robo_rl.environments.discovery import make_vector_environment
+from robo_rl.environments.make import make_vector_environment
 from robo_rl.errors import NonFiniteUpdate
 from robo_rl.runs.checkpoints import packed, unpacked
 from robo_rl.spec.environment import ArraySpec

@@ -11,7 +11,7 @@ from stable_baselines3.common.env_checker import check_env as stable_baselines_c
 
 from factories import axes, make_spec
 from robo_rl.conformance.environments import ENVIRONMENT_CHECKS, check_environment
-from robo_rl.environments.discovery import environment_names, make_environment
+from robo_rl.environments.make import environment_names, make_environment
 from robo_rl.errors import ConformanceFailure
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from robo_rl.environments.discovery import known
+from robo_rl.entry_points import known
 from robo_rl.errors import ConformanceFailure, UnknownName
 from robo_rl.rewards.conformance.image_text import IMAGE_TEXT_CHECKS, check_image_text_model, inputs_are_told_apart
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin

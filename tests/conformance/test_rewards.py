@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from factories import axes, make_episode, make_spec, picture_spec
-from robo_rl.environments.discovery import known
+from robo_rl.entry_points import known
 from robo_rl.errors import ConformanceFailure, InvalidSetting
 from robo_rl.evaluation.statistics import Interval
 from robo_rl.rewards.annotation.annotator import Label

@@ -16,7 +16,7 @@ from robo_real.limits import TWIN
 from robo_real.server.application import Application, RobotServer
 from robo_real.twin import Twin
 from robo_rl.conformance.environments import ENVIRONMENT_CHECKS
-from robo_rl.environments.discovery import known
+from robo_rl.entry_points import known
 
 
 class BehindContract(FrankaHttp):

@@ -8,7 +8,7 @@ import pytest
 
 from robo_rl.conformance import vector as vector_conformance
 from robo_rl.conformance.vector import VECTOR_CHECKS, Subject, check_vector_environment
-from robo_rl.environments.discovery import make_vector_environment
+from robo_rl.environments.make import make_vector_environment
 from robo_rl.errors import ConformanceFailure, InvalidAction
 
 REPRESENTATIVES = (

@@ -12,7 +12,8 @@ import pytest
 from robo_app.machine.plugin_checks import plugins
 from robo_cli.main import dispatch
 from robo_datasets.conversion import formats
-from robo_rl.environments.discovery import Group, environment_names, load, make_environment
+from robo_rl.entry_points import Group, load
+from robo_rl.environments.make import environment_names, make_environment
 from robo_rl.errors import BrokenPlugin, UnknownName
 
 GROUPS = get_args(Group)

@@ -13,7 +13,8 @@ from gymnasium.vector import AutoresetMode
 
 from robo_rl.conformance.environments import check_environment
 from robo_rl.conformance.vector import check_vector_environment
-from robo_rl.environments.discovery import environment_names, known, load, make_environment, make_vector_environment
+from robo_rl.entry_points import known, load
+from robo_rl.environments.make import environment_names, make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, MissingExtra, UnknownName
 
 PACKAGE = '''
@@ -158,7 +159,7 @@ def test_an_unknown_task_of_a_known_family_lists_close_matches(on_path):
 
 def test_importing_and_listing_entry_points_loads_no_simulator():
     code = (
-        "import sys, robo_rl.environments.discovery as d; d.known('environments');"
+        "import sys, robo_rl.entry_points as d; d.known('environments');"
         "print([m for m in ('mujoco', 'dm_control', 'metaworld', 'torch', 'minigrid') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)

@@ -12,7 +12,7 @@ import pytest
 from factories import axes, make_spec
 from robo_policies.learners.hg_dagger import HGDAggerConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.protocols.sampling import StepMemory
 from robo_rl.replay.buffer import ReplayBuffer

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from factories import make_spec
 from robo_policies.learners.ppo import PPOConfig
-from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, SimulationFailed
 from robo_rl.protocols.components import Training, VectorFactory
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from factories import make_spec
-from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.environments.relative_frame import RelativeFrame
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.evaluation.evaluation import evaluate

@@ -9,7 +9,7 @@ import pytest
 
 from robo_policies.learners.sac import SACConfig
 from robo_rl import stopwatch as module
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.report.reading import ACTIVITIES, read_runs
 from robo_rl.runs.observer import Cadence, RunRecord

@@ -27,7 +27,7 @@ from robo_datasets.episode_file import read_episode, write_episode
 from robo_datasets.labels import LabelSet
 from robo_datasets.recorder import record_episode
 from robo_datasets.repair import repair, verify
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound, EpisodeCorrupt, InvalidEpisode, SpecMismatch
 from robo_rl.rollout.episode import RandomPolicy
 from robo_rl.rollout.journal import recover

@@ -2,6 +2,8 @@
 
 import hashlib
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import cv2
@@ -166,3 +168,24 @@ def test_a_forged_file_says_what_is_wrong(tmp_path, spec, make_episode):
     forged.write_bytes(content.getvalue())
     with pytest.raises(EpisodeCorrupt, match="not one after the other"):
         dataset.read(type(entry)(**{**entry.__dict__, "file": forged.name}))
+
+
+ENCODES = {
+    "dataset": "from robo_datasets.packed_pictures import AV1; AV1().pack(pictures)",
+    "lerobot": "from robo_datasets.formats.lerobot_video import Film; Film(Path(sys.argv[1]), 20.0, 96, 96).add(pictures)",
+}
+
+
+@pytest.mark.parametrize("encode", ENCODES)
+def test_encoder_leaves_scheduling_ordinary(encode, tmp_path):
+    """As root, SVT-AV1 gives the calling thread and its own the highest real-time priority: a robot's loop would wait."""
+    code = f"""
+import os, sys
+from pathlib import Path
+import numpy as np
+pictures = np.zeros((4, 96, 96, 3), np.uint8)
+{ENCODES[encode]}
+print({{os.sched_getscheduler(int(thread)) for thread in os.listdir("/proc/self/task")}} - {{os.SCHED_OTHER}})
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "film.mp4")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "set()\n"

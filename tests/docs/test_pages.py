@@ -12,7 +12,7 @@ import torch
 
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN, limits_from
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.extras import NextActions
 from robo_rl.protocols.components import Learner, Robot
 from robo_rl.protocols.rewards import RewardModel

@@ -12,7 +12,7 @@ import pytest
 
 from robo_cli.main import dispatch
 from robo_policies.networks.conformance import check_encoder
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 
 PAGE = (Path(__file__).parents[2] / "docs" / "networks.md").read_text()
 TINY = "--evaluation.every 0 --evaluation.episodes 1 --evaluation.videos 0"

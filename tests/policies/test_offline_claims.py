@@ -9,7 +9,7 @@ import pytest
 
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.iql import IQLConfig
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.rollout.episode import rollout

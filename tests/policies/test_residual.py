@@ -9,7 +9,7 @@ import pytest
 from factories import make_spec, picture_spec
 from robo_policies.learners.residual import ResidualEnv
 from robo_policies.learners.sac import SACConfig
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rollout.episode import rollout

@@ -15,7 +15,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from factories import axes, choices, make_spec, picture_spec
 from robo_policies.sb3.algorithms import A2CConfig, DQNConfig, PPOConfig, SACConfig, TD3Config
 from robo_policies.sb3.environment import STATE, PolicyInput
-from robo_rl.environments.discovery import load, make_environment
+from robo_rl.entry_points import load
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.protocols.components import Policy, Training
 from robo_rl.rollout.episode import rollout

@@ -9,7 +9,7 @@ from robo_real.clock import ManualClock
 from robo_real.environment import RobotEnv
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
-from robo_real.remote import RemoteRobot
+from robo_real.remote_robot import RemoteRobot
 from robo_real.server.application import Application, RobotServer
 from robo_real.serving import TwinCamera
 from robo_real.twin import Twin, TwinOptions
@@ -20,7 +20,7 @@ STRICT = replace(TWIN, stop_after=1.0)
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """A call over the link may take long: what is too long for a robot is not what these tests are about."""
-    monkeypatch.setattr("robo_real.remote.TIMEOUT", 20.0)
+    monkeypatch.setattr("robo_real.remote_robot.TIMEOUT", 20.0)
 
 
 @pytest.fixture

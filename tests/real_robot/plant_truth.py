@@ -139,8 +139,7 @@ class Flood:
         self.twin = Twin(TwinOptions(), ManualClock())
         self.robot = GuardedArm(self.twin, limits, spec=self.twin.spec, scene=self.twin)
         self.robot.connect()
-        self.robot._done.set()  # the watchdog looks in the twin's time, too: see `_wait`
-        self.robot._watchdog.join()
+        self.robot.watchdog.close()  # it looks in the twin's time, too: see `_wait`
         self.recorder = Recorder(self.twin, limits)
         self.limits = limits
         self.sent = self.followed = 0
@@ -184,7 +183,7 @@ class Flood:
             self.twin.clock.sleep(min(left, 0.01))
             self.robot.measure()
             if self.robot.guard.mode is Mode.RUNNING:
-                self.robot.check_silence()
+                self.robot.watchdog.check()
 
     def _command(self, style, number: int) -> None:
         self.sent += 1

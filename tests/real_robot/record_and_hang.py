@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-import robo_real.remote
+import robo_real.remote_robot
 from robo_datasets.dataset import Dataset
 from robo_datasets.recorder import record_episode
 from robo_real.family import FAMILY
 from robo_rl.rollout.journal import Journal
 
-robo_real.remote.TIMEOUT = 20.0
+robo_real.remote_robot.TIMEOUT = 20.0
 environment = FAMILY.at(sys.argv[1])
 step, stored = Journal.step, itertools.count(1)
 

@@ -9,7 +9,7 @@ import signal
 import sys
 
 from robo_real.control_loop import ControlLoop
-from robo_real.remote import RemoteRobot
+from robo_real.remote_robot import RemoteRobot
 
 robot = RemoteRobot(sys.argv[1], owner="streamer", timeout=20.0)
 robot.connect()

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from robo_real.audit_log import ATOMIC, AuditLog
-from robo_real.client import RobotClient
-from robo_real.remote import RemoteRobot
+from robo_real.http_client import RobotClient
+from robo_real.remote_robot import RemoteRobot
 from robo_rl.errors import InvalidSetting, RobotStopped, RobotUnavailable
 
 KILLED = """

@@ -20,7 +20,7 @@ from robo_real.console.human import HoldPolicy  # noqa: E402
 from robo_real.console.operator import operator_at  # noqa: E402
 from robo_real.console.operator_env import HOLDS, READY  # noqa: E402
 from robo_real.console.robot_console import RobotConsole  # noqa: E402
-from robo_rl.environments.discovery import make_environment  # noqa: E402
+from robo_rl.environments.make import make_environment  # noqa: E402
 from robo_rl.rollout.episode import Rollout  # noqa: E402
 
 DESKTOP, TABLET = {"width": 1280, "height": 800}, {"width": 820, "height": 1180}

@@ -23,7 +23,7 @@ from robo_real.guard import Mode
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.twin import Twin, TwinOptions
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, RobotStopped, SpecMismatch, UnknownName
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rollout.episode import Rollout, rollout

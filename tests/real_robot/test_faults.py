@@ -16,7 +16,7 @@ import pytest
 from robo_real.cameras import MOST_AGE, Frame, FreshFrames
 from robo_real.faults import Faults
 from robo_real.limits import TWIN
-from robo_real.remote import RemoteRobot
+from robo_real.remote_robot import RemoteRobot
 from robo_real.serving import ServerSettings, build_server
 from robo_rl.errors import (
     CameraStale,
@@ -257,10 +257,10 @@ def test_watchdog_tolerates_short_loss_and_stops_at_300_ms(under_way):
         robot.clock.sleep(0.05)
     inject(server)
     remote.apply(STILL)
-    robot.check_silence()
+    robot.watchdog.check()
     assert held(robot) == []
     robot.clock.sleep(0.3)
-    robot.check_silence()
+    robot.watchdog.check()
     assert held(robot)[0]["silent"] == pytest.approx(0.3, abs=0.01) and robot.guard.reason == ""
 
 

@@ -88,7 +88,7 @@ def test_stopping_and_watching_outlive_a_driver_that_fails(robot):
         time.sleep(0.01)
     robot.stop()
     assert robot.guard.mode is Mode.STOPPED
-    assert robot._watchdog.is_alive()
+    assert robot.watchdog.is_alive
 
 
 def test_an_action_that_is_not_finite_stops_the_arm(robot):
@@ -141,7 +141,7 @@ def test_silence_is_held_then_stopped_and_a_pause_is_not(robot):
     robot.observe()
     robot.apply(ALONG)
     robot.driver.clock.sleep(TWIN.stop_after + 1)
-    robot.check_silence()
+    robot.watchdog.check()
     assert robot.guard.reason == "watchdog"
 
 
@@ -150,7 +150,7 @@ def test_who_commands_poses_may_pause_and_gets_there(robot):
     there = ArmTarget(np.add(state.position, [0.06, 0, 0]), state.quaternion, 0.0)
     robot.move(there)
     robot.driver.clock.sleep(TWIN.stop_after + 1)
-    robot.check_silence()
+    robot.watchdog.check()
     assert robot.guard.mode is Mode.ARMED
     assert robot.driver.read().position == pytest.approx(there.position, abs=0.002)
     robot.move(there)
@@ -158,7 +158,7 @@ def test_who_commands_poses_may_pause_and_gets_there(robot):
     robot.observe()
     robot.apply(ALONG)  # who commands actions is to go on
     robot.driver.clock.sleep(TWIN.stop_after + 1)
-    robot.check_silence()
+    robot.watchdog.check()
     assert robot.guard.reason == "watchdog"
 
 

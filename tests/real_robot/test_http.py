@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from robo_real.client import RobotClient
+from robo_real.http_client import RobotClient
 from robo_rl.errors import RobotBusy
 
 

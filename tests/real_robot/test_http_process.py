@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from robo_real.limits import TWIN
-from robo_real.remote import RemoteRobot
+from robo_real.remote_robot import RemoteRobot
 from robo_real.server import http_process, http_supervisor
 from robo_real.server.messages import LENGTH, Request, receive_request, send_answer
 
@@ -195,7 +195,7 @@ def test_dead_http_process_stops_arm_and_is_replaced(serve):
     before = server.http.pid
     os.kill(before, signal.SIGKILL)
     until(lambda: said)
-    assert robot.guard.reason == "server: its HTTP process ended with status -9" and robot._holding
+    assert robot.guard.reason == "server: its HTTP process ended with status -9" and robot.watchdog.is_holding
     assert said == ["the HTTP process ended with status -9: the arm was stopped"]
     assert [event["why"] for event in robot.log.recent if event["event"] == "http_lost"] == ["ended with status -9"]
     until(lambda: server.http.pid != before)

@@ -12,7 +12,7 @@ import pytest
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_real.console.operator import operator_at
 from robo_real.console.operator_env import HOLDS, READY
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.rollout.step_log import StepLog, StepReader
 from robo_rl.spec.environment import specification

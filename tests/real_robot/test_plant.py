@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from robo_real.client import RobotClient
+from robo_real.http_client import RobotClient
 from robo_real.limits import TWIN
 from robo_rl.errors import RobotError
 

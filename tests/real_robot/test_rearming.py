@@ -10,7 +10,7 @@ from robo_real.drivers.fake import FakeArm
 from robo_real.guard import Mode
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
-from robo_real.remote import RemoteRobot
+from robo_real.remote_robot import RemoteRobot
 from robo_real.server.lease import Lease
 from robo_real.server.robo_routes import RoboRoutes
 from robo_rl.errors import InvalidSetting, RobotBusy, RobotStopped

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from robo_real.client import RobotClient
-from robo_real.remote import RemoteRobot
+from robo_real.http_client import RobotClient
+from robo_real.remote_robot import RemoteRobot
 from robo_rl.errors import RobotStopped, RobotUnavailable
 
 LATE = 0.25
@@ -53,7 +53,7 @@ def robot(serve, monkeypatch):
         "/robo/observe": told,
     }
     found.close()
-    monkeypatch.setattr("robo_real.client.TIMEOUT", 60.0)
+    monkeypatch.setattr("robo_real.http_client.TIMEOUT", 60.0)
     Slow.answers_all.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -168,7 +168,7 @@ def test_link_takes_nonsense_for_no_answer(hostile, monkeypatch):
 
 
 def test_link_takes_no_larger_answer_than_a_picture(hostile, monkeypatch):
-    monkeypatch.setattr("robo_real.client.LARGEST_ANSWER", 1000)
+    monkeypatch.setattr("robo_real.http_client.LARGEST_ANSWER", 1000)
     monkeypatch.setattr(Hostile, "body", b"x" * 1000)
     assert len(hostile.post("/robo/apply", {})) == 1000
     monkeypatch.setattr(Hostile, "body", b"x" * 1001)

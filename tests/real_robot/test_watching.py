@@ -37,14 +37,14 @@ def pausing(robot):
     state = robot.measure()
     robot.move(ArmTarget(np.add(state.position, [0.005, 0, 0]), state.quaternion, 0.0))
     wait(robot, TWIN.stop_after + 1)
-    robot.check_silence()
+    robot.watchdog.check()
     assert robot.guard.mode is Mode.ARMED
 
 
 def held(robot):
     running(robot)
     wait(robot, TWIN.hold_after + 0.1)
-    robot.check_silence()
+    robot.watchdog.check()
 
 
 def idle(robot):
@@ -131,9 +131,9 @@ def test_watch_judges_nothing_before_the_arm_is_armed():
 def test_course_ends_without_the_watchdog(robot):
     """The second line: set points end by themselves if neither a command nor the watchdog comes."""
     running(robot)
-    robot._done.set()  # the watchdog's thread ends
+    robot.watchdog.closing.set()  # the watchdog's thread ends
     wait(robot, TWIN.hold_after + 0.1)
     assert not robot.motion_generator.is_moving
     wait(robot, 0.2)
     assert np.abs(robot.driver.read().velocity).max() < 0.01
-    robot._done.clear()
+    robot.watchdog.closing.clear()

@@ -15,7 +15,7 @@ import torch
 
 from factories import make_episode
 from robo_cli.rewards.fit_embedded import next_commands
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.embedded.descent import EmbeddedConfig
 from robo_rl.rewards.embedded.encoder import CONTRAST, MASKS, WINDOW, Refinement, averaged

@@ -13,7 +13,7 @@ import torch
 
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.sb3 import algorithms as sb3
-from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.annotation.annotator import Label
 from robo_rl.rewards.annotation.caption_rewards import Classification, Ranking, classification_loss, ranking_loss

@@ -13,7 +13,7 @@ from robo_rl.conformance.environments import ENVIRONMENT_CHECKS
 PAGE = (Path(__file__).parents[2] / "docs" / "adding-a-simulator.md").read_text()
 BLOCKS = re.findall(r"```(python|toml)\n(.*?)```", PAGE, flags=re.DOTALL)
 LISTING = """
-from robo_rl.environments.discovery import environment_names, make_environment
+from robo_rl.environments.make import environment_names, make_environment
 from robo_rl.spec.environment import specification
 assert environment_names()["rail"] is None
 environment = make_environment("rail", max_steps=7)

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 from stable_baselines3.common.env_checker import check_env as sb3_check
 
-from robo_rl.environments.discovery import environment_names, make_environment, make_vector_environment
+from robo_rl.environments.make import environment_names, make_environment, make_vector_environment
 from robo_rl.errors import InvalidAction, InvalidSetting, UnknownName
 from robo_rl.protocols.components import EnvironmentFamily, Policy
 from robo_rl.spec.environment import specification

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from robo_policies.learners.bc import BCConfig
-from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rollout.episode import rollout as run_episode
 from robo_sims.arm.randomization import PRESETS, Randomization

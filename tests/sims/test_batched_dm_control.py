@@ -11,7 +11,7 @@ from dm_control.rl import control
 from dm_control.suite import base
 
 from robo_rl.conformance.vector import Subject, check_vector_environment, compare
-from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_sims.batched.environment import BatchedEnvironment
 from robo_sims.dm_control_tasks import FAMILY, DMControlSimulation

@@ -15,7 +15,7 @@ from robo_rl.conformance.vector import (
     everything_equals_the_singles,
     observations_are_not_shared,
 )
-from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import ConformanceFailure, InvalidSetting, RoboRLError, UnknownName
 from robo_sims import cameras
 from robo_sims.batched.environment import BatchedEnvironment

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from robo_rl.conformance.environments import ENVIRONMENT_CHECKS
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.spec.environment import specification
 from robo_sims import cameras

@@ -10,7 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 from minigrid.core.world_object import Ball, Box, Door, Floor, Goal, Key, Lava, Wall
 
-from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidSetting
 from robo_sims.batched.environment import BatchedEnvironment

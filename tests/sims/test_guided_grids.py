@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from minigrid.core.world_object import Ball, Box, Door, Goal, Key, WorldObj
 
-from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
 from robo_rl.spec.environment import specification

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from robo_rl.environments.discovery import known, load, make_environment, make_vector_environment
+from robo_rl.entry_points import known, load
+from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
 from robo_sims.grids.cells import ONE_HOT, look_of
 from robo_sims.minigrid_captions import MiniGridCaptioner

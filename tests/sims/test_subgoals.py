@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from factories import make_spec
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward

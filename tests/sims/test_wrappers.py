@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from factories import axes, make_spec
-from robo_rl.environments.discovery import environment_names, make_environment
+from robo_rl.environments.make import environment_names, make_environment
 from robo_rl.errors import InvalidSetting, MissingExtra, UnknownName
 from robo_rl.spec.environment import ArraySpec
 from robo_sims.cameras import PLAIN, Cameras
@@ -212,8 +212,8 @@ def test_metaworld_pictures_are_upright_and_not_mirrored(camera, turns):
 
 
 QUIET_EXIT = """
-import robo_rl.environments.discovery as discovery
-environment = discovery.make_environment("dm_control/cartpole-swingup", render_mode="rgb_array")
+import robo_rl.environments.make as make
+environment = make.make_environment("dm_control/cartpole-swingup", render_mode="rgb_array")
 environment.reset(seed=0)
 environment.render()
 environment.close()
@@ -226,9 +226,9 @@ def test_nothing_is_printed_at_exit_after_rendering():
 
 
 IMPORT_QUIETLY = """
-import robo_rl.environments.discovery as discovery
-assert "minigrid/BabyAI-BossLevel-v0" in discovery.environment_names()
-discovery.make_environment("minigrid/BabyAI-BossLevel-v0").reset(seed=0)
+import robo_rl.environments.make as make
+assert "minigrid/BabyAI-BossLevel-v0" in make.environment_names()
+make.make_environment("minigrid/BabyAI-BossLevel-v0").reset(seed=0)
 """
 
 

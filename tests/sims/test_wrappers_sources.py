@@ -7,7 +7,7 @@ import pytest
 from dm_control import manipulation, suite
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.spec.environment import specification

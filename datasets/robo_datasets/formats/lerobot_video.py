@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,7 @@ from av.video.stream import VideoStream
 
 from robo_datasets.formats.recording import Array, require_file
 from robo_rl.errors import DatasetError
+from robo_rl.system.threads import ordinary_scheduling
 
 GROUP = 2
 """Frames between key frames: few, for cheap random access; lerobot 0.4.4."""
@@ -57,7 +59,9 @@ class Film:
         for picture in pictures:
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
             frame.pts, frame.time_base = self.frames, self._unit
-            self._container.mux(self._stream.encode(frame))
+            with nullcontext() if self.frames else ordinary_scheduling():  # the encoder opens with the first frame
+                packets = self._stream.encode(frame)
+            self._container.mux(packets)
             self.frames += 1
 
     @property

@@ -149,7 +149,7 @@ def _environment(about: About) -> dict[str, str]:
     try:
         arguments = dict(about.card.get("arguments", {}))
         kind = EnvSpec(
-            name, "robo_rl.environments.discovery:make_environment", disable_env_checker=True, kwargs={"name": name} | arguments
+            name, "robo_rl.environments.make:make_environment", disable_env_checker=True, kwargs={"name": name} | arguments
         )
         return {"env_spec": kind.to_json()}
     except (gymnasium.error.Error, ValueError, TypeError):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from robo_rl.environments.discovery import load_named, refused_if_it_fails
+from robo_rl.entry_points import load_named, refused_if_it_fails
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import EnvironmentSpec
 

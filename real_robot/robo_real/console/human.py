@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from robo_real.console.operator_state import DecisionKind, OperatorState
 from robo_real.gripper import GRIP, hold_action
-from robo_real.remote import RemoteRobot
+from robo_real.remote_robot import RemoteRobot
 from robo_rl.spec.environment import ActionSpec, EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, StateDict
 

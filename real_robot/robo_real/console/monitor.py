@@ -13,7 +13,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from robo_real.client import RobotClient
+from robo_real.http_client import RobotClient
 from robo_rl.errors import RobotError
 
 POLL = 0.02

@@ -8,7 +8,6 @@ from typing import Any
 
 import gymnasium
 
-from robo_real.client import RobotClient
 from robo_real.console.episodes import Tally
 from robo_real.console.human import HoldAction
 from robo_real.console.monitor import RobotMonitor
@@ -17,7 +16,8 @@ from robo_real.console.operator_state import OperatorState
 from robo_real.console.session import Console, console_server
 from robo_real.environment import RobotEnv
 from robo_real.family import FAMILY
-from robo_real.remote import RemoteRobot
+from robo_real.http_client import RobotClient
+from robo_real.remote_robot import RemoteRobot
 from robo_rl.rollout.intervention import PersonInTheLoop
 from robo_rl.spec.environment import ActionSpec, specification
 from robo_rl.system.pages.server import ADDRESS

@@ -13,7 +13,7 @@ from robo_real.console.episodes import Tally
 from robo_real.console.human import LOST, OPERATOR, ConsoleHuman, HoldAction
 from robo_real.console.operator_state import OperatorState
 from robo_real.environment import RobotEnv
-from robo_real.remote import RemoteRobot
+from robo_real.remote_robot import RemoteRobot
 from robo_rl.errors import RobotError
 from robo_rl.types import DISCARDED
 

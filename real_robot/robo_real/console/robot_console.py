@@ -10,7 +10,7 @@ from robo_real.console.episodes import Store
 from robo_real.console.human import HoldPolicy
 from robo_real.console.operator import Operator
 from robo_real.environment import RobotEnv
-from robo_real.remote import RemoteRobot
+from robo_real.remote_robot import RemoteRobot
 from robo_rl.errors import RobotError
 from robo_rl.protocols.components import Policy
 from robo_rl.rollout.episode import Rollout

@@ -14,8 +14,8 @@ import numpy as np
 from typing_extensions import override
 
 from robo_real.arm import ArmDriver, ArmState, ArmTarget, Array
-from robo_real.client import RobotClient
 from robo_real.clock import Clock, MonotonicClock
+from robo_real.http_client import RobotClient
 from robo_real.rotations import from_xyzw, rotate, to_xyzw
 from robo_rl.errors import RobotUnavailable
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.environments.discovery import known, load
+from robo_rl.entry_points import known, load
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.images.picture_reward import Pictures
 from robo_rl.types import Array

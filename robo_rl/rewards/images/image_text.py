@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.rewards.images.picture_reward import Pictures
 from robo_rl.settings import settings_as
 

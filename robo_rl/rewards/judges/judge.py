@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.errors import require_allowed
 from robo_rl.rewards.identity import hash_of
 from robo_rl.settings import settings_as

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from robo_rl.environments.discovery import known
+from robo_rl.entry_points import known
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeUnavailable, UnknownName
 from robo_rl.rewards.judges.cached_judge import SILENT, CachedJudge
 from robo_rl.rewards.judges.judge import Answer, Judge, Question, judge

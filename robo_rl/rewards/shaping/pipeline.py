@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.protocols.rewards import RewardModel
 from robo_rl.rewards.identity import hash_of

@@ -13,7 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from robo_rl.environments.discovery import known, load, package_of, tasks_of
+from robo_rl.entry_points import known, load, package_of
+from robo_rl.environments.make import tasks_of
 from robo_rl.errors import RoboRLError
 from robo_rl.protocols.contract import Feature
 

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
 
-from robo_rl.environments.discovery import Group, component
+from robo_rl.entry_points import Group, component
 from robo_rl.errors import RoboRLError
 
 

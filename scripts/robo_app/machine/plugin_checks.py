@@ -8,7 +8,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import get_args
 
 from robo_app.machine.finding import Finding
-from robo_rl.environments.discovery import Group, component, known, package_of, tasks_of
+from robo_rl.entry_points import Group, component, known, package_of
+from robo_rl.environments.make import tasks_of
 from robo_rl.errors import BrokenPlugin, MissingExtra
 
 

@@ -10,7 +10,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from robo_app.recipes.recipe import Recipe
-from robo_rl.environments.discovery import make_environment, make_vector_environment
+from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.spec.environment import EnvironmentSpec, specification
 
 

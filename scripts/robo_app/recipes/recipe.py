@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 import tyro
 import yaml
 
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.evaluation.evaluation import FIRST_SEED
 from robo_rl.settings import plain, settings_as

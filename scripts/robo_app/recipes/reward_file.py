@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.protocols.rewards import RewardModel
 from robo_rl.settings import settings_as

@@ -16,7 +16,7 @@ from robo_datasets.packed_pictures import packing
 from robo_rl.cluster.connection import is_connected
 from robo_rl.cluster.environment import ray_library
 from robo_rl.cluster.head_monitor import exit_without_head
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import ServerUnavailable
 from robo_rl.rollout.episode import rollout
 from robo_rl.runs.checkpoints import packed, unpacked

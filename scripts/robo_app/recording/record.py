@@ -29,7 +29,7 @@ from robo_datasets.dataset import Dataset, DatasetWriter
 from robo_datasets.packed_pictures import EXACT, packing
 from robo_datasets.recorder import record_episode
 from robo_datasets.repair import repair
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import DatasetError, InvalidSetting
 from robo_rl.runs.run import find_run
 from robo_rl.spec.environment import specification

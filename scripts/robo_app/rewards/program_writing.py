@@ -13,7 +13,7 @@ import tyro
 
 from robo_app.arguments.free_settings import ModelSettings, as_words
 from robo_app.training.program_validation import spec_and_trial
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, RoboRLError
 from robo_rl.rewards.language.call_log import CallLog
 from robo_rl.rewards.language.factory import language_model, require_task

@@ -15,7 +15,7 @@ from robo_app.display.browser import has_display
 from robo_app.recipes.environments import environment_of
 from robo_app.rewards.search_trainer import SELECTION, RecipeTrainer
 from robo_app.training.assembly import policy_of, recipe_of
-from robo_rl.environments.discovery import known, load
+from robo_rl.entry_points import known, load
 from robo_rl.errors import UnknownName
 from robo_rl.evaluation.video import Frame, render_mode_for_films, replayed_frames
 from robo_rl.rewards.search.candidates import Candidate, Outcome

@@ -13,7 +13,7 @@ import robo_rl
 from robo_app.recipes.recipe import Recipe, RewardSettings
 from robo_app.training.assembly import policy_of, recipe_of
 from robo_app.training.finalisation import judge
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidProgram, InvalidSetting, NonFiniteUpdate, ProgramFailed, RewardUnavailable, SimulationFailed
 from robo_rl.report.hacking import MODEL
 from robo_rl.rewards.programs.program import RewardProgram

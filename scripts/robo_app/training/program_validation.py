@@ -15,7 +15,7 @@ from robo_app.recipes.environments import drawn_environment
 from robo_app.recipes.recipe import Recipe
 from robo_app.training.assembly import scripted_expert
 from robo_datasets.dataset import Dataset
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy
 from robo_rl.protocols.rewards import OnlineRewards

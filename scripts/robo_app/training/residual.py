@@ -10,7 +10,7 @@ import gymnasium
 
 from robo_app.training.assembly import policy_of, recipe_of, scripted_expert
 from robo_policies.learners.residual import SCALE, ResidualEnv
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.protocols.components import Policy
 from robo_rl.runs.run import find_run
 

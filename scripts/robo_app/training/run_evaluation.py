@@ -12,7 +12,7 @@ from robo_app.recipes.overrides import plain_value
 from robo_app.recipes.recipe import EnvironmentSettings
 from robo_app.training.assembly import policy_of, recipe_of
 from robo_app.training.finalisation import judge
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
 from robo_rl.protocols.components import Policy

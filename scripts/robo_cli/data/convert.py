@@ -15,7 +15,8 @@ from robo_datasets.conversion import export, import_dataset, losses, recognized
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.formats.recording import Format
 from robo_datasets.formats.side_file import NAME, side_path
-from robo_rl.environments.discovery import load, make_environment
+from robo_rl.entry_points import load
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import DatasetNotFound, InvalidSetting
 from robo_rl.spec.environment import specification
 

@@ -14,7 +14,7 @@ from robo_app.recipes.recipe import require_at_least
 from robo_app.recipes.reward_file import SHIPPED, program_file
 from robo_app.training.program_validation import clips_of, fresh_episodes, recorded_episodes, stacked
 from robo_datasets.dataset import Dataset
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidProgram, InvalidSetting
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.validation import validate

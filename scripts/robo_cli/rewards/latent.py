@@ -11,7 +11,7 @@ import tyro
 from robo_app.arguments.free_settings import EnvironmentArguments, ModelSettings
 from robo_app.recipes.recipe import require_at_least
 from robo_app.rewards.latent_steps import columns_of_steps
-from robo_rl.environments.discovery import make_environment
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.decomposition.latent_code import Attempt, LatentCode, LatentCodeConfig
 from robo_rl.rewards.language.factory import language_model, require_task

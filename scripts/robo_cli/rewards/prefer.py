@@ -18,7 +18,7 @@ from robo_app.recipes.recipe import require_at_least
 from robo_datasets.dataset import Dataset
 from robo_datasets.preference_collection import agreement, collect_preferences, draw_questions
 from robo_datasets.preferences import PreferenceSet
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.settings import settings_as
 
 EXAMPLES = """robo-rl prefer data/pick --name mine --pairs 2000

@@ -10,7 +10,7 @@ import tyro
 
 from robo_app.listings.purposes import purpose
 from robo_cli.actions import Actions, Later, Nested, run_action
-from robo_rl.environments.discovery import known, load
+from robo_rl.entry_points import known, load
 
 PROGRAM = "program:"
 EXAMPLES = """robo-rl reward list

@@ -11,8 +11,8 @@ import tyro
 from robo_cli.actions import Actions, run_action
 from robo_cli.robots.serve import Serve, serve
 from robo_real.check import check
-from robo_real.client import RobotClient
-from robo_real.remote import TIMEOUT
+from robo_real.http_client import RobotClient
+from robo_real.remote_robot import TIMEOUT
 
 URL = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="URL")]
 EXAMPLES = """robo-rl robot serve --driver twin --port 5000

@@ -62,7 +62,7 @@ def run(arguments: Envs) -> int:
 
 
 def _describe(name: str, *, as_json: bool) -> int:
-    from robo_rl.environments.discovery import make_environment
+    from robo_rl.environments.make import make_environment
     from robo_rl.evaluation.measures import measures_of
     from robo_rl.spec.environment import specification
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from robo_app.listings import listing
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.protocols.contract import Feature
 
 EXAMPLES = """robo-rl learners

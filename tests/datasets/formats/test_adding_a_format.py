@@ -8,7 +8,7 @@ from pathlib import Path
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.formats.recording import Format
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 
 PAGE = Path(__file__).parents[3] / "docs" / "dataset-formats.md"
 
@@ -20,7 +20,7 @@ def test_the_example_of_the_page(make, cells, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "npz_folder", None)
     monkeypatch.delitem(sys.modules, "npz_folder")
     points = EntryPoints([EntryPoint("npz", "npz_folder:FORMAT", "robo_rl.formats")])
-    monkeypatch.setattr("robo_rl.environments.discovery.entry_points", lambda group: points.select(group=group))
+    monkeypatch.setattr("robo_rl.entry_points.entry_points", lambda group: points.select(group=group))
     assert isinstance(load("formats", "npz"), Format)
     dataset = make(spec=cells["spec"](cells["FLAT"]))
     assert dispatch(["data", "convert", str(dataset.path), "--to", "npz", "--out", str(tmp_path / "out")]) == 0

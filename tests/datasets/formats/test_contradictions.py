@@ -15,7 +15,7 @@ import pytest
 from robo_datasets.conversion import export, import_dataset, losses, recognized
 from robo_datasets.dataset import Dataset
 from robo_datasets.formats.lerobot_video import read_film
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.errors import DatasetError
 
 LEROBOT, ROBOMIMIC, MINARI, D4RL = (load("formats", name) for name in ("lerobot", "robomimic", "minari", "d4rl"))

@@ -12,7 +12,8 @@ import pytest
 from robo_datasets.conversion import import_dataset
 from robo_datasets.dataset import Dataset
 from robo_datasets.formats.recording import flat_name
-from robo_rl.environments.discovery import load, make_environment
+from robo_rl.entry_points import load
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import DatasetError, SpecMismatch
 from robo_rl.spec.environment import specification
 

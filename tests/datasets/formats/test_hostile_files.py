@@ -13,7 +13,7 @@ import pytest
 
 from robo_datasets.conversion import export, import_dataset
 from robo_datasets.formats.side_file import side_path
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.errors import DatasetError, MissingExtra
 
 HDF5 = {"d4rl": "rewards", "robomimic": "data/demo_0/rewards", "minari": "episode_0/rewards"}

@@ -6,7 +6,7 @@ import pytest
 import robo_datasets.dataset
 from robo_datasets.conversion import export, import_dataset
 from robo_datasets.dataset import Dataset
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 
 MOST_OPEN = 40
 """Arrays and groups of one episode, in two files."""

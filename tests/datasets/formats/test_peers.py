@@ -16,7 +16,7 @@ from minari.data_collector import EpisodeBuffer
 from robo_cli.main import dispatch
 from robo_datasets.conversion import export, import_dataset
 from robo_datasets.dataset import Dataset
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.errors import DatasetError
 
 MINARI, LEROBOT, ROBOMIMIC = (load("formats", name) for name in ("minari", "lerobot", "robomimic"))

@@ -21,7 +21,7 @@ from robo_datasets.formats.recording import Format
 from robo_datasets.formats.side_file import side_path
 from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.repair import verify
-from robo_rl.environments.discovery import known, load
+from robo_rl.entry_points import known, load
 from robo_rl.errors import DatasetError, UnknownName
 
 NAMES = sorted(known("formats"))
@@ -313,7 +313,7 @@ sys.path.append("../..")  # of the factories
 from conftest import episode_of, spec_of
 from robo_datasets.conversion import export
 from robo_datasets.dataset import Dataset
-from robo_rl.environments.discovery import load
+from robo_rl.entry_points import load
 from robo_rl.errors import DatasetError
 spec, folder = spec_of(), Path(sys.argv[1])
 dataset = Dataset.create(folder / "data", spec)

@@ -331,7 +331,7 @@ def test_each_thing_that_is_missing_is_one_clear_error(driven):
 
 def test_without_the_wheel_everything_else_works(driven):
     result = driven("""
-        from robo_rl.environments.discovery import environment_names
+        from robo_rl.environments.make import environment_names
         from robo_rl.errors import MissingExtra
         result["listed"] = list(FAMILY.names())
         result["loaded"] = "carla" in sys.modules

@@ -16,8 +16,8 @@ from typing_extensions import override
 
 from robo_real.arm import Scene
 from robo_real.cameras import MOST_AGE, Frame, FreshFrames
-from robo_real.client import RobotClient
 from robo_real.clock import MonotonicClock
+from robo_real.http_client import RobotClient
 from robo_real.server.robo_routes import PROTOCOL
 from robo_rl.errors import RobotError, RobotUnavailable
 from robo_rl.protocols.components import Robot

@@ -1,0 +1,98 @@
+"""Watchdog of an arm: holds it, then stops it, if its commands cease."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from robo_real.arm import ArmDriver
+from robo_real.audit_log import AuditLog
+from robo_real.guard import Guard, Mode
+from robo_real.limits import Limits
+from robo_real.motion_generator import MotionGenerator
+
+PERIOD = 0.01
+"""[s] of wall time between two checks."""
+
+
+class WatchedArm(Protocol):
+    """The parts of a guarded arm that its watchdog reads, and its stops."""
+
+    driver: ArmDriver
+    guard: Guard
+    limits: Limits
+    log: AuditLog
+    motion_generator: MotionGenerator
+
+    def pause(self) -> None:
+        """Hold the arm until the next command."""
+
+    def stop(self, reason: str = "stop") -> None:
+        """Stop the arm until a person re-arms."""
+
+
+class Watchdog:
+    """Holds, then stops an arm without new commands. A thread of the driver's process, so that the policy may crash."""
+
+    def __init__(self, arm: WatchedArm, hold: Callable[[], None]) -> None:
+        """hold: makes the arm stay; must not raise."""
+        self._arm, self._hold = arm, hold
+        self.commanded = -np.inf
+        """[s] time of the last motion command, of the driver's clock"""
+        self.is_holding = True
+        self.pauses = False
+        """True if the client may pause between commands."""
+        self.closing = threading.Event()
+        """Set as soon as the arm is being closed."""
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """True while the thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start the thread unless it runs."""
+        self.closing.clear()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self.closing.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+            self._thread = None
+
+    def check(self) -> None:
+        """Hold or stop the arm if the last command is too old."""
+        arm = self._arm
+        silent = arm.driver.clock.now() - self.commanded
+        if self.pauses:
+            self._check_pause(silent)
+        elif silent > arm.limits.stop_after:
+            arm.stop("watchdog")
+        elif silent > arm.limits.hold_after and not self.is_holding:
+            arm.log.add("held", silent=silent)
+            self._hold()
+
+    def _run(self) -> None:
+        while not self.closing.wait(PERIOD):
+            if self._arm.guard.mode is Mode.RUNNING:
+                self.check()
+
+    def _check_pause(self, silent: float) -> None:
+        """Pause an arm that has arrived, or is blocked, once its client has been silent for `stop_after`."""
+        motion = self._arm.motion_generator
+        if silent <= self._arm.limits.stop_after or motion.is_moving_joints:
+            return
+        with contextlib.suppress(Exception):  # a driver that fails must not end the watchdog: the arm is paused then
+            state = self._arm.driver.read()
+            if motion.is_moving and not motion.arrived(state):
+                return  # the motion has a time limit
+        self._arm.pause()

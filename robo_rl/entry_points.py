@@ -1,0 +1,114 @@
+"""Components by name through package entry points: environments, learners, rewards, their models, robots and formats.
+
+So are the operations of `robo_rl`, such as `train`, which packages above it implement.
+
+A third party adds one by declaring an entry point in its own package; nothing here is edited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from traceback import extract_tb
+from typing import Any, Literal
+
+from robo_rl.errors import BrokenPlugin, InvalidSetting, MissingOperation, RoboRLError, UnknownName
+
+Group = Literal[
+    "environments",
+    "learners",
+    "networks",
+    "encoders",
+    "rewards",
+    "raters",
+    "image_text_models",
+    "judges",
+    "captioners",
+    "robots",
+    "formats",
+    "operations",
+]
+
+
+def known(group: Group) -> dict[str, EntryPoint]:
+    """Returns name -> entry point of a group, sorted by name; loads nothing."""
+    return {point.name: point for point in sorted(entry_points(group=f"robo_rl.{group}"), key=lambda point: point.name)}
+
+
+def load(group: Group, name: str, *, fix: str | None = None) -> Any:
+    """Returns the object that an entry point names.
+
+    Raises UnknownName with the close matches, BrokenPlugin if the package that declares it fails to load.
+    """
+    points = known(group)
+    if name not in points:
+        raise UnknownName(group.removesuffix("s").replace("_", "-"), name, points, fix=fix)
+    return component(group, points[name])
+
+
+def load_named(group: Group, setting: str, name: str) -> Any:
+    """Return the object named by a setting: "package.module:Class" or an entry point.
+
+    Raises UnknownName, BrokenPlugin, and InvalidSetting if the module lacks the name or cannot be imported.
+    """
+    module, colon, path = name.partition(":")
+    if not colon:
+        return load(group, name, fix="name a class without an entry point as package.module:Class")
+    try:
+        found: Any = import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:  # the code of a stranger
+        names = ", ".join(known(group)) or "none is installed"
+        raise InvalidSetting(
+            f"{setting} cannot be imported.",
+            got=f"{name!r}: {type(error).__name__}: {error}",
+            allowed=f"package.module:Class, or an entry point of robo_rl.{group} ({names})",
+            fix="look at the spelling, and whether the package is installed in this environment",
+        ) from error
+    return found
+
+
+@contextmanager
+def refused_if_it_fails(what: str, *, allowed: str, fix: str) -> Iterator[None]:
+    """Raise InvalidSetting, with the line that failed, for any error of foreign code; errors of the workbench pass."""
+    try:
+        yield
+    except RoboRLError:
+        raise
+    except Exception as error:
+        place = [frame for frame in extract_tb(error.__traceback__) if "/torch/" not in frame.filename][-1]
+        got = f"{type(error).__name__}: {error}, at {place.filename}:{place.lineno}"
+        raise InvalidSetting(what, got=got, allowed=allowed, fix=fix) from error
+
+
+def operation(name: str) -> Any:
+    """Return the implementation of `robo_rl.<name>`; raises MissingOperation if its package is not installed."""
+    points = known("operations")
+    if name not in points:
+        raise MissingOperation(name)
+    return component("operations", points[name])
+
+
+def component(group: Group, point: EntryPoint) -> Any:
+    """Loads an entry point of a group; raises BrokenPlugin if it cannot be loaded."""
+    with plugin_errors(group, point):
+        return point.load()
+
+
+@contextmanager
+def plugin_errors(group: Group, point: EntryPoint) -> Iterator[None]:
+    """Turns any error of a plug-in into BrokenPlugin, which names its package; errors of the workbench pass."""
+    try:
+        yield
+    except RoboRLError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BrokenPlugin(group, point.name, package_of(point), error) from error
+
+
+def package_of(point: EntryPoint) -> str:
+    """Returns the name of the package that declares an entry point."""
+    return point.dist.name if point.dist is not None else point.module

@@ -1,0 +1,97 @@
+"""Make environments by name: "family/task" of a simulator, or "family:address" of a robot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from robo_rl.entry_points import known, load, plugin_errors
+from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
+
+if TYPE_CHECKING:
+    import gymnasium
+    from gymnasium.vector import AutoresetMode
+
+
+def environment_names() -> dict[str, str | None]:
+    """Returns every environment as "family/task" -> None, or the reason why its family cannot be used here."""
+    names: dict[str, str | None] = {}
+    for family in known("environments"):
+        try:
+            names |= dict.fromkeys(tasks_of(family))
+        except RoboRLError as error:  # one family that cannot be used hides no other
+            names[f"{family}/*"] = str(error)
+    return names
+
+
+def make_environment(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
+    """Returns a fresh environment from "family/task", from "family:address", or from the bare name of a family of one.
+
+    Raises UnknownName with the close matches (of the family if that is known), MissingExtra if a package is not
+    installed, BrokenPlugin if the family's package fails.
+    """
+    if (opened := _at_address(name, arguments)) is not None:
+        return opened
+    found, task = _find(name)
+    environment: gymnasium.Env[Any, Any] = found.make(task, **arguments) if task else found(**arguments)
+    return environment
+
+
+def make_vector_environment(
+    name: str,
+    num_envs: int,
+    *,
+    threads: int | None = None,
+    autoreset_mode: AutoresetMode | str = "NextStep",
+    **arguments: Any,
+) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    """Returns `num_envs` environments in one object that has an `environment_spec` and declares its autoreset mode.
+
+    threads: of the simulation; None uses the available cores. Without effect if a family has no batched simulation: then
+    single environments are stepped one after the other. Raises the errors of `make_environment`.
+    """
+    if not isinstance(num_envs, int) or num_envs < 1:
+        raise InvalidSetting("num_envs is out of range.", got=num_envs, allowed="integer from 1")
+    found, task = _find(name)
+    if (batched := getattr(found, "make_vector", None)) is not None:
+        environment: gymnasium.vector.VectorEnv[Any, Any, Any] | None
+        environment = batched(task, num_envs, threads=threads, autoreset_mode=autoreset_mode, **arguments)
+        if environment is not None:
+            return environment
+    from robo_rl.environments.vector import SequentialEnvironments  # imports gymnasium, which finding a name does not need
+
+    return SequentialEnvironments(lambda: make_environment(name, **arguments), num_envs, autoreset_mode=autoreset_mode)
+
+
+def _at_address(name: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any] | None:
+    """Returns the environment at an address, such as "robot:http://127.0.0.1:5000"; None if the name is none."""
+    family, colon, address = name.partition(":")
+    if not colon or family not in known("environments"):
+        return None
+    found = load("environments", family)
+    if not hasattr(found, "at"):
+        raise UnknownName("environment", name, _tasks(family, found), fix=f"environments of {family!r} have no addresses")
+    environment: gymnasium.Env[Any, Any] = found.at(address, **arguments)
+    return environment
+
+
+def _find(name: str) -> tuple[Any, str]:
+    """Returns the family of an entry point, and the name of the task: "" for a family of one."""
+    family, _, task = name.partition("/")
+    if family not in known("environments"):
+        raise UnknownName("environment", name, [key for key, problem in environment_names().items() if problem is None])
+    found = load("environments", family)
+    if name not in (tasks := _tasks(family, found)):
+        raise UnknownName("environment", name, tasks)
+    return found, task
+
+
+def tasks_of(family: str) -> list[str]:
+    """Returns the names of a family's environments; raises MissingExtra, BrokenPlugin."""
+    return _tasks(family, load("environments", family))
+
+
+def _tasks(family: str, found: Any) -> list[str]:
+    if isinstance(found, type):  # an environment class of its own, without siblings
+        return [family]
+    with plugin_errors("environments", known("environments")[family]):
+        return [f"{family}/{task}" for task in found.names()]

@@ -1,12 +1,16 @@
 """The driver of Robotiq grippers against a peer that speaks the URCap's protocol at a socket."""
 
 import socketserver
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from robo_real.arm import ArmTarget
 from robo_real.drivers.robotiq import Robotiq, RobotiqOptions
+from robo_real.drivers.ur import UR, UROptions
 from robo_rl.errors import InvalidSetting, RobotUnavailable
 
 
@@ -150,3 +154,28 @@ def test_nonsense_is_refused(gripper, peer):
 def test_options_out_of_range_are_refused(setting):
     with pytest.raises(InvalidSetting, match=next(iter(setting))):
         RobotiqOptions(**setting)
+
+
+def test_ur_measures_and_moves_its_gripper(peer, monkeypatch):
+    """The driver's own part: openings in its measurements and targets, faults, and an end with the arm."""
+    pytest.importorskip("rtde_receive", reason="pip install ur_rtde")
+    sys.path.insert(0, str(Path(__file__).parent))
+    from rtde_peer import Peer
+
+    robot = Peer()
+    arm = UR(UROptions(address=robot.address, timeout=20.0, gripper="robotiq", gripper_stroke=0.05))
+    monkeypatch.setattr(arm._gripper, "_address", ("127.0.0.1", peer.server_address[1]))
+    try:
+        arm.connect()
+        assert arm.has_gripper and arm.read().opening == pytest.approx(0.05)
+        state = arm.read()
+        arm.move(ArmTarget(state.position, state.quaternion, 0.0))
+        wait_until(lambda: arm.read().opening == 0.0)
+        peer.variables["FLT"] = 12
+        wait_until(lambda: arm.read().fault == "gripper: internal fault")
+        arm.recover()
+        assert arm.read().fault is None
+    finally:
+        arm.close()
+        robot.close()
+    assert not UR(UROptions()).has_gripper

@@ -158,7 +158,7 @@ def test_example_driver_gets_guard_and_returns_executed_action(module_of):
     np.testing.assert_allclose(executed.action, [10 / 15, 0.2, 0.0, 0.0, 1.0], atol=1e-5)
     end = time.monotonic() + 60  # set points come at a rate of their own
     while np.abs(np.subtract(link.position, [0.47, 0.003, 0.24])).max() > 1e-4 and time.monotonic() < end:
-        robot.apply(np.array([0.0, 0.0, 0.0, 0.0, 1.0], np.float32)) if robot._holding else time.sleep(0.005)
+        robot.apply(np.array([0.0, 0.0, 0.0, 0.0, 1.0], np.float32)) if robot.watchdog.is_holding else time.sleep(0.005)
     robot.stop()
     assert link.is_halted
     robot.close()

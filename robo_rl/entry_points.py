@@ -20,7 +20,6 @@ Group = Literal[
     "environments",
     "learners",
     "networks",
-    "encoders",
     "rewards",
     "raters",
     "image_text_models",

@@ -21,6 +21,8 @@ from robo_rl.errors import InvalidSetting, require_allowed
 
 Array = npt.NDArray[np.float64]
 Picture = npt.NDArray[np.uint8]
+View = tuple[Array, Array, Array]
+"""Corners on the board (M, 3) [m] and in the picture (M, 2) [pixel], and the pose of the hand (4, 4)."""
 LEAST_VIEWS = 8
 LEAST_CORNERS = 8
 """Corners of a view that counts."""
@@ -119,7 +121,9 @@ def calibrate(
     if len(pictures) != len(hands):
         raise InvalidSetting("Each picture needs a pose of the hand.", got=f"{len(pictures)} pictures, {len(hands)} poses")
     seen = [board.corners(picture) for picture in pictures]
-    views = [(*corners, np.asarray(hand, np.float64)) for corners, hand in zip(seen, hands, strict=True) if corners is not None]
+    views: list[View] = [
+        (*corners, np.asarray(hand, np.float64)) for corners, hand in zip(seen, hands, strict=True) if corners is not None
+    ]
     if len(views) < LEAST_VIEWS:
         raise InvalidSetting(
             "Too few pictures show the board.",
@@ -131,14 +135,12 @@ def calibrate(
     size = pictures[0].shape[1::-1]
     intrinsics = intrinsics or _intrinsics(views, size)
     boards = [_board_in_camera(points, pixels, intrinsics) for points, pixels, _ in views]
-    moving = [hand if mounting == "hand" else np.linalg.inv(hand) for _, _, hand in views]
+    moving: list[Array] = [hand if mounting == "hand" else np.asarray(np.linalg.inv(hand)) for _, _, hand in views]
     camera = _park_martin(moving, boards)
     placed = moving[0] @ camera @ boards[0]
     solution = _refine(camera, placed, views, moving, intrinsics)
     others = [
-        _refine(
-            camera, placed, *([item for at, item in enumerate(items) if at != left] for items in (views, moving)), intrinsics
-        )
+        _refine(camera, placed, [*views[:left], *views[left + 1 :]], [*moving[:left], *moving[left + 1 :]], intrinsics)
         for left in range(len(views))
     ]
     positions = np.stack([other[0][:3, 3] for other in others])
@@ -162,7 +164,7 @@ def pose(position: npt.ArrayLike, rotation: Rotation) -> Array:
     return matrix
 
 
-def _intrinsics(views: Sequence[tuple[Array, Array, Array]], size: tuple[int, ...]) -> Intrinsics:
+def _intrinsics(views: Sequence[View], size: tuple[int, ...]) -> Intrinsics:
     points = [view[0].astype(np.float32) for view in views]
     pixels = [view[1].astype(np.float32) for view in views]
     error, matrix, distortion, _, _ = cv2.calibrateCamera(points, pixels, size, None, None)
@@ -191,7 +193,7 @@ def _park_martin(moving: Sequence[Array], boards: Sequence[Array]) -> Array:
 def _refine(
     camera: Array,
     placed: Array,
-    views: Sequence[tuple[Array, Array, Array]],
+    views: Sequence[View],
     moving: Sequence[Array],
     intrinsics: Intrinsics,
 ) -> tuple[Array, Array, float]:

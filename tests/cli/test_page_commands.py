@@ -20,8 +20,8 @@ import pytest
 import tyro
 from page_commands import NOT_HERE, PAGES, ROOT, Page, reason_of, served, small
 
-from robo_cli.main import dispatch
 from robo_app.robots.twin_process import twin_process
+from robo_cli.main import dispatch
 from robo_rl.runs.checkpoints import checkpoint_steps
 from robo_rl.runs.run import find_run
 

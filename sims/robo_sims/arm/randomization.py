@@ -20,6 +20,11 @@ STREAM = 0x5EED
 """Distinguishes the generator of randomisation from that of the task, so that places stay those of the seed."""
 FIXED_CAMERAS = ("overview",)
 """Cameras for people."""
+CHANGED = (
+    *("geom_rgba", "mat_rgba", "geom_matid", "light_diffuse", "light_dir", "cam_pos", "cam_quat", "cam_fovy"),
+    *("geom_friction", "body_mass", "body_inertia"),
+)
+"""Arrays of a model that randomisation changes."""
 TEXTURES = 8
 """Patterns of the table among which an episode draws, the plain one not counted."""
 NOISE = {
@@ -107,9 +112,7 @@ class Randomizer:
     def __init__(self, ranges: Randomization, model: mujoco.MjModel) -> None:
         self._ranges, self._model = ranges, model
         self._random = np.random.default_rng()
-        names = ("geom_rgba", "mat_rgba", "geom_matid", "light_diffuse", "light_dir", "cam_pos", "cam_quat", "cam_fovy")
-        names += ("geom_friction", "body_mass", "body_inertia")
-        self._plain = {name: getattr(model, name).copy() for name in names}
+        self._plain = {name: getattr(model, name).copy() for name in CHANGED}
         self._ambient = model.vis.headlight.ambient.copy()
         self._cameras = [number for number in range(model.ncam) if model.camera(number).name not in FIXED_CAMERAS]
         self._bodies = [number for number in range(1, model.nbody) if _belongs_to_task(model, number)]
@@ -144,7 +147,9 @@ class Randomizer:
         if not deviation:
             return values
         noisy = values + deviation * self._random.standard_normal(values.shape, np.float32)
-        return np.clip(noisy, 0, 255).round().astype(np.uint8) if values.dtype == np.uint8 else noisy.astype(values.dtype)
+        limited = np.clip(noisy, 0, 255).round() if values.dtype == np.uint8 else noisy
+        disturbed: npt.NDArray[Any] = limited.astype(values.dtype)
+        return disturbed
 
     def _draw(self) -> dict[str, Any]:
         """Every range draws, also if it is 0: two settings share the draws of the others."""

@@ -1,1 +1,0 @@
-"""Frozen encoders of pictures: fitted here, or pre-trained and read from a folder."""

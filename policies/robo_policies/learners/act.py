@@ -75,7 +75,7 @@ class ACTConfig(ChunkConfig):
 
     @override
     def encoder(self, spec: EnvironmentSpec) -> Callable[[], nn.Module] | None:
-        return super().encoder(spec) if self.network is not None else partial(ObservationTokens, spec, self)
+        return partial(ObservationTokens, spec, self)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> ACT:
         """Return a fresh learner."""
@@ -86,7 +86,7 @@ class ObservationTokens(nn.Module):
     """A token for each vector and for each cell of each picture's feature map, side by side in (B, N E) features."""
 
     def __init__(self, spec: EnvironmentSpec, config: ACTConfig) -> None:
-        """Raise InvalidSetting if there is a picture that so many convolutions cannot read."""
+        """Raise InvalidSetting if there is a picture too small for the convolutions."""
         super().__init__()
         vectors, size = spec.observation.vectors, config.token_size
         pictures = require_pictures(spec, len(config.convolutions)) if config.convolutions else ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from typing_extensions import override
 
 from robo_policies.networks.actor_critic import NetworkFactory, make_seeded
 from robo_policies.networks.encoders import ObservationEncoder, TensorBatch
-from robo_policies.networks.settings import resolve_device
+from robo_policies.networks.settings import own_encoder, resolve_device
 from robo_rl.errors import NonFiniteUpdate, RunError
 from robo_rl.metrics import MetricsWindow
 from robo_rl.protocols.components import Stateful
@@ -40,7 +41,9 @@ class LearnerParts(Stateful):
         self.initial, self.generator, self.acting = generators(seed, 3)
         """`initial` draws first parameters, `generator` everything that updates draw, `acting` the policy's actions."""
         self.spec, self.settings, self.device = spec, settings, resolve_device(settings.device)
-        make_encoder = settings.encoder(spec)
+        make_encoder = settings.encoder(spec) if settings.sees else None
+        if settings.network is not None:
+            make_encoder = partial(own_encoder, settings.network, spec)
         encoder = None if make_encoder is None else make_seeded(make_encoder, self.initial).to(self.device)
         self.encoder = ObservationEncoder(spec, settings.normalization_rows, encoder)
         self.target_encoder = self.encoder
@@ -82,8 +85,7 @@ class LearnerParts(Stateful):
     def batch(self, batch: Batch) -> TensorBatch:
         """Return a batch on the device, standardised and augmented; raises NonFiniteUpdate if it holds NaN or infinity."""
         data = TensorBatch.of(batch, self.encoder, self.device, self.updates)
-        augmented: TensorBatch = self.settings.augment(data, self.encoder.pictures, self.generator)
-        return augmented
+        return self.settings.augment(data, self.encoder.pictures, self.generator) if self.settings.sees else data
 
     def descend(self, name: str, loss: Tensor, lr: float | None = None) -> None:
         """Take one step down the gradient of a loss, by one network only; raises NonFiniteUpdate, keeping the parameters."""

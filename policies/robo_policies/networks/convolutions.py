@@ -6,7 +6,6 @@ B rows, F features, D vectors.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -60,8 +59,8 @@ def convolution_layers(shape: tuple[int, ...], channels: Sequence[int]) -> tuple
 
 
 def _tower(shape: tuple[int, ...], channels: Sequence[int]) -> nn.Sequential:
-    layers, output = convolution_layers(shape, channels)
-    tower = nn.Sequential(*layers, nn.Flatten(), nn.Linear(math.prod(output), FEATURES))
+    layers, (depth, height, width) = convolution_layers(shape, channels)
+    tower = nn.Sequential(*layers, nn.Flatten(), nn.Linear(depth * height * width, FEATURES))
     for parameter in tower.parameters():
         if parameter.ndim > 1:
             nn.init.orthogonal_(parameter, gain=2**0.5)

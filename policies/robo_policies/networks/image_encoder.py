@@ -16,7 +16,6 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from typing_extensions import override
 
 from robo_policies.networks.convolutions import ConvEncoder
 from robo_policies.networks.encoders import Observations, TensorBatch
@@ -29,6 +28,7 @@ from robo_rl.spec.environment import EnvironmentSpec
 class PictureSettings(NetworkSettings):
     """Settings of a learner that trains an encoder of pictures."""
 
+    sees = True
     convolutions: tuple[int, ...] = ()
     """Channels of the layers through which pictures are seen, each of half the height and width; none: they are not seen. The
     authors of RLPD have 32, 64, 128, 256 for 64 pixels, DrQ four of 32 for 84."""
@@ -47,13 +47,10 @@ class PictureSettings(NetworkSettings):
         }
         require_allowed(self, allowed)
 
-    @override
     def encoder(self, spec: EnvironmentSpec) -> Callable[[], nn.Module] | None:
-        if self.network is None and self.convolutions:
-            return partial(ImageEncoder, spec, self)
-        return super().encoder(spec)
+        """Return a function that makes the encoder network of observations, None if vectors are read as they are."""
+        return partial(ImageEncoder, spec, self) if self.convolutions else None
 
-    @override
     def augment(self, data: TensorBatch, pictures: Sequence[str], generator: torch.Generator) -> TensorBatch:
         """Return the batch with randomly shifted pictures, those of observations and next observations independently (DrQ)."""
         return randomly_shifted(data, pictures, self.crop_padding, generator)
@@ -63,7 +60,7 @@ class ImageEncoder(ConvEncoder):
     """Convolutions whose first layers may be read from a file and frozen."""
 
     def __init__(self, spec: EnvironmentSpec, settings: PictureSettings) -> None:
-        """Raise InvalidSetting if there is no picture, or one that so many layers cannot read."""
+        """Raise InvalidSetting if there is no picture, or one too small for the layers."""
         super().__init__(spec, settings.convolutions)
         if settings.frozen_convolutions is not None:
             self._freeze(settings.frozen_convolutions, settings.convolutions)

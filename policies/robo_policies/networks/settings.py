@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import index
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -20,6 +19,8 @@ from robo_rl.spec.environment import EnvironmentSpec
 class NetworkSettings:
     """Device, engine and networks of a learner."""
 
+    sees: ClassVar[bool] = False
+    """True if the settings bring an encoder and an augmentation of pictures (robo_policies.networks.image_encoder)."""
     device: str = "cpu"
     """Device of networks and updates: cpu, cuda, cuda:1, mps, or auto for the first of cuda, mps and cpu that is present."""
     acting_device: Literal["learner", "cpu"] = "learner"
@@ -33,14 +34,6 @@ class NetworkSettings:
     """Hidden layers of the actor, named in the same way; None for an MLP."""
     critic_network: str | None = None
     """Hidden layers of each critic, named in the same way; None for an MLP."""
-
-    def encoder(self, spec: EnvironmentSpec) -> Callable[[], nn.Module] | None:
-        """Return a function that makes the encoder network of observations, or None if vectors are read as they are."""
-        return None if self.network is None else partial(own_encoder, self.network, spec)
-
-    def augment(self, data: Any, pictures: Sequence[str], generator: torch.Generator) -> Any:
-        """Return a batch of tensors with these pictures changed at random; here as they are."""
-        return data
 
 
 def resolve_device(name: str) -> torch.device:

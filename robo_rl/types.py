@@ -25,6 +25,8 @@ Metrics = dict[str, float]
 """Scalars by TensorBoard tag, such as "train/critic_loss"."""
 MEASURES = "measures"
 """In `info` of a step, and in the metadata of an episode: measures of the whole episode (robo_rl.evaluation.measures)."""
+METADATA = "metadata"
+"""In `info` of a reset: facts of the episode for its metadata, JSON values by name."""
 DIVERGED = "sim_diverged"
 """The stop reason of an episode whose simulation left the realm of finite numbers."""
 DISCARDED = "discarded"

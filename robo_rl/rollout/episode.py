@@ -18,7 +18,7 @@ from robo_rl.environments import stepping
 from robo_rl.errors import InvalidAction, InvalidEpisode, InvalidObservation
 from robo_rl.protocols.components import Policy, Stateful, Supervisor, TrainingSupervisor
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
-from robo_rl.types import MEASURES, ActionSource, Array, Episode, StateDict, Transition
+from robo_rl.types import MEASURES, METADATA, ActionSource, Array, Episode, StateDict, Transition
 
 SUCCESS_CONVENTION = "an episode is a success if the environment reported success at any of its steps"
 """The convention of Meta-World (Yu et al. 2019); for success within one step see `EnvironmentSpec.success_rule`."""
@@ -86,6 +86,7 @@ class Rollout:
         self._deterministic = deterministic
         observation, info = stepping.reset(environment, self.spec.name, seed=seed)
         self._instruction: str | None = info.get("instruction", self.spec.instruction)
+        self._metadata: Mapping[str, Any] = info.get(METADATA, {})
         self._stop_reason: str | None = None
         self._observations = [_copy(observation)]
         self._timestamps = [time.monotonic()]
@@ -178,7 +179,8 @@ class Rollout:
             seed=self.seed,
             spec_fingerprint=self.spec.fingerprint,
             instruction=self._instruction,
-            metadata=({MEASURES: dict(self._measures)} if self._measures else {})
+            metadata=dict(self._metadata)
+            | ({MEASURES: dict(self._measures)} if self._measures else {})
             | ({"guard": self._guarded} if self._guarded else {}),
         )
 

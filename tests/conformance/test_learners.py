@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from factories import axes, choices, make_spec, picture_spec
+from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
 from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.f_dvl import FDVLConfig
+from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.hg_dagger import HGDAggerConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_policies.learners.iql import IQLConfig
@@ -43,6 +45,7 @@ GRIPPER = make_spec(
 )
 GRID = make_spec("grid", *ARRAYS, action=choices("left", "right", "forward"))
 
+SMALL_ACT = {"hidden": (8,), "batch_size": 8, "chunk": 4, "token_size": 8, "heads": 2, "latent": 3, "encoder_layers": 1}
 SEES = {"hidden": (8,), "batch_size": 4, "convolutions": (4,), "crop_padding": 1}
 
 LEARNERS = {
@@ -64,6 +67,11 @@ LEARNERS = {
     "rebrac": (ReBRACConfig(hidden=(8,), batch_size=8), ARM),
     "awac": (AWACConfig(hidden=(8,), batch_size=8), ARM),
     "diffusion-bc": (DiffusionBCConfig(hidden=(8,), batch_size=8, chunk=4, executed=2, noise_levels=3), ARM),
+    "flow-bc": (FlowBCConfig(hidden=(8,), batch_size=8, chunk=4, executed=2, integration_steps=3), ARM),
+    "act": (ACTConfig(**SMALL_ACT), ARM),
+    "act-pictures": (ACTConfig(**SMALL_ACT | SEES, executed=2), ARM),
+    "bc-pictures": (BCConfig(**SEES), ARM),
+    "iql-pictures": (IQLConfig(**SEES), ARM),
     "cal-ql": (CalQLConfig(hidden=(8,), batch_size=8, actions_sampled=2), ARM),
     "cql": (CQLConfig(hidden=(8,), batch_size=8, actions_sampled=2), ARM),
 }

@@ -12,12 +12,14 @@ from torch.utils._pytree import tree_leaves
 
 from factories import axes, make_spec, picture_spec
 from robo_policies.learners import parts
+from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
 from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.f_dvl import FDVLConfig
+from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_policies.learners.iql import IQLConfig
 from robo_policies.learners.rebrac import ReBRACConfig
@@ -40,6 +42,9 @@ LEARNERS = {
     "hil-serl": HILSERLConfig(gripper="opening", convolutions=(4,)),
     "bc": BCConfig(),
     "diffusion-bc": DiffusionBCConfig(chunk=4),
+    "flow-bc": FlowBCConfig(chunk=4, convolutions=(4,)),
+    "act": ACTConfig(chunk=4, token_size=8, heads=2, convolutions=(4,)),
+    "bc-pictures": BCConfig(convolutions=(4,)),
     "iql": IQLConfig(actor_dropout=0.1),
     "xql": XQLConfig(),
     "f-dvl": FDVLConfig(),

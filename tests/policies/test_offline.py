@@ -19,6 +19,7 @@ from robo_policies.learners.cal_ql import CalQLConfig
 from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig, Schedule
 from robo_policies.learners.f_dvl import FDVLConfig, chi_square_loss, total_variation_loss
+from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.implicit import cosine
 from robo_policies.learners.iql import IQLConfig, expectile_loss
 from robo_policies.learners.rebrac import ReBRACConfig
@@ -317,8 +318,17 @@ def two_ways(size: int = 256) -> Batch:
     return batch_of(np.zeros(size), np.ones(size), states=np.zeros(size, int), actions=side[:, None], **more)
 
 
-def test_diffusion_keeps_modes_that_cloning_averages():
-    config = DiffusionBCConfig(hidden=(64, 64), chunk=2, executed=2, noise_levels=10, lr=3e-3, tau=0.05, normalization_rows=0)
+DRAWN = {"hidden": (64, 64), "chunk": 2, "executed": 2, "lr": 3e-3, "tau": 0.05, "normalization_rows": 0}
+DRAWING = {
+    "diffusion": DiffusionBCConfig(**DRAWN, noise_levels=10),
+    "flow": FlowBCConfig(**DRAWN),
+    "flow-uniform": FlowBCConfig(**DRAWN, time_distribution="uniform"),
+}
+
+
+@pytest.mark.parametrize("config", DRAWING.values(), ids=DRAWING)
+def test_drawn_chunks_keep_to_one_of_two_ways(config):
+    """Cloning by squared errors goes between them."""
     learner, batch, state = config.build(STATES, 0), two_ways(), {"state": np.eye(3, dtype=np.float32)[0]}
     for _ in range(250):
         learner.update(batch)

@@ -15,12 +15,14 @@ import torch
 from scipy import stats
 
 from factories import axes, make_spec
+from robo_policies.learners.act import ACTConfig, EnsemblingPolicy
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
 from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.f_dvl import FDVLConfig, total_variation_loss
+from robo_policies.learners.flow_bc import FlowActor, FlowBCConfig
 from robo_policies.learners.iql import IQLConfig, expectile_loss
 from robo_policies.learners.rebrac import ReBRACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
@@ -289,6 +291,96 @@ def test_bc():
     assert losses["actor"] == pytest.approx(weighted(data, errors), rel=1e-5)
 
 
+def chunk_means(errors) -> torch.Tensor:
+    """Returns the mean of errors (B, H) over the valid actions of each chunk."""
+    valid = torch.from_numpy(batch_of_all_kinds().extras["chunk_valid"])
+    return torch.stack([(row * mask).sum() / mask.sum() for row, mask in zip(errors, valid, strict=True)])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("times", ["beta", "uniform"])
+def test_flow(times):
+    losses, before, after = update_of(FlowBCConfig(**SMALL, chunk=3, executed=1, tau=0.25, time_distribution=times, lr=0.1))
+    data, generator = tensors(before), before.parts.generator
+    noise, draws = torch.randn((ROWS, 6), generator=generator), torch.rand(ROWS, generator=generator)
+    time = draws if times == "uniform" else torch.from_numpy(0.999 * (1 - stats.beta(1.5, 1).ppf(draws.numpy()))).float()
+    clean = torch.from_numpy(batch_of_all_kinds().extras["action_chunks"]).flatten(1)
+    noisy = (1 - time[:, None]) * noise + time[:, None] * clean
+    errors = (before.velocity(noisy, 1000 * time, data.observations) - (clean - noise)).square().view(ROWS, 3, 2).sum(2) / 2
+    assert losses["velocity"] == pytest.approx(weighted(data, chunk_means(errors)), rel=1e-4)
+    for new, old, online in zip(*(n.parameters() for n in (after.averaged, before.averaged, after.velocity)), strict=True):
+        torch.testing.assert_close(new, 0.75 * old + 0.25 * online)
+
+
+@torch.no_grad()
+def test_flow_integrates_a_known_field_exactly():
+    """The velocity towards one chunk, (x* - x) / (1 - t), has straight paths: any number of Euler steps ends at x*."""
+    wanted = torch.tensor([0.1, -0.7, 0.3, 0.9])
+    for steps in (1, 2, 10):
+        actor = FlowActor(lambda x, time, _: (wanted - x) / (1 - time[:, None] / 1000), steps, 2, 2)
+        drawn = actor.draw(torch.zeros(5, 3), torch.Generator().manual_seed(0))
+        torch.testing.assert_close(drawn, wanted.view(1, 2, 2).expand(5, -1, -1), atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_act():
+    config = ACTConfig(**SMALL, chunk=3, token_size=8, heads=2, latent=3, kl_weight=7.0, encoder_layers=1)
+    losses, before, after = update_of(config)
+    data, batch, network = tensors(before), batch_of_all_kinds(), before.network
+    chunks, valid = (torch.from_numpy(batch.extras[name]) for name in ("action_chunks", "chunk_valid"))
+    tokens = network.tokens(before.parts.encoder(data.observations))
+    mean, log_variance = network.encode(tokens, chunks, valid)
+    spoilt = torch.where(valid[:, :, None], chunks, 5.0)
+    torch.testing.assert_close(network.encode(tokens, spoilt, valid), (mean, log_variance))  # padding is not read
+    noise = torch.randn((ROWS, 3), generator=before.parts.generator)
+    posterior = torch.distributions.Normal(mean, (log_variance / 2).exp())
+    divergence = torch.distributions.kl_divergence(posterior, torch.distributions.Normal(0.0, 1.0)).sum(1)
+    decoded = network.decode(tokens, posterior.mean + posterior.stddev * noise)
+    errors = chunk_means((decoded - chunks).abs().sum(2) / 2)
+    assert losses["network"] == pytest.approx(weighted(data, errors + 7.0 * divergence), rel=1e-4)
+    assert not torch.equal(
+        after.parts.encoder.network.vectors["state"].weight, before.parts.encoder.network.vectors["state"].weight
+    )
+
+
+class Counting:
+    """An actor that predicts 0.1, 0.2, 0.3 on its first call, 1.1, 1.2, 1.3 on its second and so on, times 0.1."""
+
+    def __init__(self):
+        self.calls = -1
+
+    def mode(self, observations):
+        self.calls += 1
+        return torch.tensor([[[0.1 * self.calls + 0.01 * step] * 2 for step in (1, 2, 3)]])
+
+    def draw(self, observations, generator):
+        return self.mode(observations)
+
+
+def test_act_averages_overlapping_chunks():
+    learner = ACTConfig(**SMALL, chunk=3, token_size=8, heads=2, ensembling=0.5).build(SPEC, 0)
+    policy = EnsemblingPolicy(learner.parts, Counting())
+    observation = {"state": np.zeros(3, np.float32)}
+    acted = [float(policy.act(observation)[0]) for _ in range(4)]
+    w = [1.0, math.exp(-0.5), math.exp(-1.0)]  # the oldest prediction weighs most
+    expected = [
+        0.01,
+        (w[0] * 0.02 + w[1] * 0.11) / sum(w[:2]),
+        (w[0] * 0.03 + w[1] * 0.12 + w[2] * 0.21) / sum(w),
+        (w[0] * 0.13 + w[1] * 0.22 + w[2] * 0.31) / sum(w),
+    ]
+    assert acted == pytest.approx(expected, abs=1e-6)
+    policy.reset()
+    assert float(policy.act(observation)[0]) == pytest.approx(0.41, abs=1e-6)
+
+
+def test_act_executes_chunks_without_averaging():
+    learner = ACTConfig(**SMALL, chunk=3, token_size=8, heads=2, executed=2).build(SPEC, 0)
+    policy = EnsemblingPolicy(learner.parts, Counting())
+    acted = [float(policy.act({"state": np.zeros(3, np.float32)})[0]) for _ in range(5)]
+    assert acted == pytest.approx([0.01, 0.02, 0.11, 0.12, 0.21], abs=1e-6)
+
+
 @torch.no_grad()
 def test_diffusion():
     config = DiffusionBCConfig(**SMALL, chunk=3, executed=1, noise_levels=5, tau=0.25, lr=0.1)
@@ -299,10 +391,7 @@ def test_diffusion():
     share = torch.cumprod(1 - before.schedule.betas, 0)[level][:, None]
     noisy = share.sqrt() * torch.from_numpy(batch.extras["action_chunks"]).flatten(1) + (1 - share).sqrt() * noise
     errors = (before.denoiser(noisy, level, data.observations) - noise).square().view(ROWS, 3, 2).sum(2) / 2
-    expected = [
-        (errors[row] * mask).sum() / mask.sum() for row, mask in enumerate(torch.from_numpy(batch.extras["chunk_valid"]))
-    ]
-    assert losses["denoiser"] == pytest.approx(weighted(data, torch.stack(expected)), rel=1e-4)
+    assert losses["denoiser"] == pytest.approx(weighted(data, chunk_means(errors)), rel=1e-4)
     for new, old, online in zip(*(n.parameters() for n in (after.averaged, before.averaged, after.denoiser)), strict=True):
         torch.testing.assert_close(new, 0.75 * old + 0.25 * online)
     after.averaged.load_state_dict(before.averaged.state_dict())  # only the other network has moved now, which does not act

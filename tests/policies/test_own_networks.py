@@ -11,9 +11,11 @@ import torch
 from torch import nn
 
 from factories import axes, make_spec, picture_spec
+from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
+from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_policies.learners.iql import IQLConfig
 from robo_policies.learners.ppo import PPOConfig
@@ -82,7 +84,11 @@ LEARNERS = {
     "cql": CQLConfig(**OWN, actions_sampled=2),
     "td3-bc": TD3BCConfig(**OWN, actor_every=1),
     "diffusion-bc": DiffusionBCConfig(network=ENCODER, hidden=(8,), batch_size=4, chunk=4),
+    "flow-bc": FlowBCConfig(network=ENCODER, hidden=(8,), batch_size=4, chunk=4),
+    "act": ACTConfig(network=ENCODER, hidden=(8,), batch_size=4, chunk=4, token_size=8, heads=2),
 }
+
+CHUNKS = ("diffusion-bc", "flow-bc", "act")
 
 
 @pytest.mark.parametrize("config", LEARNERS.values(), ids=LEARNERS)
@@ -98,12 +104,12 @@ def test_own_networks_are_trained(name):
     learner.update(random_batch(ARM, config.batch_size * config.sampling.updates_per_step, seed=0))
     after = learner.state_dict()
     assert not torch.equal(before["encoder"]["network.layer.weight"], after["encoder"]["network.layer.weight"])
-    has_target = name not in ("bc", "diffusion-bc")
+    has_target = name not in ("bc", *CHUNKS)
     assert bool(after["target_encoder"]) == has_target
     for network, state in before["networks"].items():
         moved = [not torch.equal(value, after["networks"][network][key]) for key, value in state.items()]
         assert any(moved), network
-    if name != "diffusion-bc":
+    if name not in CHUNKS:
         assert "layers.hidden.0.layer.weight" in after["networks"]["actor"]
 
 

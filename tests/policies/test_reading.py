@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
+from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_policies.learners.iql import IQLConfig
 from robo_policies.learners.ppo import PPOConfig
@@ -12,8 +14,8 @@ from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
 from robo_rl.spec.environment import ArraySpec, ObservationSpec
 
-CONFIGS = (SACConfig, RLPDConfig, HILSERLConfig, IQLConfig, DiffusionBCConfig, PPOConfig)
-SEEING = (RLPDConfig, HILSERLConfig, PPOConfig)
+CONFIGS = (SACConfig, RLPDConfig, HILSERLConfig, IQLConfig, DiffusionBCConfig, FlowBCConfig, ACTConfig, PPOConfig)
+SEEING = tuple(config for config in CONFIGS if config is not SACConfig)
 GRIPPER = ArraySpec("b", (1,))
 
 

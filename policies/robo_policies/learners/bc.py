@@ -23,7 +23,7 @@ from robo_rl.types import Batch, Metrics
 class BCConfig(OfflineConfig):
     """Settings of behaviour cloning."""
 
-    needs = Needs(DATA, CONTINUOUS_ONLY | {Feature.DISCRETE})
+    needs = Needs(DATA, CONTINUOUS_ONLY | {Feature.DISCRETE, Feature.PICTURES})
 
     lr: float = 1e-3
     """Learning rate of Adam; the default of the `imitation` library."""

@@ -8,32 +8,25 @@ B batch, H actions of a chunk, A action elements, D encoded observation, K noise
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from typing_extensions import override
 
-from robo_policies.learners.offline import OfflineConfig
-from robo_policies.learners.parts import ActorPolicy, Learned, LearnerParts, load_generator
+from robo_policies.learners.chunks import ChunkConfig, ChunkMLP, ChunkPolicy, chunk_mean
+from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import normal
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import require_allowed
-from robo_rl.extras import Chunks
-from robo_rl.protocols.sampling import Sampling
 from robo_rl.requirements import require_continuous
-from robo_rl.spec.environment import EnvironmentSpec, Observation
-from robo_rl.types import Array, Batch, Metrics, StateDict
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Batch, Metrics
 
-LEVEL_FEATURES = 32
 OFFSET = 0.008  # of the cosine schedule (Nichol & Dhariwal 2021), so that the first noise is not too small
 
 
 @dataclass(frozen=True)
-class DiffusionBCConfig(OfflineConfig):
+class DiffusionBCConfig(ChunkConfig):
     """Settings of a diffusion policy for states."""
 
     chunk: int = 8
@@ -50,50 +43,14 @@ class DiffusionBCConfig(OfflineConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         allowed = {
-            "executed": (1 <= self.executed <= self.chunk, "1 to chunk"),
             "noise_levels": (self.noise_levels >= 2, "2 or more"),
             "hidden": (len(set(self.hidden)) == 1, "one or more layers, all of one size"),
         }
-        own = {name: (getattr(self, name) is None, "none: it has a denoiser") for name in ("actor_network", "critic_network")}
-        require_allowed(self, allowed | own)
-
-    @property
-    @override
-    def sampling(self) -> Sampling:
-        return replace(super().sampling, extras=(Chunks(self.chunk),))
+        require_allowed(self, allowed | self.no_own_layers("denoiser"))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> DiffusionBC:
         """Returns a fresh learner."""
         return DiffusionBC(spec, self, seed)
-
-
-class Denoiser(nn.Module):
-    """Predicts the noise in a chunk from the noisy chunk, its noise level and the observation, by residual blocks."""
-
-    __call__: Callable[..., Tensor]
-
-    def __init__(self, observations: int, chunk: int, hidden: tuple[int, ...], generator: torch.Generator) -> None:
-        super().__init__()
-        self.entry = linear(observations + chunk + LEVEL_FEATURES, hidden[0], generator)
-        self.blocks = nn.ModuleList(linear(hidden[0], hidden[0], generator) for _ in hidden)
-        self.norms = nn.ModuleList(nn.LayerNorm(hidden[0]) for _ in hidden)
-        self.exit = linear(hidden[0], chunk, generator)
-
-    def forward(self, noisy: Tensor, level: Tensor, observations: Tensor) -> Tensor:
-        """Returns the noise (B, H A), given noisy chunks (B, H A), levels (B,) and observations (B, D)."""
-        values = self.entry(torch.cat((noisy, level_features(level), observations), -1))
-        for norm, block in zip(self.norms, self.blocks, strict=True):
-            values = values + block(functional.mish(norm(values)))
-        noise: Tensor = self.exit(functional.mish(values))
-        return noise
-
-
-def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """Returns a layer with torch's default initialisation, drawn from `generator`."""
-    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)
-    for array in (layer.weight, layer.bias):
-        nn.init.uniform_(array, -1.0 / math.sqrt(inputs), 1.0 / math.sqrt(inputs), generator=generator)
-    return layer
 
 
 class Schedule(nn.Module):
@@ -128,7 +85,7 @@ class Schedule(nn.Module):
 class DiffusionActor(nn.Module):
     """Draws chunks with a denoiser."""
 
-    def __init__(self, denoiser: Denoiser, levels: int, chunk: int, actions: int) -> None:
+    def __init__(self, denoiser: ChunkMLP, levels: int, chunk: int, actions: int) -> None:
         super().__init__()
         self.denoiser, self.schedule, self._shape = denoiser, Schedule(levels), (chunk, actions)
 
@@ -149,7 +106,7 @@ class DiffusionBC(Learned):
         self.config = config
         self.parts = parts = LearnerParts(spec, config, seed)
         self.schedule = Schedule(config.noise_levels).to(parts.device)
-        denoiser = Denoiser(parts.encoder.size, config.chunk * spec.action.size, config.hidden, parts.initial)
+        denoiser = ChunkMLP(parts.encoder.size, config.chunk * spec.action.size, config.hidden, parts.initial)
         self.denoiser = parts.add("denoiser", denoiser, config.lr, trains_encoder=True)
         self.averaged = parts.add_target("averaged", self.denoiser)
         self.actor = DiffusionActor(self.averaged, config.noise_levels, config.chunk, spec.action.size).to(parts.device)
@@ -169,50 +126,5 @@ class DiffusionBC(Learned):
         noise = normal(clean, generator)
         level = torch.randint(self.schedule.levels, (len(clean),), generator=generator).to(clean.device)
         predicted = self.denoiser(self.schedule.noisy(clean, noise, level), level, self.parts.encoder(data.observations))
-        errors = (predicted - noise).square().view(chunks.shape).mean(-1) * valid
-        return (data.weights * errors.sum(1) / valid.sum(1)).mean()
-
-
-class ChunkPolicy(ActorPolicy):
-    """Draws a chunk, executes its first actions, and draws the next.
-
-    Deterministic actions use the same noise in every episode, because the most likely chunk is unknown.
-    """
-
-    def __init__(self, parts: LearnerParts, actor: DiffusionActor, executed: int) -> None:
-        super().__init__(parts, actor)
-        self._executed, self._same = executed, torch.Generator()
-        self.reset()
-
-    @override
-    def reset(self) -> None:
-        self._same.manual_seed(0)
-        self._chunk: Array = np.zeros((0, self.environment_spec.action.size), np.float32)
-
-    @override
-    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        if not len(self._chunk):
-            self._chunk = self.proposed(observation, self._same if deterministic else self._generator)[: self._executed]
-        action: Array = self._chunk[0].copy()
-        self._chunk = self._chunk[1:]
-        return action
-
-    @override
-    def state_dict(self) -> StateDict:
-        """Returns the generators and the rest of the chunk; the networks belong to the learner."""
-        return super().state_dict() | {"same": self._same.get_state().clone(), "chunk": self._chunk.copy()}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
-        load_generator(self._same, state["same"])
-        self._chunk = np.array(state["chunk"], np.float32).reshape(-1, self.environment_spec.action.size)
-
-
-def level_features(level: Tensor) -> Tensor:
-    """Returns sines and cosines of a noise level at several frequencies (B, LEVEL_FEATURES) (Vaswani et al. 2017)."""
-    frequencies = torch.exp(
-        torch.arange(LEVEL_FEATURES // 2, device=level.device) * (-math.log(1_000.0) / (LEVEL_FEATURES // 2 - 1))
-    )
-    angles = level[:, None].float() * frequencies
-    return torch.cat((torch.sin(angles), torch.cos(angles)), -1)
+        errors = (predicted - noise).square().view(chunks.shape)
+        return (data.weights * chunk_mean(errors, valid)).mean()

@@ -89,7 +89,7 @@ class HILSERL(RLPD):
 
     @override
     def update(self, batch: Batch) -> Metrics:
-        data = self.cropped(self.parts.batch(batch))
+        data = self.parts.batch(batch)
         commands = data.actions[:, self.index]
         penalties = self.grasp_penalty(self._opening(batch), commands)
         scalars = self.learn(replace(data, actions=data.actions[:, self.others]))

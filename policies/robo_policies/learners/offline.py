@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from robo_policies.networks.settings import NetworkSettings
-from robo_rl.protocols.contract import DATA, Needs
+from robo_policies.networks.image_encoder import PictureSettings
+from robo_rl.protocols.contract import CONTINUOUS_ONLY, DATA, Feature, Needs
 from robo_rl.protocols.sampling import Sampling
 from robo_rl.requirements import require_ranges
 
 
 @dataclass(frozen=True)
-class OfflineConfig(NetworkSettings):
+class OfflineConfig(PictureSettings):
     """Settings of a learner from recorded data."""
 
-    needs = Needs(DATA)
+    needs = Needs(DATA, CONTINUOUS_ONLY | {Feature.PICTURES})
 
     lr: float = 3e-4
     """Learning rate of Adam."""
@@ -27,6 +27,7 @@ class OfflineConfig(NetworkSettings):
 
     def __post_init__(self) -> None:
         require_ranges(self)
+        self.require_pictures_allowed()
 
     @property
     def sampling(self) -> Sampling:

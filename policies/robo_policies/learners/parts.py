@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -33,17 +33,15 @@ STATE_FORMAT = 2
 class LearnerParts(Stateful):
     """Networks are added one by one; everything that was added is saved, restored and refused together."""
 
-    def __init__(
-        self, spec: EnvironmentSpec, settings: Any, seed: int, make_encoder: Callable[[], nn.Module] | None = None
-    ) -> None:
+    def __init__(self, spec: EnvironmentSpec, settings: Any, seed: int) -> None:
         """Resolve the device and make the encoder of observations.
 
-        settings: NetworkSettings with `hidden`, `normalization_rows` and possibly `precision`. make_encoder: of a learner's own
-        encoder network, which the setting `network` replaces.
+        settings: NetworkSettings with `hidden`, `normalization_rows` and possibly `precision`.
         """
         self.initial, self.generator, self.acting = generators(seed, 3)
         """`initial` draws first parameters, `generator` everything that updates draw, `acting` the policy's actions."""
         self.spec, self.settings, self.device = spec, settings, resolve_device(settings.device)
+        make_encoder = settings.encoder(spec) if settings.sees else None
         if settings.network is not None:
             make_encoder = partial(own_encoder, settings.network, spec)
         encoder = None if make_encoder is None else make_seeded(make_encoder, self.initial).to(self.device)
@@ -85,8 +83,9 @@ class LearnerParts(Stateful):
         return self.policy
 
     def batch(self, batch: Batch) -> TensorBatch:
-        """Return a batch on the device, standardised; raises NonFiniteUpdate if it holds NaN or infinity."""
-        return TensorBatch.of(batch, self.encoder, self.device, self.updates)
+        """Return a batch on the device, standardised and augmented; raises NonFiniteUpdate if it holds NaN or infinity."""
+        data = TensorBatch.of(batch, self.encoder, self.device, self.updates)
+        return self.settings.augment(data, self.encoder.pictures, self.generator) if self.settings.sees else data
 
     def descend(self, name: str, loss: Tensor, lr: float | None = None) -> None:
         """Take one step down the gradient of a loss, by one network only; raises NonFiniteUpdate, keeping the parameters."""

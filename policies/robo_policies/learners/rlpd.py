@@ -16,15 +16,15 @@ from typing_extensions import override
 
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.networks.encoders import TensorBatch
-from robo_policies.networks.image_encoder import image_encoder, randomly_cropped
-from robo_rl.errors import InvalidSetting, require_allowed
+from robo_policies.networks.image_encoder import PictureSettings
+from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class RLPDConfig(SACConfig):
+class RLPDConfig(SACConfig, PictureSettings):
     """Settings of RLPD; defaults are those of the authors' code for sparse-reward tasks unless a field says otherwise."""
 
     needs = Needs(STEPS, CONTINUOUS_ONLY | {Feature.PICTURES})
@@ -49,25 +49,12 @@ class RLPDConfig(SACConfig):
     """Entropy in the target. Off, because with a sparse reward it adds a bias that hides the reward."""
     target_entropy_per_action: float = -0.5
     """[nat] wanted entropy of the policy per action element."""
-    convolutions: tuple[int, ...] = ()
-    """Channels of the convolutions of pictures, each of half the height and width; none: pictures are not seen. The authors
-    have 32, 64, 128, 256 for 64 pixels, DrQ four of 32 for 84."""
-    crop_padding: int = 4
-    """[pixel] largest random shift of pictures in updates; DrQ's for 84 pixels."""
-    frozen_convolutions: str | None = None
-    """File of weights (safetensors) of frozen convolutions; later layers are learnt. None: all are learnt."""
     learning_starts: int = 5_000
     """Environment steps with random actions before the first update, as in the authors' published commands."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        frozen = self.frozen_convolutions is None or bool(self.convolutions)
-        allowed = {
-            "convolutions": (all(count >= 1 for count in self.convolutions), "1 or more channels in each layer"),
-            "crop_padding": (self.crop_padding >= 0, "0 or more"),
-            "frozen_convolutions": (frozen, "none without convolutions"),
-        }
-        require_allowed(self, allowed)
+        self.require_pictures_allowed()
         if not 1 <= self.target_critics <= self.critics:
             raise InvalidSetting(
                 "target_critics must be among the critics.", got=self.target_critics, allowed=f"1 to {self.critics}"
@@ -83,16 +70,9 @@ class RLPD(SAC):
 
     config: RLPDConfig
 
-    def __init__(self, spec: EnvironmentSpec, config: RLPDConfig, seed: int) -> None:
-        super().__init__(spec, config, seed, image_encoder(spec, config))
-
     @override
     def update(self, batch: Batch) -> Metrics:
-        return self.parts.finish_update(self.learn(self.cropped(self.parts.batch(batch))))
-
-    def cropped(self, data: TensorBatch) -> TensorBatch:
-        """Returns the batch with its pictures cropped at random, independently for observations and next observations (DrQ)."""
-        return randomly_cropped(data, self.parts.encoder.pictures, self.config.crop_padding, self.parts.generator)
+        return self.parts.finish_update(self.learn(self.parts.batch(batch)))
 
     def learn(self, data: TensorBatch) -> dict[str, Tensor]:
         """Cuts the batch into `updates_per_step` slices: a critic step on each, then actor and temperature on the last."""

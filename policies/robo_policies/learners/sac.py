@@ -5,12 +5,11 @@ Equation numbers are those of that paper. At equal settings it is the algorithm 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics, TanhGaussianActor, Temperature
@@ -80,13 +79,10 @@ class SACConfig(NetworkSettings):
 class SAC(Learned):
     """Maximises return and entropy; one critic, actor and temperature update per batch."""
 
-    def __init__(
-        self, spec: EnvironmentSpec, config: SACConfig, seed: int, make_encoder: Callable[[], nn.Module] | None = None
-    ) -> None:
-        """Make the networks; make_encoder as in LearnerParts."""
+    def __init__(self, spec: EnvironmentSpec, config: SACConfig, seed: int) -> None:
         require_continuous(spec, type(config).__name__.removesuffix("Config"))
         self.config = config
-        self.parts = parts = LearnerParts(spec, config, seed, make_encoder)
+        self.parts = parts = LearnerParts(spec, config, seed)
         inputs, actions = parts.encoder.size, spec.action.size
         critic = Critics(parts.networks, inputs + actions, config.critics, layer_norm=config.layer_norm)
         self.critic = parts.add("critic", critic, config.lr, trains_encoder=True)

@@ -48,13 +48,19 @@ class ConvEncoder(nn.Module):
         return torch.tanh(functional.layer_norm(torch.cat(parts), (FEATURES,)))
 
 
-def _tower(shape: tuple[int, ...], channels: Sequence[int]) -> nn.Sequential:
+def convolution_layers(shape: tuple[int, ...], channels: Sequence[int]) -> tuple[list[nn.Module], tuple[int, int, int]]:
+    """Return layers for pictures (height, width, channels) and the shape (channels, height, width) of their output."""
     height, width, depth = shape
     layers: list[nn.Module] = []
     for before, after in pairwise((depth, *channels)):
         layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.ReLU()]
         height, width = (height + 1) // 2, (width + 1) // 2
-    tower = nn.Sequential(*layers, nn.Flatten(), nn.Linear(height * width * channels[-1], FEATURES))
+    return layers, (channels[-1], height, width)
+
+
+def _tower(shape: tuple[int, ...], channels: Sequence[int]) -> nn.Sequential:
+    layers, (depth, height, width) = convolution_layers(shape, channels)
+    tower = nn.Sequential(*layers, nn.Flatten(), nn.Linear(depth * height * width, FEATURES))
     for parameter in tower.parameters():
         if parameter.ndim > 1:
             nn.init.orthogonal_(parameter, gain=2**0.5)

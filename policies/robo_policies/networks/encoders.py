@@ -48,7 +48,7 @@ class ObservationEncoder(nn.Module):
         self._vectors = vectors
         self._shapes = {name: array.shape for name, array in vectors.items()}
         self._sizes = [array.size for array in vectors.values()]
-        self.pictures: tuple[str, ...] = tuple(pictures) if network is not None else ()
+        self.pictures: tuple[str, ...] = () if network is None else tuple(getattr(network, "pictures", pictures))
         self.reads = (*self._shapes, *self.pictures)
         self.network = network
         self.size: int = sum(self._sizes) if network is None else int(network.size)  # type: ignore[arg-type]

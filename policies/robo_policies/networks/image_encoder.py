@@ -7,10 +7,10 @@ You Need: Regularizing Deep Reinforcement Learning from Pixels", arXiv:2004.1364
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -19,32 +19,48 @@ from torch import Tensor, nn
 
 from robo_policies.networks.convolutions import ConvEncoder
 from robo_policies.networks.encoders import Observations, TensorBatch
-from robo_rl.errors import InvalidSetting
+from robo_policies.networks.settings import NetworkSettings
+from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.spec.environment import EnvironmentSpec
 
 
-class ImageSettings(Protocol):
-    """Settings of a learner that reads pictures; each field is described there."""
+@dataclass(frozen=True)
+class PictureSettings(NetworkSettings):
+    """Settings of a learner that trains an encoder of pictures."""
 
-    @property
-    def convolutions(self) -> tuple[int, ...]:
-        """Channels of the layers."""
+    sees = True
+    convolutions: tuple[int, ...] = ()
+    """Channels of the layers through which pictures are seen, each of half the height and width; none: they are not seen. The
+    authors of RLPD have 32, 64, 128, 256 for 64 pixels, DrQ four of 32 for 84."""
+    crop_padding: int = 4
+    """[pixel] largest random shift of the pictures of a batch; DrQ's for 84 pixels."""
+    frozen_convolutions: str | None = None
+    """File of weights (safetensors) of the convolutions, which are then not trained, only the layers after them."""
 
-    @property
-    def frozen_convolutions(self) -> str | None:
-        """File of their frozen weights."""
+    def require_pictures_allowed(self) -> None:
+        """Raise InvalidSetting if a setting is outside its range."""
+        frozen = self.frozen_convolutions is None or bool(self.convolutions)
+        allowed = {
+            "convolutions": (all(count >= 1 for count in self.convolutions), "1 or more channels in each layer"),
+            "crop_padding": (self.crop_padding >= 0, "0 or more"),
+            "frozen_convolutions": (frozen, "none without convolutions"),
+        }
+        require_allowed(self, allowed)
 
+    def encoder(self, spec: EnvironmentSpec) -> Callable[[], nn.Module] | None:
+        """Return a function that makes the encoder network of observations, None if vectors are read as they are."""
+        return partial(ImageEncoder, spec, self) if self.convolutions else None
 
-def image_encoder(spec: EnvironmentSpec, settings: ImageSettings) -> Callable[[], ImageEncoder] | None:
-    """Return a maker of the encoder if convolutions are set; its class raises InvalidSetting if they do not fit."""
-    return (lambda: ImageEncoder(spec, settings)) if settings.convolutions else None
+    def augment(self, data: TensorBatch, pictures: Sequence[str], generator: torch.Generator) -> TensorBatch:
+        """Return the batch with randomly shifted pictures, those of observations and next observations independently (DrQ)."""
+        return randomly_shifted(data, pictures, self.crop_padding, generator)
 
 
 class ImageEncoder(ConvEncoder):
     """Convolutions whose first layers may be read from a file and frozen."""
 
-    def __init__(self, spec: EnvironmentSpec, settings: ImageSettings) -> None:
-        """Raises InvalidSetting if there is no picture, or one too small for this number of layers."""
+    def __init__(self, spec: EnvironmentSpec, settings: PictureSettings) -> None:
+        """Raise InvalidSetting if there is no picture, or one too small for the layers."""
         super().__init__(spec, settings.convolutions)
         if settings.frozen_convolutions is not None:
             self._freeze(settings.frozen_convolutions, settings.convolutions)
@@ -59,7 +75,11 @@ class ImageEncoder(ConvEncoder):
                 layer.requires_grad_(requires_grad=False)
 
 
-def randomly_cropped(data: TensorBatch, pictures: Sequence[str], padding: int, generator: torch.Generator) -> TensorBatch:
+def _convolutions(tower: nn.Module) -> list[nn.Conv2d]:
+    return [layer for layer in tower.children() if isinstance(layer, nn.Conv2d)]
+
+
+def randomly_shifted(data: TensorBatch, pictures: Sequence[str], padding: int, generator: torch.Generator) -> TensorBatch:
     """Return a batch with pictures shifted by up to `padding` pixels, all pictures of a row alike; drawn on the CPU."""
     if not pictures:
         return data

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -19,6 +19,8 @@ from robo_rl.spec.environment import EnvironmentSpec
 class NetworkSettings:
     """Device, engine and networks of a learner."""
 
+    sees: ClassVar[bool] = False
+    """True if the settings bring an encoder and an augmentation of pictures (robo_policies.networks.image_encoder)."""
     device: str = "cpu"
     """Device of networks and updates: cpu, cuda, cuda:1, mps, or auto for the first of cuda, mps and cpu that is present."""
     acting_device: Literal["learner", "cpu"] = "learner"

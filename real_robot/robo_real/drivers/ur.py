@@ -1,8 +1,8 @@
 """Driver of a Universal Robot through ur_rtde: measurements by Real-Time Data Exchange, targets by servoL.
 
 Poses are (x, y, z, rotation vector) of the tool set at the pendant, in the base frame; so are its speed and the external force
-on it. Its z axis must point out of the hand. There is no gripper: the opening is always 0. There is no Jacobian: commands are
-not shortened for joint limits or joint speeds; measured ones slow and stop the arm.
+on it. Its z axis must point out of the hand. Without the option `gripper` the opening is always 0. There is no Jacobian:
+commands are not shortened for joint limits or joint speeds; measured ones slow and stop the arm.
 
 The controller's watchdog ends the control program after 1 / `watchdog` s without a message. While the arm moves, only set
 points feed it, and they end with the commands; while the arm stands, this driver feeds it.
@@ -18,13 +18,14 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from typing_extensions import override
 
 from robo_real.arm import ArmDriver, ArmState, ArmTarget
 from robo_real.clock import Clock, MonotonicClock
+from robo_real.drivers.robotiq import Robotiq, RobotiqOptions
 from robo_real.rotations import from_rotation_vector, rotation_vector
 from robo_rl.errors import MissingExtra, RobotUnavailable, require_allowed
 
@@ -72,6 +73,10 @@ class UROptions:
     """[1/s] minimum message rate; below it the controller ends the program"""
     timeout: float = 0.3
     """[s] of a call"""
+    gripper: Literal["none", "robotiq"] = "none"
+    """Gripper at the tool: robotiq for a two-finger gripper of Robotiq with its URCap."""
+    gripper_stroke: float = 0.085
+    """[m] opening of the gripper when fully open"""
 
     def __post_init__(self) -> None:
         allowed = {
@@ -81,6 +86,8 @@ class UROptions:
             "deceleration": (0 < self.deceleration <= 40, "above 0, to 40"),
             "watchdog": (2 <= self.watchdog <= 50, "2 to 50"),
             "timeout": (0 < self.timeout <= 20, "above 0, to 20"),
+            "gripper": (self.gripper in ("none", "robotiq"), "none or robotiq"),
+            "gripper_stroke": (0 < self.gripper_stroke <= 0.5, "above 0, to 0.5 [m]"),
         }
         require_allowed(self, allowed)
 
@@ -92,10 +99,12 @@ class UR(ArmDriver):
     options = UROptions
     period = 0.01
     """[s] between two set points"""
-    has_gripper = False
 
     def __init__(self, options: UROptions | None = None, clock: Clock | None = None) -> None:
         self._options = options or UROptions()
+        stroke = RobotiqOptions(stroke=self._options.gripper_stroke)
+        self._gripper = Robotiq(self._options.address, stroke) if self._options.gripper == "robotiq" else None
+        self.has_gripper = self._gripper is not None
         self.clock = clock or MonotonicClock()
         self._receive: Any = None
         self._program: _Program | None = None
@@ -116,6 +125,8 @@ class UR(ArmDriver):
             socket.create_connection((options.address, EXCHANGE), options.timeout).close()  # ur_rtde would wait for minutes
             self._receive = rtde_receive.RTDEReceiveInterface(options.address, options.rate, list(VARIABLES))
             self._program = _Program(options)
+        if self._gripper is not None:
+            self._gripper.connect()
 
     @override
     def read(self) -> ArmState:
@@ -147,13 +158,15 @@ class UR(ArmDriver):
             joint_position=joints,
             joint_velocity=rates,
             jacobian=np.zeros((6, len(joints))),
-            opening=0.0,
-            fault=fault,
+            opening=0.0 if self._gripper is None else self._gripper.opening,
+            fault=fault if fault is not None or self._gripper is None else self._gripper.fault,
         )
 
     @override
     def move(self, target: ArmTarget) -> None:
         self._running().servo([*target.position.tolist(), *rotation_vector(target.quaternion)])
+        if self._gripper is not None:
+            self._gripper.go(target.opening)
 
     @override
     def hold(self) -> None:
@@ -177,9 +190,13 @@ class UR(ArmDriver):
             if not self._running().runs:
                 self._running().close()
                 self._program = _Program(self._options)
+        if self._gripper is not None and self._gripper.fault is not None:
+            self._gripper.recover()
 
     @override
     def close(self) -> None:
+        if self._gripper is not None:
+            self._gripper.close()
         program, receive, self._program, self._receive = self._program, self._receive, None, None
         if program is not None:
             program.close()

@@ -74,7 +74,7 @@ class ArmBatch(SimulationBatch):
     def __init__(self, task: str, num_envs: int, threads: int, **settings: Any) -> None:
         self._single = ArmEnv(task, render_mode="rgb_array", **settings)
         first, kind = self._single.physics, TASKS[task]
-        self.spec, self.num_envs = self._single.environment_spec, num_envs
+        self.spec, self.num_envs = self._single.environment_spec.without_pictures(), num_envs
         self._physics = [first, *(ArmPhysics(kind.bodies, first.model) for _ in range(num_envs - 1))]
         self.datas = [one.data for one in self._physics]
         self._threads = ThreadPool(threads)
@@ -169,6 +169,8 @@ def build(
     **settings: Any,
 ) -> BatchedEnvironment:
     """Return a vector environment of an arm task; settings as in ArmEnv."""
+    if "sees" in settings:
+        settings["cameras"] = environment.cameras_of(settings.get("cameras", ()), settings["sees"])
     pictures = {name: settings.pop(name) for name in ("cameras", "image_size", "render_mode") if name in settings}
     batch = ArmBatch(task, num_envs, choose_threads(threads, num_envs), **settings)
     return BatchedEnvironment(batch, autoreset_mode=autoreset_mode, **pictures)

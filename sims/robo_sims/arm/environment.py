@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -12,11 +13,12 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.types import DIVERGED
+from robo_rl.types import DIVERGED, METADATA
 from robo_sims.arm.control import CLOSED, CONTROLS
 from robo_sims.arm.expert import ScriptedPolicy
 from robo_sims.arm.inverse_kinematics import solve
-from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, Arm, ArmPhysics, Array
+from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, Arm, ArmPhysics, Array, load_model
+from robo_sims.arm.randomization import Randomization, Randomizer, patterns
 from robo_sims.arm.rewards import REWARDS
 from robo_sims.arm.tasks import TASKS
 from robo_sims.arm.tasks.task import ArmTask
@@ -25,6 +27,8 @@ from robo_sims.cameras import CameraObservations, Cameras, detail_of
 ObservationArrays = dict[str, npt.NDArray[Any]]
 
 CAMERAS = ("front", "wrist")
+SEES = {"front": ("front",), "wrist": ("wrist",), "both": CAMERAS}
+"""Cameras of a policy that must find objects and goals in pictures."""
 RENDER_MODES = ("rgb_array", "rgb_array_list")
 START = np.array([[0.38, -0.12, 0.18], [0.54, 0.12, 0.30]])
 """[m] range of the gripper's start position, frame base."""
@@ -70,6 +74,8 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         reward: str = "sparse",
         cameras: Sequence[str] = (),
         image_size: int = 84,
+        sees: str | None = None,
+        randomization: str | Mapping[str, float] | None = None,
         action_repeat: int = 1,
         max_steps: int | None = None,
         render_mode: str | None = None,
@@ -82,6 +88,10 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         reward: "sparse" pays 1 at success, "dense" also pays progress.
         cameras: pictures to add to the observation, of "front" and "wrist".
         image_size: height and width of the pictures [pixel].
+        sees: "front", "wrist" or "both": adds these cameras, and hides objects and goals from the policy: their entries become
+            privileged, for critics, experts and rewards.
+        randomization: ranges of domain randomisation (robo_sims.arm.randomization), or "visual", "physical" or "all";
+            `reset(options={"randomization": False})` leaves it off in one episode.
         action_repeat: control steps of 50 ms per action; a displacement is divided among them.
         max_steps: time limit [actions]; None for the task's own number of control steps.
         render_mode: None; "rgb_array" draws on `render`; "rgb_array_list" draws every control step.
@@ -97,19 +107,21 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         self.render_mode = render_mode
         pictures_per_action = action_repeat if render_mode == "rgb_array_list" else 1
         self.metadata = {**self.metadata, "render_fps": pictures_per_action / CONTROL_PERIOD / action_repeat}
-        self._physics = ArmPhysics(kind.bodies)
+        ranges = Randomization.of(randomization)
+        self._physics = ArmPhysics(kind.bodies, load_model(kind.bodies, patterns() if ranges and ranges.textures else ""))
+        self._randomizer = None if ranges is None else Randomizer(ranges, self._physics.model)
         self._control = _look_up("control mode", control, CONTROLS)(self._physics, action_repeat)
         self._repeat = action_repeat
         self._reward = _look_up("reward", reward, REWARDS)()
         self._task: ArmTask = kind(self._physics)
-        self._cameras = CameraObservations(self._physics.model, cameras, image_size)
+        self._cameras = CameraObservations(self._physics.model, cameras_of(cameras, sees), image_size)
         self._overview = Cameras(height=480, width=640, detail=detail_of(detail))
         self._frames: list[npt.NDArray[np.uint8]] = []
         self._steps = 0
         self._observation: ObservationArrays = {}  # of the previous step; empty between episodes
         self.environment_spec = EnvironmentSpec(
             name=f"robo/{task}",
-            observation=ObservationSpec(ARM_ARRAYS + kind.observation + self._cameras.arrays),
+            observation=ObservationSpec(ARM_ARRAYS + hidden(kind.observation, sees) + self._cameras.arrays),
             action=self._control.spec,
             instruction=kind.instruction,
             max_steps=-(-kind.max_steps // action_repeat) if max_steps is None else max_steps,
@@ -133,6 +145,10 @@ class ArmEnv(gymnasium.Env[Any, Any]):
     ) -> tuple[ObservationArrays, dict[str, Any]]:
         """Start an episode, fully determined by the seed."""
         super().reset(seed=seed)
+        info: dict[str, Any] = {"success": False}
+        if self._randomizer is not None:
+            enabled = (options or {}).get("randomization", True)
+            info[METADATA] = {"randomization": self._randomizer.begin(self._physics.data, seed, enabled=enabled)}
         begin(self._physics, self._task, self.np_random)
         self._task.restart()
         self._reward.reset(self._task.progress)
@@ -140,7 +156,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         self._observation = self._observe()
         self._frames.clear()
         self._record()
-        return self._observation, {"success": False}
+        return self._observation, info
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[ObservationArrays, float, bool, bool, dict[str, Any]]:
         """Simulate one action or until success; raises InvalidAction, and ResetNeeded after the end of an episode."""
@@ -186,8 +202,12 @@ class ArmEnv(gymnasium.Env[Any, Any]):
     def _advance(self, action: npt.NDArray[np.float64]) -> bool | None:
         """Apply an action, at most until success; return success, or None if the simulation diverged."""
         for _ in range(self._repeat):
-            self._physics.data.ctrl[:] = self._control.targets(action)
-            self._physics.advance()
+            targets = self._control.targets(action)
+            delay = 0 if self._randomizer is None else round(self._randomizer.latency / self._physics.model.opt.timestep)
+            if delay:
+                self._physics.advance(delay)
+            self._physics.data.ctrl[:] = targets
+            self._physics.advance(self._physics.substeps - delay)
             if self._physics.monitor.reason() is not None:
                 return None
             self._record()
@@ -201,7 +221,22 @@ class ArmEnv(gymnasium.Env[Any, Any]):
 
     def _observe(self) -> ObservationArrays:
         arrays = {name: values.astype(np.float32) for name, values in observe(self._physics, self._task).items()}
-        return arrays | self._cameras.observe(self._physics.data)
+        observation = arrays | self._cameras.observe(self._physics.data)
+        return observation if self._randomizer is None else self._randomizer.disturb(observation)
+
+
+def cameras_of(cameras: Sequence[str], sees: str | None) -> Sequence[str]:
+    """Return the cameras of both arguments; raises UnknownName."""
+    if sees is None:
+        return cameras
+    return (*(added := _look_up("value of sees", sees, SEES)), *(name for name in cameras if name not in added))
+
+
+def hidden(arrays: tuple[ArraySpec, ...], sees: str | None) -> tuple[ArraySpec, ...]:
+    """Return the entries of a task, those of objects and goals privileged if the policy sees them in pictures."""
+    if sees is None:
+        return arrays
+    return tuple(replace(array, role="privileged") if array.role in ("object", "goal") else array for array in arrays)
 
 
 def begin(physics: ArmPhysics, task: ArmTask, random: np.random.Generator) -> None:

@@ -98,7 +98,8 @@ class ArmPhysics(Arm):
         self.data = mujoco.MjData(model)
         super().__init__(model, self.data.qpos, self.data.qvel)
         self.monitor = DivergenceMonitor(model, self.data, FASTEST)
-        self._substeps = round(CONTROL_PERIOD / model.opt.timestep)
+        self.substeps = round(CONTROL_PERIOD / model.opt.timestep)
+        """Steps of the physics in a control period."""
         self._gripper_id, self._orientation = model.site("gripper").id, np.empty(4)
         self._pads = [model.geom(name).id for name in ("left_pad", "right_pad")]
         self._jacobian = np.zeros((6, model.nv))
@@ -125,7 +126,7 @@ class ArmPhysics(Arm):
         It starts with the second half of a step and ends with the first half: positions and contacts belong to the final state.
         """
         mujoco.mj_step2(self.model, self.data)
-        mujoco.mj_step(self.model, self.data, (substeps or self._substeps) - 1)
+        mujoco.mj_step(self.model, self.data, (substeps or self.substeps) - 1)
         mujoco.mj_step1(self.model, self.data)
 
     def update_kinematics(self) -> None:
@@ -222,10 +223,11 @@ def length(vectors: Array) -> Array:
     return norms
 
 
-def load_model(bodies: str) -> mujoco.MjModel:
-    """Compile the scene with a task's bodies, given as MJCF elements of <worldbody>."""
+def load_model(bodies: str, assets: str = "") -> mujoco.MjModel:
+    """Return the scene with a task's bodies and further assets: MJCF elements for <worldbody> and <asset>."""
     text = f"""<mujoco>
       <include file="scene.xml"/> <include file="robot.xml"/>
+      <asset>{assets}</asset>
       <worldbody>{bodies}</worldbody>
     </mujoco>"""
     return mujoco.MjModel.from_xml_string(text, _assets())

@@ -1,0 +1,250 @@
+"""ACT: Zhao et al. 2023, "Learning Fine-Grained Bimanual Manipulation with Low-Cost Hardware" (arXiv 2304.13705).
+
+A conditional variational autoencoder over chunks of actions: an encoder reads a demonstrated chunk into a latent z, its style,
+and a transformer decodes z and the tokens of an observation into a chunk. Overlapping chunks are averaged while acting.
+B batch, H actions of a chunk, A action elements, F features of an observation, N tokens of E elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
+
+from robo_policies.learners.chunks import ChunkConfig, chunk_mean
+from robo_policies.learners.parts import ActorPolicy, Learned, LearnerParts
+from robo_policies.networks.actor_critic import make_seeded, normal
+from robo_policies.networks.convolutions import convolution_layers, require_pictures
+from robo_policies.networks.encoders import TensorBatch
+from robo_rl.errors import require_allowed
+from robo_rl.requirements import require_continuous
+from robo_rl.spec.environment import EnvironmentSpec, Observation
+from robo_rl.types import Array, Batch, Metrics, StateDict
+
+
+@dataclass(frozen=True)
+class ACTConfig(ChunkConfig):
+    """Settings of ACT; the authors' network has 512 elements a token, 8 heads, 3,200 units, four layers and a ResNet-18."""
+
+    chunk: int = 20
+    """H, actions that are predicted at once: one second at 20 Hz; the authors take 100 at 50 Hz."""
+    executed: int = 1
+    """Actions that are executed before the next prediction; 1 averages overlapping chunks (temporal ensembling)."""
+    ensembling: float = 0.01
+    """m of the weights exp(-m i) of overlapping predictions, oldest first: the authors'."""
+    kl_weight: float = 10.0
+    """Beta, weight of the divergence between posterior and prior of z; the authors'."""
+    latent: int = 32
+    """Elements of z."""
+    token_size: int = 128
+    """E, elements of a token."""
+    heads: int = 4
+    """Heads of attention."""
+    encoder_layers: int = 2
+    """Layers of the posterior and of the encoder of observations; the authors have four."""
+    decoder_layers: int = 1
+    """Layers of the decoder. The authors set seven, but their released code uses the output of the first alone."""
+    hidden: tuple[int, ...] = (512,)
+    """Units of the feed-forward part of each layer."""
+    lr: float = 1e-4
+    """Learning rate of Adam; the authors take 1e-5 with larger networks and batches of 8."""
+    batch_size: int = 64
+    """Recorded steps of one update."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        allowed = {
+            "ensembling": (self.ensembling >= 0.0, "0 or more"),
+            "kl_weight": (self.kl_weight >= 0.0, "0 or more"),
+            "latent": (self.latent >= 1, "1 or more"),
+            "heads": (self.heads >= 1 and self.token_size % self.heads == 0, "a divisor of token_size"),
+            "token_size": (self.token_size >= 4 and self.token_size % 4 == 0, "a multiple of 4, 4 or more"),
+            "encoder_layers": (self.encoder_layers >= 1, "1 or more"),
+            "decoder_layers": (self.decoder_layers >= 1, "1 or more"),
+            "hidden": (len(self.hidden) == 1, "one number"),
+        }
+        require_allowed(self, allowed | self.no_own_layers("transformer"))
+
+    @override
+    def encoder(self, spec: EnvironmentSpec) -> Callable[[], nn.Module] | None:
+        return partial(ObservationTokens, spec, self)
+
+    def build(self, spec: EnvironmentSpec, seed: int) -> ACT:
+        """Return a fresh learner."""
+        return ACT(spec, self, seed)
+
+
+class ObservationTokens(nn.Module):
+    """A token for each vector and for each cell of each picture's feature map, side by side in (B, N E) features."""
+
+    def __init__(self, spec: EnvironmentSpec, config: ACTConfig) -> None:
+        """Raise InvalidSetting if there is a picture too small for the convolutions."""
+        super().__init__()
+        vectors, size = spec.observation.vectors, config.token_size
+        pictures = require_pictures(spec, len(config.convolutions)) if config.convolutions else ()
+        self.vectors = nn.ModuleDict({name: nn.Linear(array.size, size) for name, array in vectors.items()})
+        self.towers, self.cells = nn.ModuleDict(), nn.ParameterDict()
+        self.pictures = tuple(picture.name for picture in pictures)
+        count = len(vectors)
+        for picture in pictures:
+            layers, (channels, height, width) = convolution_layers(picture.shape, config.convolutions)
+            self.towers[picture.name] = nn.Sequential(*layers, nn.Conv2d(channels, size, 1), nn.Flatten(2))
+            self.cells[picture.name] = nn.Parameter(torch.randn(height * width, size) / math.sqrt(size))
+            count += height * width
+        self.size = count * size
+
+    def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
+        """Return (B, N E), vectors first, of vectors and uint8 pictures (B, height, width, channels)."""
+        tokens = [layer(observations[name].flatten(1))[:, None] for name, layer in self.vectors.items()]
+        for name, tower in self.towers.items():
+            pictures = observations[name].permute(0, 3, 1, 2).float().mul_(1 / 255)
+            tokens.append(tower(pictures).transpose(1, 2) + self.cells[name])
+        return torch.cat(tokens, 1).flatten(1)
+
+
+class ChunkCVAE(nn.Module):
+    """Posterior q(z | chunk, vectors) and decoder p(chunk | z, observation)."""
+
+    __call__: Callable[..., Any]
+
+    def __init__(self, features: int, states: int | None, actions: int, config: ACTConfig) -> None:
+        """features: F; states: leading tokens, those of vectors, which the posterior reads; None if features are no tokens."""
+        super().__init__()
+        self._states, size = 1 if states is None else states, config.token_size
+        # features of a user's encoder network have any size: they become one token, which the posterior reads
+        self.entry = nn.Identity() if states is not None else nn.Linear(features, size)
+        self.style = nn.Parameter(torch.randn(size) / math.sqrt(size))
+        self.positions = nn.Parameter(torch.randn(config.chunk, size) / math.sqrt(size))
+        self.queries = nn.Parameter(torch.randn(config.chunk, size) / math.sqrt(size))
+        self.actions = nn.Linear(actions, size)
+        self.posterior = transformer(config)
+        self.moments = nn.Linear(size, 2 * config.latent)
+        self.latent = nn.Linear(config.latent, size)
+        self.observations = transformer(config)
+        self.decoder = nn.TransformerDecoder(
+            nn.TransformerDecoderLayer(size, config.heads, config.hidden[0], 0.0, batch_first=True),
+            config.decoder_layers,
+            norm=nn.LayerNorm(size),
+        )
+        self.exit = nn.Linear(size, actions)
+
+    def tokens(self, features: Tensor) -> Tensor:
+        """Return tokens (B, N, E) of features (B, F)."""
+        entered: Tensor = self.entry(features)
+        return entered.view(len(features), -1, len(self.style))
+
+    def encode(self, tokens: Tensor, chunks: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and log variance of z, (B, latent), given chunks (B, H, A) and their valid actions (B, H)."""
+        states = tokens[:, : self._states]
+        style = self.style.expand(len(tokens), 1, -1)
+        read = torch.cat((style, states, self.actions(chunks) + self.positions), 1)
+        missing = torch.cat((valid.new_zeros(len(valid), 1 + states.shape[1]), ~valid), 1)
+        mean, log_variance = self.moments(self.posterior(read, src_key_padding_mask=missing)[:, 0]).chunk(2, -1)
+        return mean, log_variance
+
+    def decode(self, tokens: Tensor, latent: Tensor) -> Tensor:
+        """Return chunks (B, H, A) in [-1, 1]."""
+        memory = self.observations(torch.cat((self.latent(latent)[:, None], tokens), 1))
+        decoded = self.decoder(self.queries.expand(len(tokens), -1, -1), memory)
+        return torch.tanh(self.exit(decoded))
+
+
+def transformer(config: ACTConfig) -> nn.TransformerEncoder:
+    """Return encoder layers without dropout: learners act with networks in training mode."""
+    layer = nn.TransformerEncoderLayer(config.token_size, config.heads, config.hidden[0], 0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, config.encoder_layers, enable_nested_tensor=False)
+
+
+class ACTActor(nn.Module):
+    """Decodes the mean of the prior, z = 0."""
+
+    def __init__(self, network: ChunkCVAE, latent: int) -> None:
+        super().__init__()
+        self.network, self._latent = network, latent
+
+    def mode(self, observations: Tensor) -> Tensor:
+        """Return chunks (B, H, A) for features (B, F)."""
+        return self.network.decode(self.network.tokens(observations), observations.new_zeros(len(observations), self._latent))
+
+    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
+        """Return the same as `mode`, as in the paper: z is not drawn while acting."""
+        del generator
+        return self.mode(observations)
+
+
+class ACT(Learned):
+    """Clones chunks of demonstrated actions with a conditional variational autoencoder."""
+
+    def __init__(self, spec: EnvironmentSpec, config: ACTConfig, seed: int) -> None:
+        require_continuous(spec, "ACT")
+        self.config = config
+        self.parts = parts = LearnerParts(spec, config, seed)
+        states = len(spec.observation.vectors) if config.network is None else None
+        make = partial(ChunkCVAE, parts.encoder.size, states, spec.action.size, config)
+        self.network = parts.add("network", make_seeded(make, parts.initial), config.lr, trains_encoder=True)
+        self.actor = ACTActor(self.network, config.latent).to(parts.device)
+        parts.policy = EnsemblingPolicy(parts, self.actor)
+
+    def update(self, batch: Batch) -> Metrics:
+        """Take one gradient step towards the batch's chunks."""
+        data = self.parts.batch(batch)
+        errors, divergences = self.losses(data)
+        loss = (data.weights * (errors + self.config.kl_weight * divergences)).mean()
+        self.parts.descend("network", loss)
+        return self.parts.finish_update({"act_loss": loss, "l1_loss": errors.mean(), "kl_loss": divergences.mean()})
+
+    def losses(self, data: TensorBatch) -> tuple[Tensor, Tensor]:
+        """Algorithm 1: L1 reconstruction error over valid actions, and KL(q(z | chunk, s) || N(0, 1)), each (B,)."""
+        chunks, valid = data.extras["action_chunks"], data.extras["chunk_valid"]
+        tokens = self.network.tokens(self.parts.encoder(data.observations))
+        mean, log_variance = self.network.encode(tokens, chunks, valid)
+        latent = mean + (log_variance / 2).exp() * normal(mean, self.parts.generator)
+        divergences = (mean.square() + log_variance.exp() - 1.0 - log_variance).sum(-1) / 2
+        errors = functional.l1_loss(self.network.decode(tokens, latent), chunks, reduction="none")
+        return chunk_mean(errors, valid), divergences
+
+
+class EnsemblingPolicy(ActorPolicy):
+    """Predicts a chunk in every `executed`-th step; if that is every step, the action is a mean over overlapping chunks."""
+
+    def __init__(self, parts: LearnerParts, actor: ACTActor) -> None:
+        super().__init__(parts, actor)
+        self._executed, self._rate = parts.settings.executed, parts.settings.ensembling
+        self._empty = np.zeros((0, parts.settings.chunk, parts.spec.action.size), np.float32)
+        self.reset()
+
+    @override
+    def reset(self) -> None:
+        self._chunks: Array = self._empty  # newest last; the chunk before the last starts `executed` steps earlier
+        self._age = 0
+
+    @override
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        if self._age % self._executed == 0:
+            chunk = self.proposed(observation, None if deterministic else self._generator)
+            kept = self._empty.shape[1] if self._executed == 1 else 1
+            self._chunks, self._age = np.concatenate((self._chunks, chunk[None]))[-kept:], 0
+        ages = np.arange(len(self._chunks))[::-1] + self._age
+        proposals = self._chunks[np.arange(len(ages)), ages]
+        weights = np.exp(-self._rate * np.arange(len(ages)), dtype=np.float32)
+        self._age += 1 if self._executed > 1 else 0
+        action: Array = (weights[:, None] * proposals).sum(0) / weights.sum()
+        return action.astype(np.float32)
+
+    @override
+    def state_dict(self) -> StateDict:
+        """Return the generator and the chunks that still count; the networks belong to the learner."""
+        return super().state_dict() | {"chunks": self._chunks.copy(), "age": self._age}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        self._chunks, self._age = np.array(state["chunks"], np.float32).reshape(-1, *self._empty.shape[1:]), int(state["age"])

@@ -1,0 +1,137 @@
+"""Parts of learners that clone chunks of several actions at once: settings, policy, residual network.
+
+B batch, H actions of a chunk, A action elements, F features of an observation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
+
+from robo_policies.learners.offline import OfflineConfig
+from robo_policies.learners.parts import ActorPolicy, LearnerParts, load_generator
+from robo_rl.errors import require_allowed
+from robo_rl.extras import Chunks
+from robo_rl.protocols.sampling import Sampling
+from robo_rl.spec.environment import Observation
+from robo_rl.types import Array, StateDict
+
+TIME_FEATURES = 32
+
+
+@dataclass(frozen=True)
+class ChunkConfig(OfflineConfig):
+    """Settings of a learner that clones chunks of actions."""
+
+    chunk: int = 8
+    """H, actions that are predicted at once."""
+    executed: int = 4
+    """Actions that are executed before the next prediction."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_allowed(self, {"executed": (1 <= self.executed <= self.chunk, "1 to chunk")})
+
+    def no_own_layers(self, network: str) -> dict[str, tuple[bool, str]]:
+        """Return the requirement, for `require_allowed`, that no layers of one's own replace a network without such layers."""
+        names = ("actor_network", "critic_network")
+        return {name: (getattr(self, name) is None, f"none: it has a {network}") for name in names}
+
+    @property
+    def sampling(self) -> Sampling:
+        """Requirements of the training loop."""
+        return replace(super().sampling, extras=(Chunks(self.chunk),))
+
+
+class ChunkActor(Protocol):
+    """Draws chunks of actions."""
+
+    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
+        """Return chunks (B, H, A) for features (B, F)."""
+
+
+class ChunkPolicy(ActorPolicy):
+    """Draws a chunk, executes its first actions, and draws the next.
+
+    A deterministic action comes of noise that is the same in every episode, because the most likely chunk is not known.
+    """
+
+    def __init__(self, parts: LearnerParts, actor: ChunkActor, executed: int) -> None:
+        super().__init__(parts, actor)
+        self._executed, self._same = executed, torch.Generator()
+        self.reset()
+
+    @override
+    def reset(self) -> None:
+        self._same.manual_seed(0)
+        self._chunk: Array = np.zeros((0, self.environment_spec.action.size), np.float32)
+
+    @override
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        if not len(self._chunk):
+            self._chunk = self.proposed(observation, self._same if deterministic else self._generator)[: self._executed]
+        action: Array = self._chunk[0].copy()
+        self._chunk = self._chunk[1:]
+        return action
+
+    @override
+    def state_dict(self) -> StateDict:
+        """Return the generators and the rest of the chunk; the networks belong to the learner."""
+        return super().state_dict() | {"same": self._same.get_state().clone(), "chunk": self._chunk.copy()}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        load_generator(self._same, state["same"])
+        self._chunk = np.array(state["chunk"], np.float32).reshape(-1, self.environment_spec.action.size)
+
+
+class ChunkMLP(nn.Module):
+    """Residual MLP from a noisy chunk, its time and features of the observation to a chunk: a noise or a velocity."""
+
+    __call__: Callable[..., Tensor]
+
+    def __init__(self, features: int, chunk: int, hidden: tuple[int, ...], generator: torch.Generator) -> None:
+        super().__init__()
+        self.entry = linear(features + chunk + TIME_FEATURES, hidden[0], generator)
+        self.blocks = nn.ModuleList(linear(hidden[0], hidden[0], generator) for _ in hidden)
+        self.norms = nn.ModuleList(nn.LayerNorm(hidden[0]) for _ in hidden)
+        self.exit = linear(hidden[0], chunk, generator)
+
+    def forward(self, noisy: Tensor, time: Tensor, observations: Tensor) -> Tensor:
+        """Return (B, H A), given noisy chunks (B, H A), times (B,) up to about 1,000 and features (B, F)."""
+        values = self.entry(torch.cat((noisy, time_features(time), observations), -1))
+        for norm, block in zip(self.norms, self.blocks, strict=True):
+            values = values + block(functional.mish(norm(values)))
+        predicted: Tensor = self.exit(functional.mish(values))
+        return predicted
+
+
+def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+    """Return a layer with torch's default initialisation, drawn from `generator`."""
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    for array in (layer.weight, layer.bias):
+        nn.init.uniform_(array, -1.0 / math.sqrt(inputs), 1.0 / math.sqrt(inputs), generator=generator)
+    return layer
+
+
+def time_features(time: Tensor) -> Tensor:
+    """Return sines and cosines of times (B,) at several frequencies, (B, TIME_FEATURES) (Vaswani et al. 2017)."""
+    frequencies = torch.exp(
+        torch.arange(TIME_FEATURES // 2, device=time.device) * (-math.log(1_000.0) / (TIME_FEATURES // 2 - 1))
+    )
+    angles = time[:, None].float() * frequencies
+    return torch.cat((torch.sin(angles), torch.cos(angles)), -1)
+
+
+def chunk_mean(errors: Tensor, valid: Tensor) -> Tensor:
+    """Return the mean over action elements and over the valid actions of each chunk: (B, H, A), (B, H) -> (B,)."""
+    return (errors.mean(-1) * valid).sum(1) / valid.sum(1)

@@ -1,0 +1,109 @@
+"""Flow-matching policy: chunks of actions along straight paths from noise.
+
+Lipman et al. 2023, "Flow Matching for Generative Modeling" (arXiv 2210.02747); Liu et al. 2023, "Flow Straight and Fast:
+Learning to Generate and Transfer Data with Rectified Flow" (arXiv 2209.03003). For actions as in Black et al. 2024, "pi_0: A
+Vision-Language-Action Flow Model for General Robot Control" (arXiv 2410.24164).
+B batch, H actions of a chunk, A action elements, F features of an observation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from robo_policies.learners.chunks import ChunkConfig, ChunkMLP, ChunkPolicy, chunk_mean
+from robo_policies.learners.parts import Learned, LearnerParts
+from robo_policies.networks.actor_critic import normal
+from robo_policies.networks.encoders import TensorBatch
+from robo_rl.errors import require_allowed
+from robo_rl.requirements import require_continuous
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Batch, Metrics
+
+TIME_SCALE = 1_000.0
+"""Times in [0, 1] are multiplied by it before their sines and cosines are taken."""
+LARGEST_TIME = 0.999
+"""Largest time drawn from the beta distribution; pi_0's s."""
+
+
+@dataclass(frozen=True)
+class FlowBCConfig(ChunkConfig):
+    """Settings of a flow-matching policy."""
+
+    integration_steps: int = 10
+    """Steps of Euler's method from noise to a chunk; pi_0's. Acting evaluates the network this many times for each chunk."""
+    time_distribution: Literal["beta", "uniform"] = "beta"
+    """Distribution of training times: beta emphasises noisy chunks as pi_0 does, uniform is that of the flow papers."""
+    hidden: tuple[int, ...] = (256, 256, 256)
+    """Units of the residual blocks, all of one size."""
+    tau: float = 0.005
+    """Share by which the averaged network, which acts, moves at each update."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        allowed = {
+            "integration_steps": (self.integration_steps >= 1, "1 or more"),
+            "hidden": (len(set(self.hidden)) == 1, "one or more layers, all of one size"),
+        }
+        require_allowed(self, allowed | self.no_own_layers("velocity network"))
+
+    def build(self, spec: EnvironmentSpec, seed: int) -> FlowBC:
+        """Return a fresh learner."""
+        return FlowBC(spec, self, seed)
+
+
+class FlowActor(nn.Module):
+    """Draws chunks by integrating a velocity field."""
+
+    def __init__(self, velocity: ChunkMLP, steps: int, chunk: int, actions: int) -> None:
+        super().__init__()
+        self.velocity, self._steps, self._shape = velocity, steps, (chunk, actions)
+
+    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
+        """Return chunks (B, H, A): x <- x + v(x, t, s) / N from noise at t = 0 to actions at t = 1."""
+        chunks = normal(observations.new_empty(len(observations), math.prod(self._shape)), generator)
+        for step in range(self._steps):
+            times = chunks.new_full((len(chunks),), step / self._steps)
+            chunks = chunks + self.velocity(chunks, TIME_SCALE * times, observations) / self._steps
+        return chunks.clamp(-1.0, 1.0).view(-1, *self._shape)
+
+
+class FlowBC(Learned):
+    """Clones chunks of demonstrated actions by flow matching."""
+
+    def __init__(self, spec: EnvironmentSpec, config: FlowBCConfig, seed: int) -> None:
+        require_continuous(spec, "flow-bc")
+        self.config = config
+        self.parts = parts = LearnerParts(spec, config, seed)
+        velocity = ChunkMLP(parts.encoder.size, config.chunk * spec.action.size, config.hidden, parts.initial)
+        self.velocity = parts.add("velocity", velocity, config.lr, trains_encoder=True)
+        self.averaged = parts.add_target("averaged", self.velocity)
+        self.actor = FlowActor(self.averaged, config.integration_steps, config.chunk, spec.action.size).to(parts.device)
+        parts.policy = ChunkPolicy(parts, self.actor, config.executed)
+
+    def update(self, batch: Batch) -> Metrics:
+        """Take one gradient step towards the velocities of the batch's chunks."""
+        loss = self.loss(self.parts.batch(batch))
+        self.parts.descend("velocity", loss)
+        self.parts.track(self.averaged, self.velocity, self.config.tau)
+        return self.parts.finish_update({"flow_loss": loss})
+
+    def loss(self, data: TensorBatch) -> Tensor:
+        """||v((1 - t) noise + t x, t, s) - (x - noise)||^2 for a random time t, over the valid actions of each chunk."""
+        generator, chunks, valid = self.parts.generator, data.extras["action_chunks"], data.extras["chunk_valid"]
+        clean = chunks.flatten(1)
+        noise = normal(clean, generator)
+        time = self._times(len(clean)).to(clean.device)
+        noisy = torch.lerp(noise, clean, time[:, None])
+        predicted = self.velocity(noisy, TIME_SCALE * time, self.parts.encoder(data.observations))
+        errors = (predicted - (clean - noise)).square().view(chunks.shape)
+        return (data.weights * chunk_mean(errors, valid)).mean()
+
+    def _times(self, count: int) -> Tensor:
+        """Return random times (B,); beta: t = s (1 - b) with b from Beta(1.5, 1), whose quantile function is u^(2/3)."""
+        draws = torch.rand(count, generator=self.parts.generator)
+        return draws if self.config.time_distribution == "uniform" else LARGEST_TIME * (1.0 - draws ** (2.0 / 3.0))

@@ -23,7 +23,8 @@ def test_a_batch_spawns_and_controls_what_it_has_just_spawned(client):
 
 def test_ticking_batch_does_not_block_its_measurements(client):
     # With one thread for all that arrives, and Python's lock held by the batch. A callback that loses the lock on its last line
-    # stops that thread too, which no server can prevent: rare, hence the long switch interval and one late tick allowed of 30.
+    # stops that thread too, which no server can prevent: on a loaded machine up to two ticks of 30 were late so. Without the
+    # stand-in's part all 30 are.
     result = client("""
         import queue
         sys.setswitchinterval(10)
@@ -50,7 +51,7 @@ def test_ticking_batch_does_not_block_its_measurements(client):
         result["rising"] = frames == sorted(set(frames))
         imu.stop()
     """)
-    assert result["rising"] and result["late"] <= 1
+    assert result["rising"] and result["late"] <= 5
 
 
 def test_maps_are_loaded_and_reloaded_and_ids_begin_again(client):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from robo_rl.entry_points import known, load, plugin_errors
@@ -12,12 +13,15 @@ if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
 
 
-def environment_names() -> dict[str, str | None]:
-    """Returns every environment as "family/task" -> None, or the reason why its family cannot be used here."""
+def environment_names(tasks: Callable[[str], list[str]] | None = None) -> dict[str, str | None]:
+    """Return every environment as "family/task" -> None, or the reason if its family cannot be used here.
+
+    tasks: names of a family's environments; by default the family lists them, which imports its simulator.
+    """
     names: dict[str, str | None] = {}
     for family in known("environments"):
         try:
-            names |= dict.fromkeys(tasks_of(family))
+            names |= dict.fromkeys((tasks or tasks_of)(family))
         except RoboRLError as error:  # one family that cannot be used hides no other
             names[f"{family}/*"] = str(error)
     return names

@@ -71,6 +71,7 @@ def ordinary_scheduling() -> Iterator[None]:
         yield
     finally:
         os.sched_setscheduler(0, policy, parameter)
-        for thread in set(os.listdir("/proc/self/task")) - before:
+        for thread in map(int, set(os.listdir("/proc/self/task")) - before):
             with suppress(ProcessLookupError):  # it has ended meanwhile
-                os.sched_setscheduler(int(thread), os.SCHED_OTHER, os.sched_param(0))
+                if os.sched_getscheduler(thread) == os.SCHED_FIFO:  # not a control loop, whose class is SCHED_RR
+                    os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))

@@ -28,6 +28,7 @@ from robo_policies.learners.rebrac import ReBRACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import GumbelLoss, XQLConfig
 from robo_policies.networks.encoders import TensorBatch
+from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Batch
 
@@ -372,6 +373,11 @@ def test_act_averages_overlapping_chunks():
     assert acted == pytest.approx(expected, abs=1e-6)
     policy.reset()
     assert float(policy.act(observation)[0]) == pytest.approx(0.41, abs=1e-6)
+
+
+def test_act_refuses_frozen_convolutions():
+    with pytest.raises(InvalidSetting, match="frozen_convolutions"):
+        ACTConfig(convolutions=(4,), frozen_convolutions="weights.safetensors")
 
 
 def test_act_executes_chunks_without_averaging():

@@ -32,7 +32,12 @@ def test_seeing_hides_objects_from_the_policy(sees, cameras):
     assert set(spec.observation.subset("privileged")) >= OBJECTS
     assert not spec.observation.subset("object") and not OBJECTS & set(spec.observation.vectors)
     policy = BCConfig(hidden=(8,), convolutions=(4,)).build(spec, 0).policy
-    assert OBJECTS & set(policy.environment_spec.observation) <= set(spec.observation.subset("privileged"))
+    observation = environment.reset(seed=0)[0]
+    blind = observation | {name: np.full_like(observation[name], 7.0) for name in OBJECTS}
+    action = policy.act(observation, deterministic=True)
+    np.testing.assert_array_equal(policy.act(blind, deterministic=True), action)
+    dark = observation | {f"camera_{name}": np.zeros_like(observation[f"camera_{name}"]) for name in cameras}
+    assert not np.array_equal(policy.act(dark, deterministic=True), action)
 
 
 def test_seeing_hides_the_goal():
@@ -184,4 +189,11 @@ def test_wrong_randomization_is_one_error(setting, error, text):
 
 def test_ranges_of_zero_randomize_nothing():
     assert Randomization.of({"colours": 0.0}) is None and Randomization.of(None) is None
-    assert make_vector_environment("robo/ArmPick-v0", 2, randomization="all") is not None
+
+
+def test_randomized_environments_side_by_side_equal_single_ones():
+    arguments = {"sees": "front", "image_size": SIZE, "randomization": "all"}
+    several = make_vector_environment("robo/ArmPick-v0", 2, **arguments).reset(seed=[3, 4])[0]
+    for index, seed in enumerate((3, 4)):
+        single = make_environment("robo/ArmPick-v0", **arguments).reset(seed=seed)[0]
+        assert same(single, {name: values[index] for name, values in several.items()})

@@ -70,6 +70,7 @@ class ACTConfig(ChunkConfig):
             "encoder_layers": (self.encoder_layers >= 1, "1 or more"),
             "decoder_layers": (self.decoder_layers >= 1, "1 or more"),
             "hidden": (len(self.hidden) == 1, "one number"),
+            "frozen_convolutions": (self.frozen_convolutions is None, "none: its convolutions are trained"),
         }
         require_allowed(self, allowed | self.no_own_layers("transformer"))
 

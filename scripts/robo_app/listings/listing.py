@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from robo_rl.entry_points import known, load, package_of
-from robo_rl.environments.make import tasks_of
+from robo_rl.environments.make import environment_names, tasks_of
 from robo_rl.errors import RoboRLError
 from robo_rl.protocols.contract import Feature
 
@@ -35,13 +35,7 @@ Features = dict[str, Any]
 
 def environments() -> dict[str, str | None]:
     """Return every environment as "family/task" -> None, or the reason if its family cannot be used here."""
-    names: dict[str, str | None] = {}
-    for family in known("environments"):
-        try:
-            names |= dict.fromkeys(_tasks(family))
-        except RoboRLError as error:  # one family that cannot be used hides no other
-            names[f"{family}/*"] = str(error)
-    return names
+    return environment_names(_tasks)
 
 
 def learners() -> Iterator[tuple[str, Features]]:

@@ -94,6 +94,11 @@ class ObservationSpec(Mapping[str, ArraySpec]):
         """Flat Dict of boxes."""
         return gymnasium.spaces.Dict({array.name: array.space for array in self.arrays})
 
+    @property
+    def size(self) -> int:
+        """Elements of all arrays."""
+        return sum(array.size for array in self.arrays)
+
     def subset(self, *roles: Role) -> ObservationSpec:
         """Returns the arrays that have one of the roles, in order."""
         return ObservationSpec(tuple(array for array in self.arrays if array.role in roles))

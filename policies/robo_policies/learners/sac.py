@@ -46,6 +46,8 @@ class SACConfig(NetworkSettings):
     """[1] weight of the entropy at the start."""
     target_entropy_per_action: float = -1.0
     """[nat] wanted entropy of the policy per action element; the paper's -dim(A) in all."""
+    privileged_critic: bool = False
+    """The critics read privileged entries, too; the policy never does (Pinto et al. 2018, arXiv:1710.06542)."""
     normalization_rows: int = 0
     """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
     n_step: int = 1
@@ -84,7 +86,7 @@ class SAC(Learned):
         self.config = config
         self.parts = parts = LearnerParts(spec, config, seed)
         inputs, actions = parts.encoder.size, spec.action.size
-        critic = Critics(parts.networks, inputs + actions, config.critics, layer_norm=config.layer_norm)
+        critic = Critics(parts.networks, parts.encoder.critic_size + actions, config.critics, layer_norm=config.layer_norm)
         self.critic = parts.add("critic", critic, config.lr, trains_encoder=True)
         self.target_critic = parts.add_target("target_critic", self.critic, sees=True)
         self.actor = parts.add("actor", TanhGaussianActor(parts.networks, inputs, actions), config.lr)

@@ -166,6 +166,18 @@ def test_broken_learner_is_found(broken, words):
         check_learner(lambda seed: broken(ARM, SACConfig(hidden=(8,), batch_size=8), seed), ARM, 8)
 
 
+class ReadsWhatIsPrivileged(ActorPolicy):
+    def act(self, observation, *, deterministic=False):
+        action = super().act(observation, deterministic=deterministic)
+        return np.clip(action + observation.get("object_mass", np.zeros(1))[0], -1.0, 1.0).astype(np.float32)
+
+
+def test_policy_of_privileged_entries_is_found():
+    learner = SACConfig(hidden=(8,), privileged_critic=True).build(KNOWN, 0)
+    with pytest.raises(ConformanceFailure, match="depends on privileged entries"):
+        check_policy(ReadsWhatIsPrivileged(learner.parts, learner.actor), KNOWN)
+
+
 @pytest.mark.parametrize(
     ("broken", "words"), [(ActsInDoublePrecision, "wrong type"), (ReusesItsOutput, "changes when the next")]
 )

@@ -91,7 +91,7 @@ def test_privileged_nan_is_refused():
         learner.update(batch)
 
 
-def test_privileged_entries_are_standardised_after_the_visible_ones():
+def test_privileged_entries_are_standardised_last():
     learner, batch = CONFIGS["rlpd-pictures"].build(ARM, 0), random_batch(ARM, 8, seed=0)
     batch.observations["coin"][:] = 1000.0 + np.arange(8, dtype=np.float32)[:, None]
     learner.update(batch)

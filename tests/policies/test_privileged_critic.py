@@ -57,6 +57,37 @@ def test_only_the_critic_depends_on_privileged_entries(config, engine):
     assert float((values[0] - values[1]).abs().min()) > 1e-4
 
 
+SEEING = pytest.mark.parametrize("name", [name for name, config in CONFIGS.items() if getattr(config, "convolutions", ())])
+
+
+@SEEING
+def test_actor_trains_the_encoder_by_its_own_features_alone(name):
+    learner = CONFIGS[name].build(ARM, 0)
+    parts, data = learner.parts, learner.parts.batch(random_batch(ARM, 8, seed=0))
+    features = parts.actor_features(data.observations)
+    actions, log_densities = learner.actor.sample(features, torch.Generator().manual_seed(0))
+    loss = learner.actor_loss(features, actions, log_densities, torch.tensor(0.1))
+    known = features.detach()
+    values = learner.critic(known, actions)
+    value = values.amin(0) if name == "drq" else values.mean(0)
+    weights = list(parts.encoder.network.parameters())
+    expected = torch.autograd.grad((0.1 * log_densities - value).mean(), weights, retain_graph=True)
+    for one, other in zip(torch.autograd.grad(loss, weights, retain_graph=True), expected, strict=True):
+        torch.testing.assert_close(one, other)
+    assert max(float(part.abs().max()) for part in expected) > 1e-6
+    before = [weight.clone() for weight in weights]
+    parts.descend("actor", loss)
+    assert all((old != new).any() for old, new in zip(before, weights, strict=True) if old.any())
+
+
+@SEEING
+def test_actor_leaves_the_encoder_to_symmetric_critics(name):
+    learner = replace(CONFIGS[name], privileged_critic=False).build(ARM, 0)
+    features = learner.parts.actor_features(learner.parts.batch(random_batch(ARM, 8, seed=0)).observations)
+    assert not features.requires_grad
+    assert not any("encoder" in key for key in learner.state_dict()["optimizers"]["actor"]["mean"])
+
+
 @EACH
 def test_policy_acts_where_privileged_entries_are_missing(config):
     learner, batch = config.build(ARM, 0), random_batch(ARM, 8, seed=1)

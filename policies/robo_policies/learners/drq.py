@@ -76,8 +76,7 @@ class DrQ(SAC):
         parts.descend("critic", critic_loss)
         scalars = {"critic_loss": critic_loss, "q_mean": values.mean(), "ent_coef": alpha}
         if (parts.updates + 1) % config.actor_every == 0:
-            with torch.no_grad():  # the actor's loss does not train the encoder
-                observations = parts.encoder(views[0].observations)
+            observations = parts.actor_features(views[0].observations)
             actions, log_densities = self.actor.sample(observations, parts.generator)
             actor_loss = self.actor_loss(observations, actions, log_densities, alpha)
             parts.descend("actor", actor_loss)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from robo_policies.networks.actor_critic import NetworkFactory, make_seeded
-from robo_policies.networks.encoders import ObservationEncoder, TensorBatch
+from robo_policies.networks.encoders import ObservationEncoder, Observations, TensorBatch
 from robo_policies.networks.settings import own_encoder, resolve_device
 from robo_rl.metrics import MetricsWindow
 from robo_rl.protocols.components import Stateful
@@ -50,9 +50,8 @@ class LearnerParts(Stateful):
         self.target_encoder = self.encoder
         """The encoder of target critics, which `track` moves with them."""
         self.networks = NetworkFactory(settings, self.device, self.initial)
-        self.updates = 0
-        self.version = 0
-        """Counts changes of the networks."""
+        self.updates = self.version = 0
+        """`version` counts changes of the networks."""
         self._networks: dict[str, nn.Module] = {}
         self._optimizers: dict[str, CheckedAdam] = {}
         self._seeing_target: nn.Module | None = None
@@ -87,6 +86,11 @@ class LearnerParts(Stateful):
         """Return a batch on the device, standardised and augmented; raises NonFiniteUpdate if it holds NaN or infinity."""
         data = TensorBatch.of(batch, self.encoder, self.device, self.updates)
         return self.settings.augment(data, self.encoder.pictures, self.generator) if self.settings.sees else data
+
+    def actor_features(self, observations: Observations) -> Tensor:
+        """Return features for the actor's loss; a gradient flows into the encoder if the critics read what is privileged."""
+        with torch.set_grad_enabled(self.encoder.critic_size > self.encoder.size):
+            return self.encoder(observations)
 
     def descend(self, name: str, loss: Tensor, lr: float | None = None) -> None:
         """Take one step down the gradient of a loss, by one network only; raises NonFiniteUpdate, keeping the parameters."""

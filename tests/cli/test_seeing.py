@@ -10,6 +10,7 @@ import pytest
 import yaml
 from safetensors.numpy import load_file
 
+from robo_app.robots.twin_process import twin_process
 from robo_cli import main
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
@@ -99,3 +100,17 @@ def test_its_learner_may_have_a_process_of_its_own(tmp_path: Path) -> None:
     encoder, target = parts["learner"]["encoder"], parts["learner"]["target_encoder"]
     assert not np.array_equal(encoder["network.towers.camera_wrist.0.weight"], target["network.towers.camera_wrist.0.weight"])
     assert (run.path / "evaluation.json").exists()
+
+
+def test_policy_of_a_privileged_critic_acts_on_the_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("robo_real.remote_robot.MOST_AGE", 60.0)  # a busy machine draws late, which stops the arm
+    recipe = TRAININGS["rlpd"] | {"steps": 20, "checkpoint_every": 20}
+    assert main.dispatch(["train", written(tmp_path, **recipe), "--out", str(tmp_path / "runs")]) == 0
+    run = find_run("latest", tmp_path / "runs")
+    settings: Any = {"task": "robo/ArmPick-v0", "cameras": ["front", "wrist"], "image_size": 32}
+    with twin_process(tmp_path / "audit.jsonl", **settings) as url:
+        cell = make_environment(f"robot:{url}", action_repeat=3, max_steps=4)
+        hidden = {"object_position", "object_from_gripper", "object_turn"}
+        assert not hidden & set(specification(cell).observation.subset("privileged"))
+        assert evaluate(run.policy(), cell, seeds=range(1)).lengths == (4,)
+        cell.close()

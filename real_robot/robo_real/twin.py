@@ -46,6 +46,8 @@ class TwinOptions:
     """of the task's model, such as front and wrist"""
     image_size: int = 84
     """[pixel] height and width"""
+    sees: str | None = None
+    """front, wrist or both: as in the simulated task, adds these cameras and hides objects and goals from the policy"""
 
 
 class Twin(ArmDriver, Scene):
@@ -65,7 +67,8 @@ class Twin(ArmDriver, Scene):
         makes = getattr(load("environments", family), "make_realtime_arm", None)
         if makes is None:
             raise InvalidSetting("This task has no plant to make a twin of.", got=self._options.task, allowed="robo/Arm...")
-        self._plant = makes(task, cameras=self._options.cameras, image_size=self._options.image_size)
+        wanted = self._options
+        self._plant = makes(task, cameras=wanted.cameras, image_size=wanted.image_size, sees=wanted.sees)
         self.period: float = self._plant.tick
         self.response = Response(self._plant.lag, self._plant.quickest)
         self.home: npt.NDArray[np.float64] = self._plant.home
@@ -102,7 +105,7 @@ class Twin(ArmDriver, Scene):
         self._has_drawn.clear()
         self._undrawn = None
         if not isinstance(self.clock, ManualClock):
-            works: list[Callable[[], None]] = [self._run, *([self._take_pictures] if self._options.cameras else [])]
+            works: list[Callable[[], None]] = [self._run, *([self._take_pictures] if self.cameras else [])]
             self._threads = [threading.Thread(target=work, name=f"twin{work.__name__}", daemon=True) for work in works]
             for thread in self._threads:
                 thread.start()
@@ -192,7 +195,7 @@ class Twin(ArmDriver, Scene):
         if self._undrawn is not None:
             raise CameraFault("The twin draws no pictures any more.", got=self._undrawn, fix="serve it again")
         if camera not in frames:
-            raise CameraFault(f"The twin has no picture of the camera {camera!r} yet.", allowed=self._options.cameras)
+            raise CameraFault(f"The twin has no picture of the camera {camera!r} yet.", allowed=self.cameras)
         return frames[camera]
 
     def _plugged(self, camera: str) -> str:

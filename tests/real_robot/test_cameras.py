@@ -4,19 +4,26 @@ import json
 import os
 import re
 import signal
+import sys
 import time
+from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
 from robo_real.camera_devices.opencv import OpenCVCamera, OpenCVOptions, find_serial, usb_identity
+from robo_real.camera_devices.realsense import RealSenseCamera, RealSenseOptions
 from robo_real.camera_process import CameraOptions, CameraProcess, CameraSettings, CheckedPictures, correlation
 from robo_real.clock import MonotonicClock
 from robo_real.environment import RobotEnv
 from robo_real.remote_robot import RemoteRobot
 from robo_real.serving import ServerSettings, build_server
-from robo_rl.errors import CameraChanged, CameraFault, CameraFrozen, InvalidSetting, UnknownName
+from robo_rl.errors import CameraChanged, CameraFault, CameraFrozen, InvalidSetting, MissingExtra, UnknownName
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import realsense_peer
 
 KIND = "scripted_camera:ScriptedCamera"
 ALONG = np.array([0.3, 0, 0, 0, 1], np.float32)
@@ -27,7 +34,6 @@ TOLD = 0.5
 @pytest.fixture
 def device(tmp_path, monkeypatch):
     """Returns a function that changes the state of the scripted camera, and its settings."""
-    monkeypatch.syspath_prepend(os.path.dirname(__file__))
     monkeypatch.setenv("PYTHONPATH", os.path.dirname(__file__))
     path = tmp_path / "camera.json"
 
@@ -319,6 +325,84 @@ def test_serial_number_names_one_webcam(sysfs):
     assert usb_identity("/dev/video0", sysfs) == "046d 082d A1"
     assert usb_identity("/dev/video4", sysfs) == "046d 082d"
     assert usb_identity("/dev/video9", sysfs) == ""
+
+
+# realsense
+
+
+@pytest.fixture
+def bus(monkeypatch):
+    """Returns the connected devices of the stand-in for pyrealsense2."""
+    monkeypatch.setitem(sys.modules, "pyrealsense2", realsense_peer)
+    monkeypatch.setattr(realsense_peer, "BUS", realsense_peer.Bus())
+    return realsense_peer.BUS
+
+
+def test_realsense_streams_colour_of_a_serial_number(bus):
+    camera = RealSenseCamera(RealSenseOptions(serial="0001", exposure=8000))
+    assert camera.open() == "Intel RealSense D435 0001"
+    picture, exposed = camera.read()
+    assert picture.shape == (480, 640, 3) and picture[0, 0].tolist() == [200, 2, 10]
+    assert 0.02 < time.monotonic() - exposed < 1
+    assert bus.options == {("RGB Camera", "enable_auto_exposure"): 0.0, ("RGB Camera", "exposure"): 8000}
+    bus.domain = "hardware_clock"  # of the device: says nothing about the age
+    before = time.monotonic()
+    assert camera.read()[1] >= before
+    camera.close()
+    camera.close()
+    assert bus.calls == ["start", "stop"]
+
+
+def test_realsense_without_colour_sensor_exposes_the_stereo_one(bus):
+    RealSenseCamera(RealSenseOptions(serial="0002")).open()
+    assert bus.options == {("Stereo Module", "enable_auto_exposure"): 1.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "2 RealSense cameras match"),
+        ({"serial": "0003"}, "0 RealSense cameras match"),
+        ({"serial": "0001", "width": 641}, "641 x 480"),
+        ({"serial": "0001", "exposure": 1e6}, "out of range value"),
+    ],
+)
+def test_realsense_refuses_what_the_device_cannot(bus, options, words):
+    camera = RealSenseCamera(RealSenseOptions(**options))
+    with pytest.raises(CameraFault, match=words):
+        camera.open()
+    camera.close()
+    assert bus.calls.count("start") == bus.calls.count("stop")
+
+
+def test_realsense_unplugged_is_a_fault_until_plugged_in(bus):
+    camera = RealSenseCamera(RealSenseOptions(serial="0001"))
+    camera.open()
+    name = bus.devices.pop("0001")
+    with pytest.raises(CameraFault, match="no picture"):
+        camera.read()
+    camera.close()
+    with pytest.raises(CameraFault, match="0 RealSense"):
+        camera.open()
+    bus.devices["0001"] = name
+    camera.open()
+    camera.read()
+    camera.close()
+
+
+def test_realsense_needs_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyrealsense2", None)
+    with pytest.raises(MissingExtra, match=r"robo-rl\[realsense\]"):
+        RealSenseCamera(RealSenseOptions()).open()
+
+
+def test_realsense_peer_has_only_names_of_the_library():
+    library = pytest.importorskip("pyrealsense2", reason="pip install pyrealsense2")
+    for name, ours in vars(realsense_peer).items():
+        if not isinstance(ours, type) or name in ("Bus", "SimpleNamespace"):
+            continue
+        theirs = getattr(library, name)
+        assert not [word for word in vars(ours) if not word.startswith("_") and not hasattr(theirs, word)], name
 
 
 # the arm

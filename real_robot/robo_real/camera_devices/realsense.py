@@ -13,8 +13,8 @@ from typing_extensions import override
 from robo_real.cameras import CameraDevice, Picture
 from robo_rl.errors import CameraFault, MissingExtra, require_allowed
 
-WAIT = 1000
-"""[ms] for a picture"""
+WARM_UP, WAIT = 5000, 300
+"""[ms] for the first picture, and for each of the others"""
 COLOUR_SENSORS = ("RGB Camera", "Stereo Module")
 """Names of the sensor that takes colour pictures; a D405 has the second one only."""
 MOST_QUEUED = 2.0
@@ -65,6 +65,7 @@ class RealSenseCamera(CameraDevice):
             device = pipeline.start(config).get_device()
             self._pipeline = pipeline
             self._expose(rs, device)
+            pipeline.try_wait_for_frames(WARM_UP)
         except RuntimeError as error:
             raise CameraFault(
                 f"The RealSense {serial} does not start.",

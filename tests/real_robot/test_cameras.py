@@ -19,7 +19,7 @@ from robo_real.clock import MonotonicClock
 from robo_real.environment import RobotEnv
 from robo_real.remote_robot import RemoteRobot
 from robo_real.serving import ServerSettings, build_server
-from robo_rl.errors import CameraChanged, CameraFault, CameraFrozen, InvalidSetting, MissingExtra, UnknownName
+from robo_rl.errors import CameraChanged, CameraFault, CameraFrozen, InvalidSetting, MissingExtra, RobotStopped, UnknownName
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -453,3 +453,34 @@ def test_camera_fault_stops_plant_within_half_a_second(under_way, device, state,
     here = twin.read().position
     time.sleep(0.2)
     np.testing.assert_allclose(twin.read().position, here, atol=1e-4)
+
+
+def test_arm_goes_on_after_camera_is_back_and_person_looked(under_way, device):
+    server, environment = under_way
+    device(plugged=False)
+    while not environment.step(ALONG)[3]:
+        pass
+    with pytest.raises(RobotStopped):
+        environment.reset(seed=1)
+    device()
+    working(server.application.cameras["camera_wrist"])
+    environment.robot.rearm("test")
+    environment.reset(seed=1)
+    assert not environment.step(ALONG)[3]
+    events = [event for event in server.application.robot.log.recent if event["event"] == "camera_fault"]
+    assert events and events[0]["camera"] == "wrist"
+
+
+def test_cameras_of_two_sizes_beside_fake_arm(device):
+    cameras = {"wrist": device.settings, "front": device.settings | {"image_size": 24, "scene": 2}}
+    fake = build_server(ServerSettings(driver="fake", cameras=cameras, port=0))
+    fake.start()
+    robot = RemoteRobot(fake.url)
+    seen = {name: robot.frame(name).picture for name in robot.cameras}
+    assert {name: picture.shape for name, picture in seen.items()} == {
+        "camera_wrist": (32, 32, 3),
+        "camera_front": (24, 24, 3),
+    }
+    assert robot.spec.observation["camera_front"].shape == (24, 24, 3)
+    robot.close()
+    fake.close()

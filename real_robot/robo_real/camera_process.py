@@ -46,7 +46,7 @@ class CameraSettings:
     """left, top, width and height of the square that is served, in the device's picture; None for the largest in its middle"""
     rotate: Literal[0, 90, 180, 270] = 0
     """[degree] counterclockwise, after cropping"""
-    frozen_after: float = 0.3
+    frozen_after: float = 0.25
     """[s] of identical pictures or time stamps until the camera counts as frozen; 0 to allow them"""
     reference: Path | None = None
     """PNG of a served picture; a picture that is unlike it shows that cameras were swapped, moved or covered"""

@@ -21,9 +21,13 @@ MANUAL = {"V4L2": 1.0}
 """Value of CAP_PROP_AUTO_EXPOSURE that turns it off, by back end; V4L2 has those of its menu"""
 MANUAL_ELSEWHERE = 0.25
 TOLERANCE = 0.01
-"""share by which a setting may differ after it was set"""
+"""share by which rate and exposure may differ after they were set"""
+ATTEMPTS = 3
+"""Reads until a camera counts as lost: a picture that was torn on the wire cannot be decoded, and fails as well."""
 MOST_QUEUED = 2.0
 """[s] since an exposure; a larger difference means that the back end's time is not the machine's"""
+WARNINGS = "OPENCV_LOG_LEVEL"
+"""environment variable: a missing device would warn at each attempt to open it"""
 WAIT = "OPENCV_VIDEOIO_V4L_SELECT_TIMEOUT"
 """environment variable: [s] until a read of V4L2 fails, 10 by default"""
 
@@ -47,17 +51,17 @@ class OpenCVOptions:
     fourcc: str = ""
     """pixel format, such as MJPG, which USB 2 needs for large pictures"""
     colour_order: Literal["bgr", "rgb"] = "bgr"
-    """of the pictures as OpenCV hands them over; a few drivers swap red and blue"""
+    """of the pictures as OpenCV hands them over: rgb for NV12 from V4L2, bgr for everything else"""
 
     def __post_init__(self) -> None:
         allowed = {
             "serial": (not self.serial or self.device == 0, "a serial number or a device, not both"),
+            "width": ((self.width is None) == (self.height is None), "width and height together"),
             "fourcc": (len(self.fourcc) in (0, 4), "four characters"),
         }
-        for name in ("width", "height", "rate", "exposure"):
-            value = getattr(self, name)
-            allowed[name] = (value is None or value > 0, "above 0, or null")
         require_allowed(self, allowed)
+        numbers = {name: getattr(self, name) for name in ("width", "height", "rate", "exposure")}
+        require_allowed(self, {name: (value is None or value > 0, "above 0, or null") for name, value in numbers.items()})
 
 
 class OpenCVCamera(CameraDevice):
@@ -73,6 +77,7 @@ class OpenCVCamera(CameraDevice):
     @override
     def open(self) -> str:
         os.environ.setdefault(WAIT, "1")
+        os.environ.setdefault(WARNINGS, "ERROR")
         import cv2
 
         options = self._options
@@ -86,21 +91,36 @@ class OpenCVCamera(CameraDevice):
         self._is_v4l2 = back_end == "V4L2"
         if is_local:
             capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)
-        if options.fourcc:
-            self._set(cv2.CAP_PROP_FOURCC, "fourcc", cv2.VideoWriter.fourcc(*options.fourcc))
-        for name, number in (("width", cv2.CAP_PROP_FRAME_WIDTH), ("height", cv2.CAP_PROP_FRAME_HEIGHT)):
-            self._set(number, name, getattr(options, name))
-        self._set(cv2.CAP_PROP_FPS, "rate", options.rate)
+        wanted = {
+            "fourcc": (cv2.CAP_PROP_FOURCC, cv2.VideoWriter.fourcc(*options.fourcc) if options.fourcc else None, 0.0),
+            "width": (cv2.CAP_PROP_FRAME_WIDTH, options.width, 0.0),
+            "height": (cv2.CAP_PROP_FRAME_HEIGHT, options.height, 0.0),
+            "rate": (cv2.CAP_PROP_FPS, options.rate, TOLERANCE),
+            "exposure": (cv2.CAP_PROP_EXPOSURE, options.exposure, TOLERANCE),
+        }
         if options.exposure is not None:
             capture.set(cv2.CAP_PROP_AUTO_EXPOSURE, MANUAL.get(back_end, MANUAL_ELSEWHERE))
-            self._set(cv2.CAP_PROP_EXPOSURE, "exposure", options.exposure)
+        for number, value, _ in wanted.values():
+            if value is not None:
+                capture.set(number, value)
+        for name, (number, value, tolerance) in wanted.items():  # once all are set: V4L2 takes width and height together
+            if value is not None and abs((got := capture.get(number)) - value) > tolerance * abs(value):
+                raise CameraFault(
+                    f"It does not take the {name} that was asked for.",
+                    got=got,
+                    allowed=f"{name}: {value}",
+                    fix="v4l2-ctl --list-formats-ext --list-ctrls shows what it can do; large pictures need fourcc: MJPG",
+                )
         return usb_identity(f"/dev/video{device}" if isinstance(device, int) else device) if is_local else str(device)
 
     @override
     def read(self) -> tuple[Picture, float]:
         import cv2
 
-        is_read, picture = self._capture.read()
+        for _ in range(ATTEMPTS):
+            is_read, picture = self._capture.read()
+            if is_read:
+                break
         now = time.monotonic()
         if not is_read:
             raise CameraFault("It gives no picture.", fix="look at its cable")
@@ -116,20 +136,6 @@ class OpenCVCamera(CameraDevice):
         if self._capture is not None:
             self._capture.release()
             self._capture = None
-
-    def _set(self, number: int, name: str, value: float | None) -> None:
-        """Set a property; raises CameraFault unless the device has taken it, which OpenCV does not say."""
-        if value is None:
-            return
-        self._capture.set(number, value)
-        got = self._capture.get(number)
-        if abs(got - value) > TOLERANCE * abs(value):
-            raise CameraFault(
-                f"It does not take the {name} that was asked for.",
-                got=got,
-                allowed=f"{name}: {value}",
-                fix="v4l2-ctl --list-formats-ext --list-ctrls shows what it can do; large pictures need fourcc: MJPG",
-            )
 
 
 def find_serial(serial: str, root: Path = SYSFS) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -76,6 +76,8 @@ class FreshFrames:
     """[s]"""
     backward: int = 0
     """number of pictures dropped because they were older than the one before"""
+    ages: list[float] = field(default_factory=list)
+    """[s] of each picture that was returned; negative if it was taken after the measurement that it goes with"""
 
     def __post_init__(self) -> None:
         self._last: Frame | None = None
@@ -107,4 +109,5 @@ class FreshFrames:
                 allowed=f"at most {self.most_age} s",
                 fix="look at the camera and its cable; robo-rl robot check URL measures its rate",
             )
+        self.ages.append(now - frame.stamp)
         return frame.picture

@@ -116,8 +116,10 @@ class RobotEnv(gymnasium.Env[Any, Any]):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Timing of the control loop so far, by tag."""
-        return {
+        """Timing of the control loop and of the pictures so far, by tag."""
+        ages: list[float] = getattr(self._robot, "picture_ages", [])
+        pictures = {"robot/picture_age_p99_ms": 1000 * float(np.percentile(ages, 99))} if ages else {}
+        return pictures | {
             "robot/cycles": float(len(self._loop.lateness)),
             "robot/overruns": float(self._loop.overruns),
             "robot/late_p99_ms": 1000 * self._loop.percentile(99),

@@ -78,7 +78,7 @@ def cases(effort: Effort) -> list[Case]:
         for place, run, more in (
             ("with a learner", loop, {"observe and apply, 99 %": "ms"}),
             ("in a training", training, {"time not held for the learner": "%"}),
-            ("from pictures", seeing, {"command at the arm late, 99 %": "ms"}),
+            ("from pictures", seeing, {"command at the arm late, 99 %": "ms", "age of the pictures, 99 %": "ms"}),
         )
         for row, unit in (units | more).items()
     ]
@@ -152,7 +152,8 @@ def _seeing(cycles: int) -> dict[str, Figures]:
         came = [line["monotonic"] for line in lines if line["event"] == "command" and line["path"] == "/robo/apply"]
     at_arm = 1000 * (np.diff(came) - PERIOD)
     rows = _lateness(found["robot/cycles"], found["robot/overruns"], found["robot/late_p99_ms"], found["robot/late_worst_ms"])
-    return rows | {"command at the arm late, 99 %": Figures(float(np.percentile(at_arm, 99)))}
+    ages = {"age of the pictures, 99 %": Figures(found["robot/picture_age_p99_ms"])}
+    return rows | ages | {"command at the arm late, 99 %": Figures(float(np.percentile(at_arm, 99)))}
 
 
 def _lateness(cycles: float, overruns: float, usual: float, worst: float) -> dict[str, Figures]:

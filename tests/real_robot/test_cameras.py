@@ -5,7 +5,9 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import cv2
@@ -443,6 +445,25 @@ def under_way(device):
     server.close()
 
 
+@contextmanager
+def watched_plant(twin):
+    """Gives a growing list of the times [s] at which the hand of a twin moves."""
+    moved, done = [], threading.Event()
+
+    def watch():
+        while not done.wait(0.01):
+            if np.linalg.norm(twin.read().velocity[:3]) > 0.005:
+                moved.append(time.monotonic())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield moved
+    finally:
+        done.set()
+        thread.join()
+
+
 @pytest.mark.parametrize(
     ("state", "reason"),
     [
@@ -455,23 +476,21 @@ def under_way(device):
 )
 def test_camera_fault_stops_plant_within_half_a_second(under_way, device, state, reason):
     server, environment = under_way
-    twin = server.application.robot.driver
-    assert np.abs(twin.read().velocity[:3]).max() > 0.01
-    device(**state)
-    start = time.monotonic()
-    while True:
-        *_, truncated, info = environment.step(ALONG)
-        if truncated:
-            break
-    told = time.monotonic() - start
+    robot = server.application.robot
+    with watched_plant(robot.driver) as moved:
+        device(**state)
+        start = time.monotonic()
+        while True:
+            *_, truncated, info = environment.step(ALONG)
+            if truncated:
+                break
+        told = time.monotonic() - start
+        time.sleep(0.3)
+    busy = 3 * max(environment.loop.lateness)  # what the machine adds to every cycle while others use it
     assert info["stop_reason"] == reason
-    assert server.application.robot.guard.mode == "stopped"
-    assert "wrist" in server.application.robot.guard.reason
-    assert told < TOLD + 3 * max(environment.loop.lateness)  # what the machine adds to every cycle while others use it
-    time.sleep(0.2)
-    here = twin.read().position
-    time.sleep(0.2)
-    np.testing.assert_allclose(twin.read().position, here, atol=1e-4)
+    assert robot.guard.mode == "stopped" and "wrist" in robot.guard.reason
+    assert told < TOLD + busy
+    assert 0 < moved[-1] - start < TOLD + busy  # the hand itself
 
 
 def test_arm_goes_on_after_camera_is_back_and_person_looked(under_way, device):

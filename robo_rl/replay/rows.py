@@ -114,6 +114,15 @@ def rows_of(spec: EnvironmentSpec, episode: Episode) -> dict[str, Array]:
     return stored | pictures
 
 
+def restricted_rows(spec: EnvironmentSpec, read: EnvironmentSpec, rows: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Return rows of `spec` as rows of `read`, which has some of its entries; vectors are copied if one is left out."""
+    columns, reward = columns_of(spec), _reward_column(spec)
+    if columns.keys() == columns_of(read).keys():
+        return rows
+    acted = slice(max((column.stop for column in columns.values()), default=0), reward + 1)
+    return {**rows, "vectors": np.array(rows["vectors"][:, np.r_[(*(columns[name] for name in columns_of(read)), acted)]])}
+
+
 def with_rewards(spec: EnvironmentSpec, rows: Mapping[str, Array], labels: Labels) -> dict[str, Array]:
     """Returns the rows with other rewards (rows,), floats in RAM, other arrays mapped as before.
 

@@ -90,13 +90,16 @@ class TrainingPlan:
     """State that the learner begins with; None for a fresh one."""
     recorder: EpisodeRecorder | None = None
     """Records training episodes; None for none."""
+    reads: Sequence[str] = ()
+    """Observation entries that the learner reads, those of its initial run; empty for all."""
     acts_at_once: bool = False
     """The learner's policy acts from the first step on, in place of random actions."""
 
     @property
     def visible(self) -> EnvironmentSpec:
         """Observations of the environments that a policy reads."""
-        return self.spec if self.reward is None else self.reward.visible(self.spec)
+        spec = self.spec if self.reward is None else self.reward.visible(self.spec)
+        return spec.restricted(self.reads) if self.reads else spec
 
     def learner(self) -> Learner:
         """Return a fresh learner, or one that begins with `initial`.

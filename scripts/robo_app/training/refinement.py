@@ -25,8 +25,8 @@ from robo_app.recipes.recipe import (
     parse_recipe,
     require_at_least,
 )
-from robo_app.training.assembly import recipe_of
-from robo_app.training.initialisation import require_same_reading
+from robo_app.training.assembly import learner_of, recipe_of
+from robo_app.training.initialisation import require_same_reading, with_reads
 from robo_app.training.supervision import CONSOLE, robot_at
 from robo_real.family import SETTINGS
 from robo_rl.errors import InvalidSetting
@@ -103,8 +103,8 @@ def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
         record_episodes=True,
         summary=f"{trained.path.name} refined on a robot",
     )
-    spec = spec_of(recipe)
-    require_same_reading(trained, recipe.learner.build(spec, recipe.seed))
+    recipe, spec = with_reads(recipe), spec_of(recipe)
+    require_same_reading(trained, learner_of(recipe, spec))
     if spec.success_rule is None and arguments.human != CONSOLE:
         raise InvalidSetting(
             f"{spec.name} does not say when its task is done, and no person does: there is nothing to learn from.",

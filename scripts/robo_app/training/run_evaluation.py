@@ -48,10 +48,10 @@ def evaluate(
         videos=(2 if name else 0) if videos is None else videos,
         stochastic=stochastic or recipe.evaluation.stochastic,
     )
-    there = _elsewhere(recipe.environment, environment, routes, own)
+    there = elsewhere(recipe.environment, environment, routes, own)
     with tensor_threads(recipe.threads):
-        elsewhere = replace(recipe, environment=there, evaluation=how)
-        evaluation = judge(run, elsewhere, policy_of(run, recipe), episodes, seed, name or "evaluation")
+        judged = replace(recipe, environment=there, evaluation=how)
+        evaluation = judge(run, judged, policy_of(run, recipe), episodes, seed, name or "evaluation")
     if name:
         (run.path / "evaluations").mkdir(exist_ok=True)
         write_text(run.path / "evaluations" / f"{name}.json", json.dumps(evaluation.to_json()))
@@ -77,9 +77,13 @@ def _name(environment: str, routes: str, arguments: Mapping[str, Any]) -> str:
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", "-".join(filter(None, parts)))
 
 
-def _elsewhere(
+def elsewhere(
     trained_on: EnvironmentSettings, environment: str, routes: str, arguments: Mapping[str, Any]
 ) -> EnvironmentSettings:
+    """Return the environment of a name, or of a set of routes; one of the training's family keeps its other arguments.
+
+    Raises InvalidSetting for a name and routes, UnknownName for unknown routes.
+    """
     if environment and routes:
         raise InvalidSetting("A set of routes is an environment.", got="an environment and routes", allowed="one of the two")
     family = trained_on.name.partition("/")[0]

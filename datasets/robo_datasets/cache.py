@@ -88,12 +88,12 @@ class CachedEpisodes(Sequence[Episode]):
         All are read if None. Columns of extras lie in RAM: the episodes are read once for those that are recorded.
         """
         cache = open_cache(self.dataset, self.entries, self.watch)
-        rows, content, whole = cache.rows, cache.content, self.dataset.spec
+        content, whole = cache.content, self.dataset.spec
+        read = whole if spec is None else spec.restricted(whole.observation)
+        rows = restricted_rows(whole, read, cache.rows)
         if self.labels is not None:
-            rows = with_rewards(whole, rows, _rewards(self.labels, self.entries))
+            rows = with_rewards(read, rows, _rewards(self.labels, self.entries))
             content = f"{content}-{self.labels.digest(self.entries)}"
-        read = whole if spec is None else whole.restricted(spec.observation)
-        rows = restricted_rows(whole, read, rows)
         columns = recorded_columns(read, extras, [entry.steps for entry in self.entries], self._watched())
         return RecordedReplay(read, {**rows, **columns}, seed, content=content, extras=extras)
 

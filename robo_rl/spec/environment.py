@@ -92,6 +92,11 @@ class EnvironmentSpec:
         arrays = (array for array in self.observation.arrays if array.name in names)
         return replace(self, observation=ObservationSpec(tuple(arrays)))
 
+    @property
+    def single(self) -> EnvironmentSpec:
+        """Spec of the newest observations alone, without the older ones of entries that have a history."""
+        return replace(self, observation=ObservationSpec(tuple(array.with_history(1) for array in self.observation.arrays)))
+
     def require_interface(self, other: EnvironmentSpec, *, what: str, exactly: bool = False) -> None:
         """Raises SpecMismatch unless a policy of this spec can act in `other`.
 

@@ -132,6 +132,13 @@ class ObservationSpec(Mapping[str, ArraySpec]):
         """Entries that a policy may read: all but privileged ones."""
         return ObservationSpec(tuple(array for array in self.arrays if array.role != "privileged"))
 
+    def newest(self, observations: Observation) -> Observation:
+        """Return observations (..., *shape) without the older ones in entries that have a history."""
+        last = {array.name: array.shape[-1] // array.history for array in self.arrays if array.history > 1}
+        if not last:
+            return observations
+        return {name: value[..., -last[name] :] if name in last else value for name, value in observations.items()}
+
     def stack(self, observations: Observation) -> npt.NDArray[np.float32]:
         """Return the arrays of B observations side by side, (B, D); no array at all gives (B, 0)."""
         rows = len(next(iter(observations.values())))

@@ -119,9 +119,9 @@ def _demonstrations(recipe: Recipe[Any], specs: Specs) -> tuple[Sequence[Episode
         fix = f"robo-rl data info {dataset.path} shows its environment and arguments: name the same, or record another"
         here = specs.drawn
         if recipe.reward.name:  # which may look at any of the pictures
-            here.require(dataset.spec, what=what, fix=fix)
-        read = read_by_learner(recipe, here)
-        read.require(dataset.spec.restricted(read.observation), what=what, fix=fix)
+            here.single.require(dataset.spec.single, what=what, fix=fix)
+        read = read_by_learner(recipe, here).single  # recorded observations are stacked as they are read
+        read.require(dataset.spec.single.restricted(read.observation), what=what, fix=fix)
         entries = dataset.entries()[: settings.episodes or None]
         if len(entries) < settings.episodes:
             raise InvalidSetting(

@@ -20,7 +20,7 @@ from typing_extensions import override
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.protocols.components import Policy, Stateful
 from robo_rl.spec.environment import EnvironmentSpec, Observation, ObservationSpec, Role, specification
-from robo_rl.types import Array, StateDict
+from robo_rl.types import Array, Episode, StateDict
 
 VECTORS: tuple[Role, ...] = ("proprioception", "object", "goal")
 STACKS: dict[str, tuple[Role, ...]] = {"pictures": ("image",), "vectors": VECTORS, "all": ("image", *VECTORS)}
@@ -44,6 +44,19 @@ def stacked_spec(spec: EnvironmentSpec, count: int, stacks: str = "pictures") ->
         raise InvalidSetting(f"{spec.name} stacks its observations itself.", got=f"frame_stack {count}", fix="leave it out")
     arrays = (array.with_history(count) if array.name in chosen else array for array in spec.observation.arrays)
     return replace(spec, observation=ObservationSpec(tuple(arrays)))
+
+
+def stacked_episode(spec: EnvironmentSpec, episode: Episode) -> Episode:
+    """Return a recorded episode with the observations of an environment of `spec`; the same if that has no stacks."""
+    if spec.single == spec:
+        return episode
+    stacks, single = Stacks(spec), spec.observation.newest(episode.observations)
+    steps = [{name: values[step] for name, values in single.items()} for step in range(len(episode) + 1)]
+    seen = [stacks.begin(steps[0]), *map(stacks.push, steps[1:])]
+    observations = {name: np.stack([each[name] for each in seen]) for name in seen[0]}
+    is_of_it = episode.spec_fingerprint == spec.single.fingerprint
+    fingerprint = spec.fingerprint if is_of_it else episode.spec_fingerprint
+    return replace(episode, observations=observations, spec_fingerprint=fingerprint)
 
 
 class Stacks:

@@ -38,16 +38,20 @@ def make_environment(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
     Raises UnknownName with the close matches (of the family if that is known), MissingExtra if a package is not
     installed, BrokenPlugin if the family's package fails.
     """
-    made, stack = _made(name, without_stack(arguments)), _stack_of(arguments)
-    if stack is None:
-        return made
+    return with_stack(_made(name, without_stack(arguments)), arguments)
+
+
+def with_stack(environment: gymnasium.Env[Any, Any], arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    """Return an environment with the frame stack of the arguments; itself if they name none."""
+    if (stack := _stack_of(arguments)) is None:
+        return environment
     from robo_rl.environments.frame_stack import FrameStack
 
-    return FrameStack(made, **stack)
+    return FrameStack(environment, **stack)
 
 
 def without_stack(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a family itself."""
+    """Return the arguments without those of frame stacks."""
     return {name: value for name, value in arguments.items() if name not in STACK_ARGUMENTS}
 
 

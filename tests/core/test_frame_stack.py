@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from factories import axes, make_dataset, make_spec, picture_spec
 from robo_datasets.cache import CachedEpisodes
 from robo_rl.conformance.vector import VECTOR_CHECKS, Subject
-from robo_rl.environments.frame_stack import FrameStack
+from robo_rl.environments.frame_stack import FrameStack, stacked_episode
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.extras import Chunks
@@ -60,8 +60,15 @@ def stacked(stacks: str = "all", count: int = COUNT) -> FrameStack:
     return FrameStack(Counting(), count, stacks)
 
 
+def started(environment: Any, seed: int) -> Rollout:
+    return Rollout(environment, RandomPolicy(specification(environment), 0), seed=seed)
+
+
 def episode_of(environment: Any, seed: int) -> Episode:
-    return rollout(environment, RandomPolicy(specification(environment), 0), seed=seed)
+    under_way = started(environment, seed)
+    while not under_way.done:
+        under_way.step()
+    return under_way.episode()
 
 
 def numbers(values: Array, is_picture: bool) -> Array:
@@ -74,11 +81,23 @@ def expected(newest: Array, first: Array) -> Array:
 
 
 def test_episode_begins_with_copies_and_shifts() -> None:
-    episode = episode_of(stacked(), 3)
+    under_way = started(stacked(), 3)
+    under_way.spec.observation.validate(under_way.observation)
+    seen = [under_way.observation, *(under_way.step().next_observation for _ in range(5))]
     for name in ("x", "camera_front"):
-        found = numbers(episode.observations[name], name != "x")
-        assert found.tolist() == [[30, 30, 30], [30, 30, 31], [30, 31, 32], [31, 32, 33], [32, 33, 34], [33, 34, 35]]
-    stacked().environment_spec.observation.validate({name: value[0] for name, value in episode.observations.items()})
+        found = [numbers(each[name], name != "x").tolist() for each in seen]
+        assert found == [[30, 30, 30], [30, 30, 31], [30, 31, 32], [31, 32, 33], [32, 33, 34], [33, 34, 35]]
+
+
+def test_episode_holds_each_observation_once() -> None:
+    plain, recorded = (episode_of(environment, 3) for environment in (Counting(), stacked()))
+    assert recorded.spec_fingerprint == plain.spec_fingerprint
+    again = stacked_episode(stacked().environment_spec, recorded)
+    assert again.spec_fingerprint == stacked().environment_spec.fingerprint
+    for name in ("x", "camera_front"):
+        assert recorded.observations[name].tobytes() == plain.observations[name].tobytes()
+        assert numbers(again.observations[name], name != "x")[-1].tolist() == [33, 34, 35]
+    assert stacked_episode(Counting.environment_spec, plain) is plain
 
 
 def test_spec_says_what_is_stacked() -> None:
@@ -120,7 +139,7 @@ def test_expert_sees_no_stack() -> None:
 
 def test_rollout_resumes_exactly_with_stacks() -> None:
     policy = RandomPolicy(stacked().environment_spec, 0)
-    under_way = Rollout(stacked(), policy, seed=2)
+    under_way = started(stacked(), 2)
     under_way.step()
     under_way.step()
     assert Rollout.resume(stacked(), policy, under_way.state_dict()).exact
@@ -142,11 +161,10 @@ def test_vector_stacks_are_those_of_single_environments(subject: Subject, check:
 def fill(replay: ReplayBuffer, environment: Any, seeds: range, most: int | None = None) -> None:
     """Add episodes, all but the first `most` steps of the last one."""
     for seed in seeds:
-        episode = episode_of(environment, seed)
-        steps = len(episode) if most is None or seed != seeds[-1] else most
-        replay.begin({name: value[0] for name, value in episode.observations.items()})
-        for step in range(steps):
-            replay.add(episode.transition(step))
+        under_way = started(environment, seed)
+        replay.begin(under_way.observation)
+        while not under_way.done and (most is None or seed != seeds[-1] or len(under_way) < most):
+            replay.add(under_way.step())
 
 
 def check_batch(batch: Batch) -> None:
@@ -189,8 +207,8 @@ def test_memory_holds_each_picture_once() -> None:
 
 
 def test_recorded_episodes_are_stacked_as_they_are_read(tmp_path: Any) -> None:
-    plain, stacks = [episode_of(Counting(), seed) for seed in (1, 2)], [episode_of(stacked(), seed) for seed in (1, 2)]
-    spec = stacked().environment_spec
+    spec, plain = stacked().environment_spec, [episode_of(Counting(), seed) for seed in (1, 2)]
+    stacks = [stacked_episode(spec, episode) for episode in plain]
     dataset = make_dataset(tmp_path / "plain", Counting.environment_spec, plain)
     cached = CachedEpisodes(dataset, dataset.entries()).replay(5, (Chunks(2),), spec)
     replays = [cached, *(RecordedReplay.of(spec, episodes, 5, extras=(Chunks(2),)) for episodes in (plain, stacks))]
@@ -208,6 +226,7 @@ def test_steps_without_stacks_can_be_added() -> None:
     replay = ReplayBuffer(stacked().environment_spec, 20, 0)
     for episode in (episode_of(Counting(), 1), episode_of(stacked(), 2)):
         replay.add_episode(episode)
+    replay.add_episode(stacked_episode(stacked().environment_spec, episode_of(Counting(), 3)))
     check_batch(replay.sample(64))
 
 

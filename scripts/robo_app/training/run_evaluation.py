@@ -13,6 +13,7 @@ from robo_app.recipes.recipe import EnvironmentSettings
 from robo_app.training.assembly import policy_of, recipe_of
 from robo_app.training.finalisation import judge
 from robo_rl.entry_points import load
+from robo_rl.environments.make import STACK_ARGUMENTS
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
 from robo_rl.protocols.components import Policy
@@ -95,5 +96,5 @@ def elsewhere(
         name = f"{family}/{known[routes]}"
         own = {key: value for key, value in own.items() if key not in {"map", "routes"}}
     elif name.partition("/")[0] != family:
-        own = {}
+        own = {key: value for key, value in own.items() if key in STACK_ARGUMENTS}
     return EnvironmentSettings(name, {**own, **arguments})

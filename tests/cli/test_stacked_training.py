@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import robo_rl
+from robo_app.robots.twin_process import twin_process
 from robo_cli.main import dispatch
 from robo_rl.errors import SpecMismatch
 from robo_rl.runs.run import Run
@@ -103,3 +104,30 @@ def test_stable_baselines_start_from_stacked_demonstrations(tmp_path: Path) -> N
     more = {"demonstrations": {"episodes": 1, "seed": 3}, "steps": 8, "threads": 1, "evaluation": {"episodes": 1, "videos": 0}}
     run = robo_rl.train(made | more, out=tmp_path)
     assert run.spec.observation["joint_position"].history == 2 and len(run.evaluate(1).returns) == 1
+
+
+@pytest.mark.slow
+def test_stacks_go_on_at_a_robot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("robo_real.remote_robot.MOST_AGE", 60.0)  # a loaded machine draws late
+    run = robo_rl.train(recipe("rlpd"), out=tmp_path / "runs")
+    with twin_process(tmp_path / "audit.jsonl", cameras=["front", "wrist"], image_size=16) as url:
+        there = f"robot:{url}?action_repeat=2&max_steps=4"
+        assert len(run.evaluate(1, environment=there, videos=0).returns) == 1
+        words = [word for name, value in ARGUMENTS.items() for word in (f"--environment.arguments.{name}", str(value))]
+        assert dispatch(["record", TASK, "--episodes", "1", "--out", str(tmp_path / "data"), *words]) == 0
+        order = [
+            "refine",
+            str(run.path),
+            "--robot",
+            url,
+            "--dataset",
+            str(tmp_path / "data"),
+            "--runs",
+            str(tmp_path / "refined"),
+        ]
+        assert dispatch([*order, "--steps", "8", "--episodes", "1"]) == 0
+    refined = robo_rl.open_run(runs=tmp_path / "refined")
+    assert refined.spec.observation["camera_wrist"].history == 3, "the robot stacks all of its pictures"
+    assert refined.policy().environment_spec.observation == run.policy().environment_spec.observation
+    kept = robo_rl.open_dataset(refined.path / "episodes").spec.observation
+    assert kept["camera_front"].shape == kept["camera_wrist"].shape == (16, 16, 3)

@@ -12,7 +12,7 @@ import gymnasium
 
 from robo_app.display.display import counted
 from robo_app.recipes.environments import RecipeEnvironments, Specs, drawn_environment, spec_of
-from robo_app.recipes.loop_choice import asked_of
+from robo_app.recipes.loop_choice import ROBOT, asked_of
 from robo_app.recipes.online_reward import labelled
 from robo_app.recipes.recipe import DemonstrationSettings, Recipe, RewardSettings, parse_recipe, recorded_recipe
 from robo_app.training.episode_recording import RunEpisodes
@@ -195,16 +195,17 @@ def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
 
     Raises SpecMismatch if the environment has changed since, InvalidSetting for a step without a checkpoint.
     """
-    config, state, now = recipe.learner, run.load(step).parts, spec_of(recipe)
+    config, state = recipe.learner, run.load(step).parts
     what = f"The environment has changed since the run {run.path.name}"
     if needs_of(config).trains_itself:
-        run.spec.require(now, what=what)
+        run.spec.require(spec_of(recipe), what=what)
         unrewarded = replace(recipe, reward=RewardSettings())  # a policy does not observe the pictures of its reward
         brought: SelfTrainedConfig = config
         return brought.restored_policy(RecipeEnvironments(unrewarded), seed=recipe.seed, state=state)
     learner = learner_of(recipe, run.spec)
     read = learner.policy.environment_spec.observation
-    run.spec.restricted(read).require(now.restricted(read), what=what)
+    if not recipe.environment.name.startswith(ROBOT):  # which may be off or elsewhere; the one that is served is compared then
+        run.spec.restricted(read).require(spec_of(recipe).restricted(read), what=what)
     learner.load_state_dict(state["learner"])
     return learner.policy
 

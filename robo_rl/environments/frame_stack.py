@@ -98,36 +98,38 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(environment)
         self.environment_spec = stacked_spec(specification(environment), count, stacks)
         self.observation_space = self.environment_spec.observation.space
-        self.newest: Observation = {}
-        """The newest observation without those before it."""
         self._stacks = Stacks(self.environment_spec)
 
     def reset(self, **arguments: Any) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode, with copies of its first observation."""
-        self.newest, info = super().reset(**arguments)
-        return self._stacks.begin(self.newest), info
+        observation, info = super().reset(**arguments)
+        return self._stacks.begin(observation), info
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
         """Take a step."""
-        self.newest, *outcome = super().step(action)
-        return self._stacks.push(self.newest), *outcome  # type: ignore[return-value]
+        observation, reward, terminated, truncated, info = super().step(action)
+        return self._stacks.push(observation), reward, terminated, truncated, info
 
     @property
     def scripted_policy(self) -> Any:
         """Factory of experts, if the environment has one; they observe without stacks."""
         expert_for = self.env.get_wrapper_attr("scripted_policy")
-        return lambda seed, noise=0.0: _Expert(self, expert_for(seed=seed, noise=noise))
+        return lambda seed, noise=0.0: _Expert(self.environment_spec, expert_for(seed=seed, noise=noise))
 
 
 class _Expert:
-    """Expert of the environment without stacks."""
+    """Expert that is shown the newest of each stack; its other methods, such as those of its state, are passed through."""
 
-    def __init__(self, environment: FrameStack, expert: Policy) -> None:
-        self._environment, self._expert = environment, expert
-        self.environment_spec, self.reset = environment.environment_spec, expert.reset
+    def __init__(self, spec: EnvironmentSpec, expert: Policy) -> None:
+        self.environment_spec, self._expert = spec, expert
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_expert":  # not made yet, as in a copy
+            raise AttributeError(name)
+        return getattr(self._expert, name)
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        return self._expert.act(self._environment.newest, deterministic=deterministic)
+        return self._expert.act(self.environment_spec.observation.newest(observation), deterministic=deterministic)
 
 
 class FrameStackVector(VectorWrapper[Any, Any, Any, Any, Any]):

@@ -131,3 +131,15 @@ def test_stacks_go_on_at_a_robot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert refined.policy().environment_spec.observation == run.policy().environment_spec.observation
     kept = robo_rl.open_dataset(refined.path / "episodes").spec.observation
     assert kept["camera_front"].shape == kept["camera_wrist"].shape == (16, 16, 3)
+
+
+@pytest.mark.slow
+def test_person_corrects_a_policy_with_stacks(tmp_path: Path, interrupted_at: Any) -> None:
+    arguments = {"max_steps": 24, "action_repeat": 2, "frame_stack": 2, "stacks": "vectors"}
+    changes = {"environment": {"name": TASK, "arguments": arguments}, "human": {"kind": "delayed"}, "record_episodes": True}
+    changes |= {"learner": {name: value for name, value in RLPD.items() if name != "convolutions"}, "steps": 48}
+    run = robo_rl.train(recipe("rlpd", **changes), out=tmp_path / "whole")
+    with interrupted_at(40):
+        robo_rl.train(recipe("rlpd", **changes), out=tmp_path / "cut")
+    assert learnt(robo_rl.resume("latest", runs=tmp_path / "cut")) == learnt(run)
+    assert run.load().parts["training"]["supervisor"]["steps"] > 0

@@ -18,6 +18,7 @@ from robo_rl.environments.frame_stack import FrameStack, stacked_episode
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.extras import Chunks
+from robo_rl.protocols.components import Stateful
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.rollout.episode import RandomPolicy, Rollout, rollout
@@ -134,6 +135,7 @@ def test_expert_sees_no_stack() -> None:
     environment = make_environment("robo/ArmReach-v0", frame_stack=4, stacks="vectors")
     plain = make_environment("robo/ArmReach-v0")
     episodes = [rollout(each, each.get_wrapper_attr("scripted_policy")(seed=1), seed=1) for each in (environment, plain)]
+    assert isinstance(environment.get_wrapper_attr("scripted_policy")(seed=1), Stateful)
     assert episodes[0].success and episodes[0].actions.tobytes() == episodes[1].actions.tobytes()
 
 

@@ -25,13 +25,14 @@ LEARNERS: dict[str, dict[str, Any]] = {
 }
 
 
-def recipe(algorithm: str, **changes: Any) -> dict[str, Any]:
+def recipe(name: str, **changes: Any) -> dict[str, Any]:
+    """Return a recipe of twelve steps or updates with one of the learners."""
     return {
-        "name": algorithm,
+        "name": name,
         "environment": {"name": TASK, "arguments": ARGUMENTS},
-        "algorithm": algorithm,
-        "learner": LEARNERS[algorithm],
-        "demonstrations": {"episodes": int(algorithm != "ppo"), "seed": 3},
+        "algorithm": name,
+        "learner": LEARNERS[name],
+        "demonstrations": {"episodes": int(name != "ppo"), "seed": 3},
         "steps": 12,
         "checkpoint_every": 8,
         "threads": 1,
@@ -77,6 +78,16 @@ def test_memory_log_and_recording_hold_each_picture_once(process: str, tmp_path:
     assert all(episode.observations["camera_front"].shape[1:] == (16, 16, 3) for episode in kept)
     first = next(iter(kept)).observations["camera_front"]
     assert rows["observation.camera_front"][: len(first)].tobytes() == first.tobytes()
+
+
+def test_stack_is_added_to_the_environment_of_a_dataset(tmp_path: Path) -> None:
+    order = ["record", "robo/ArmReach-v0", "--policy", "random", "--episodes", "1", "--out", str(tmp_path / "data")]
+    assert dispatch([*order, "--environment.arguments.max_steps", "4"]) == 0
+    more = {"frame_stack": 2, "stacks": "vectors"}
+    changes = {"environment": {"arguments": more}, "demonstrations": {}, "learner": {"hidden": [8], "batch_size": 4}}
+    run = robo_rl.train(recipe("act", **changes | {"algorithm": "bc"}), dataset=tmp_path / "data", out=tmp_path / "runs")
+    assert run.recipe["environment"]["arguments"] == {"max_steps": 4} | more
+    assert run.spec.observation["joint_position"].history == 2
 
 
 @pytest.mark.slow

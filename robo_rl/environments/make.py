@@ -42,12 +42,16 @@ def make_environment(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
 
 
 def with_stack(environment: gymnasium.Env[Any, Any], arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Return an environment with the frame stack of the arguments; itself if they name none."""
-    if (stack := _stack_of(arguments)) is None:
-        return environment
-    from robo_rl.environments.frame_stack import FrameStack
+    """Return an environment with the frame stack of the arguments; itself for none. Closes it if the stack is refused."""
+    try:
+        if (stack := _stack_of(arguments)) is None:
+            return environment
+        from robo_rl.environments.frame_stack import FrameStack
 
-    return FrameStack(environment, **stack)
+        return FrameStack(environment, **stack)
+    except RoboRLError:
+        environment.close()
+        raise
 
 
 def without_stack(arguments: Mapping[str, Any]) -> dict[str, Any]:

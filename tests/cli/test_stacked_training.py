@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,20 @@ def test_person_corrects_a_policy_with_stacks(tmp_path: Path, interrupted_at: An
         robo_rl.train(recipe("rlpd", **changes), out=tmp_path / "cut")
     assert learnt(robo_rl.resume("latest", runs=tmp_path / "cut")) == learnt(run)
     assert run.load().parts["training"]["supervisor"]["steps"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["sac", "ppo"])
+def test_reward_programs_read_the_newest(algorithm: str, tmp_path: Path) -> None:
+    program = files("robo_app") / "rewards" / "programs" / "arm_reach.py"
+    arguments = {"max_steps": 4, "frame_stack": 2, "stacks": "vectors"}
+    learner = {"hidden": [8], "batch_size": 4} | (
+        {"learning_starts": 4} if algorithm == "sac" else {"num_envs": 2, "steps_per_env": 4}
+    )
+    changes = {
+        "environment": {"name": TASK, "arguments": arguments},
+        "demonstrations": {},
+        "reward": {"name": f"program:{program}", "probation": False},
+    }
+    run = robo_rl.train(recipe("ppo", **changes, algorithm=algorithm, learner=learner), out=tmp_path)
+    assert run.spec.observation["joint_position"].shape == (14,) and run.load().step == 12

@@ -15,7 +15,7 @@ from factories import axes, make_dataset, make_spec, picture_spec
 from robo_datasets.cache import CachedEpisodes
 from robo_rl.conformance.vector import VECTOR_CHECKS, Subject
 from robo_rl.environments.frame_stack import FrameStack, stacked_episode
-from robo_rl.environments.make import make_environment, make_vector_environment
+from robo_rl.environments.make import make_environment, make_vector_environment, with_stack
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.extras import Chunks
 from robo_rl.protocols.components import Stateful
@@ -129,6 +129,15 @@ def test_wrong_stacks_are_refused(arguments: dict[str, Any], kind: type[Exceptio
             make("robo/ArmReach-v0", **arguments)
     with pytest.raises(InvalidSetting, match="stacks its observations itself"):
         FrameStack(stacked(), 2)
+
+
+def test_refused_stack_leaves_no_environment_open() -> None:
+    closed = []
+    environment = Counting()
+    environment.close = lambda: closed.append(True)  # type: ignore[method-assign]
+    with pytest.raises(InvalidSetting, match="out of range"):
+        with_stack(environment, {"frame_stack": -1})
+    assert closed == [True] and with_stack(environment, {}) is environment
 
 
 def test_expert_sees_no_stack() -> None:

@@ -22,7 +22,7 @@ from robo_app.training.collecting import CollectingSettings, collected_training,
 from robo_app.training.episode_recording import keeping_policies, recording
 from robo_app.training.extension import extended, is_finished
 from robo_app.training.finalisation import conclude
-from robo_app.training.initialisation import begin, left_still, wait_for_robot
+from robo_app.training.initialisation import begin, left_still, wait_for_robot, with_reads
 from robo_app.training.learner_process import (
     acting_half,
     ended,
@@ -61,7 +61,7 @@ def train(
     progress: bool | Display,
 ) -> Run:
     """Implement `robo_rl.train`; seed and steps are among the overrides."""
-    resolved = completed(with_dataset(recipe_from(recipe, overrides), dataset, labels))
+    resolved = with_reads(completed(with_dataset(recipe_from(recipe, overrides), dataset, labels)))
     collecting = _collecting(resolved, collectors)
     loop_of(resolved, collectors=collecting is not None)
     with showing(progress), tensor_threads(resolved.threads), operator_of(resolved) as operator:

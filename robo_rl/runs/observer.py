@@ -20,6 +20,7 @@ from robo_rl.runs.run import Run, write_text
 from robo_rl.types import DISCARDED, DIVERGED, Metrics, StateDict
 
 RECENT = 100  # episodes in rollout/ep_rew_mean, as in Stable-Baselines3
+REPORT_PERIOD = 1.0  # [s] between two writes of status.json
 SAVES_THAT_MAY_FAIL = 3  # a full disk may be emptied again; after that the run stops
 
 
@@ -62,7 +63,7 @@ class RunRecord:
         self._newest: Metrics = {}
         self._unlogged: Metrics = {}
         self._stop_requested = False
-        self._started = self._shown = self._logged_at = time.monotonic()
+        self._started = self._shown = self._logged_at = self._reported = time.monotonic()
         self._logged_step = self._step = step
         self._saved_step = step or None  # a resumed run starts from a saved step
         self._failed_saves = 0
@@ -99,7 +100,8 @@ class RunRecord:
         if success is not None and stop_reason != DISCARDED:
             self._successes.append(success)
         if stop_reason == DIVERGED:
-            self._display.say(f"step {step}: the simulation diverged; the episode was cut")
+            self._say(step, "the simulation diverged; the episode was cut")
+        self._report(step)
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
         """Records a learner's metrics."""
@@ -132,6 +134,8 @@ class RunRecord:
         if time.monotonic() - self._shown > 0.1:
             self._shown = time.monotonic()
             self._display.update(step, self._newest | self._recent_metrics())
+            if not getattr(training, "is_in_real_time", False):  # a robot waits for no disk within an episode
+                self._report(step)
         if self._stop_requested:
             if self._saved_step != step:
                 self.save(step, training)
@@ -163,7 +167,7 @@ class RunRecord:
             self._failed_saves, self._saved_step = 0, step
         except OSError as error:
             self._failed_saves += 1
-            self._display.say(f"step {step}: checkpoint not saved ({error}); the one before is kept")
+            self._say(step, f"checkpoint not saved ({error}); the one before is kept")
             if self._failed_saves >= SAVES_THAT_MAY_FAIL:
                 raise RunError(
                     f"{self._failed_saves} checkpoints in a row could not be saved.",
@@ -171,7 +175,17 @@ class RunRecord:
                     fix=f"{fix_of(error)}, then go on with: robo-rl resume {self._run.path}",
                 ) from error
 
+    def _say(self, step: int, message: str) -> None:
+        self._display.say(f"step {step}: {message}")
+        self._run.note(step, message)
+
+    def _report(self, step: int, activity: str = "training", *, at_once: bool = False) -> None:
+        if at_once or time.monotonic() - self._reported > REPORT_PERIOD:
+            self._reported = time.monotonic()
+            self._run.announce(step, activity)
+
     def _evaluation(self, step: int, training: Training) -> Metrics:
+        self._report(step, "evaluation", at_once=True)
         policy = training.policy
         state = policy.state_dict() if isinstance(policy, Stateful) else None
         evaluation = self._evaluate(policy)
@@ -180,6 +194,7 @@ class RunRecord:
         folder = self._run.path / "evaluations"
         folder.mkdir(exist_ok=True)
         write_text(folder / f"{step:010d}.json", json.dumps(evaluation.to_json()))
+        self._report(step, at_once=True)
         return evaluation.metrics
 
     def _recent_metrics(self) -> Metrics:

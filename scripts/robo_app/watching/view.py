@@ -1,0 +1,89 @@
+"""The view of all watched runs: drawn by this process as HTML, so that a live page and a snapshot are the same."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from importlib.resources import files
+from pathlib import Path
+
+from markupsafe import Markup
+
+from robo_app.watching.selection import Selection
+from robo_app.watching.watched_run import Seen, WatchedRun
+from robo_rl.report import template
+from robo_rl.report.curves import Charts, Curves
+from robo_rl.report.reading import labelled
+from robo_rl.runs.run import write_text
+
+PACKAGE = "robo_app.watching"
+OWN_CHARTS = ("rollout/", "eval/", "reward/model_return", "time/")
+"""Beginnings of tags that other parts of the page show."""
+PARTS: Sequence[tuple[str, Callable[[str], bool]]] = (
+    ("Interventions", lambda tag: tag.startswith("human/")),
+    ("Rewards by term", lambda tag: tag.startswith("reward/") and tag != "reward/model_return"),
+    ("Speed and memory", lambda tag: tag == "time/fps" or tag.startswith("replay/")),
+)
+"""(title, tags) of the charts below the learning curves."""
+
+
+class View:
+    """Reads the selected runs and draws them; may be called by several threads."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._runs: dict[Path, WatchedRun] = {}
+        self._lock = threading.Lock()
+        self._drawn, self._drawn_at = "", float("-inf")
+        self._template = template("view", PACKAGE)
+
+    def html(self, newest: float = 0.0) -> str:
+        """Return the parts of the page; newest: [s] age of a drawing that may be returned again."""
+        with self._lock:
+            if time.monotonic() - self._drawn_at > newest:
+                self._drawn = self._draw()
+                self._drawn_at = time.monotonic()
+            return self._drawn
+
+    def _draw(self) -> str:
+        paths, missing, left_out = self._selection.find()
+        self._runs = {path: self._runs.get(path) or WatchedRun(path) for path in paths}
+        looks = {path: run.look() for path, run in self._runs.items()}
+        unread = {path.name: reason for path, reason in looks.items() if isinstance(reason, str)}
+        seen = [each for each in looks.values() if isinstance(each, Seen)]
+        curves = Curves(labelled([each.run for each in seen]))
+        return self._template.render(
+            names=self._selection.names,
+            missing=missing,
+            left_out=left_out,
+            unread=unread,
+            runs=list(zip(curves.runs, curves.colors, seen, strict=True)),
+            legend=curves.legend,
+            charts=curves.evaluations(means=True),
+            parts=[(title, charts) for title, wanted in PARTS if (charts := curves.metrics(wanted))],
+            details=_details(curves),
+        )
+
+
+def _details(curves: Curves) -> Charts:
+    """Return charts of the tags that no other part shows."""
+
+    def is_left(tag: str) -> bool:
+        return "/" in tag and not tag.startswith(OWN_CHARTS) and not any(wanted(tag) for _, wanted in PARTS)
+
+    return curves.metrics(is_left)
+
+
+def write_snapshot(view: View, title: str, out: Path) -> Path:
+    """Write the page of this moment to a file that needs no server, and return its path."""
+    page = template("snapshot", PACKAGE).render(
+        title=title,
+        written=f"{datetime.now():%d %B %Y, %H:%M}",
+        page_style=Markup(files(PACKAGE).joinpath("page.css").read_text()),
+        body=Markup(view.html()),  # escaped by its own template
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_text(out, page)
+    return out

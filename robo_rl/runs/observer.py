@@ -16,11 +16,13 @@ from robo_rl.errors import RunError, fix_of
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.protocols.components import Policy, SavesItself, Stateful, Training
 from robo_rl.runs.checkpoints import Checkpoint
+from robo_rl.runs.newest_episode import NewestEpisode
 from robo_rl.runs.run import Run, write_text
-from robo_rl.types import DISCARDED, DIVERGED, Metrics, StateDict
+from robo_rl.types import DISCARDED, DIVERGED, Episode, Metrics, StateDict
 
 RECENT = 100  # episodes in rollout/ep_rew_mean, as in Stable-Baselines3
 REPORT_PERIOD = 1.0  # [s] between two writes of status.json
+KEEP_PERIOD = 5.0  # [s] between two training episodes that are kept in RUN/newest
 SAVES_THAT_MAY_FAIL = 3  # a full disk may be emptied again; after that the run stops
 
 
@@ -60,6 +62,10 @@ class RunRecord:
         self._returns: deque[float] = deque(maxlen=RECENT)
         self._lengths: deque[int] = deque(maxlen=RECENT)
         self._successes: deque[bool] = deque(maxlen=RECENT)
+        self._terms: dict[str, deque[float]] = {}
+        self._episode: Episode | None = None
+        """Ended in this step."""
+        self._kept_at = float("-inf")
         self._newest: Metrics = {}
         self._unlogged: Metrics = {}
         self._stop_requested = False
@@ -76,10 +82,12 @@ class RunRecord:
         self._returns.extend(state["returns"])
         self._lengths.extend(state["lengths"])
         self._successes.extend(state["successes"])
+        self._terms = {name: deque(values, RECENT) for name, values in state.get("terms", {}).items()}
 
     def state_dict(self) -> StateDict:
         """Returns seconds so far, the newest metrics and the recent episodes."""
         recent = {"returns": list(self._returns), "lengths": list(self._lengths), "successes": list(self._successes)}
+        recent |= {"terms": {name: list(values) for name, values in self._terms.items()}}
         metrics = {"newest": self._newest, "unlogged": self._unlogged}
         return {"elapsed": self.elapsed, **metrics, **recent}
 
@@ -93,12 +101,25 @@ class RunRecord:
         """Returns seconds of training, those before a resume included."""
         return time.monotonic() - self._started
 
-    def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None:
+    def on_episode(
+        self,
+        step: int,
+        *,
+        episode_return: float,
+        length: int,
+        success: bool | None,
+        stop_reason: str,
+        episode: Episode | None = None,
+    ) -> None:
         """Records a training episode."""
         self._returns.append(episode_return)
         self._lengths.append(length)
         if success is not None and stop_reason != DISCARDED:
             self._successes.append(success)
+        if episode is not None:
+            self._episode = episode
+            for name, values in episode.reward_terms.items():
+                self._terms.setdefault(name, deque(maxlen=RECENT)).append(float(np.sum(values)))
         if stop_reason == DIVERGED:
             self._say(step, "the simulation diverged; the episode was cut")
         self._report(step)
@@ -124,6 +145,9 @@ class RunRecord:
         """
         cadence = self._cadence
         before, self._step = self._step, step
+        if self._episode is not None:
+            self._keep(self._episode, step, training)
+            self._episode = None
         evaluates = _due(before, step, cadence.evaluate)
         if evaluates:
             self.on_metrics(step, training.stopwatch.time("evaluation", partial(self._evaluation, step, training)))
@@ -175,6 +199,13 @@ class RunRecord:
                     fix=f"{fix_of(error)}, then go on with: robo-rl resume {self._run.path}",
                 ) from error
 
+    def _keep(self, episode: Episode, step: int, training: Training) -> None:
+        """Keep an episode for those who watch the run, unless the one before is new."""
+        if time.monotonic() - self._kept_at > KEEP_PERIOD:
+            self._kept_at = time.monotonic()
+            replays = bool(getattr(training, "replays", True))
+            NewestEpisode.of(episode, kind="training", step=step, replays=replays).write(self._run.path)
+
     def _say(self, step: int, message: str) -> None:
         self._display.say(f"step {step}: {message}")
         self._run.note(step, message)
@@ -202,7 +233,7 @@ class RunRecord:
             "rollout/ep_rew_mean": self._returns,
             "rollout/ep_len_mean": self._lengths,
             "rollout/success_rate": self._successes,
-        }
+        } | {f"terms/{name}": values for name, values in self._terms.items()}
         return {tag: float(np.mean(list(values))) for tag, values in recent.items() if values}
 
     def _log(self, step: int, training: Training) -> None:

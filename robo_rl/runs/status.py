@@ -23,7 +23,8 @@ FRESH = 60.0
 
 State = Literal["running", "finished", "interrupted", "failed"]
 Verdict = Literal["running", "finished", "interrupted", "failed", "crashed", "silent", "unfinished"]
-"""State as seen from outside: "crashed" if its process is gone, "silent" if that cannot be known, "unfinished" without a status."""
+"""State as seen from outside: "crashed" if its process is gone, "silent" if that cannot be known, "unfinished" if it has no
+status."""
 
 
 @dataclass(frozen=True)

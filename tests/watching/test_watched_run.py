@@ -200,7 +200,7 @@ def test_evaluations_are_parsed_once(run, monkeypatch):
     (run.path / "evaluations").mkdir()
     (run.path / "evaluations" / "0000000010.json").write_text("{}")
     parsed = []
-    monkeypatch.setattr(Evaluation, "read", lambda path: parsed.append(path))
+    monkeypatch.setattr(Evaluation, "read", parsed.append)
     watched = WatchedRun(run.path)
     for _ in range(3):
         seen(run, watched)

@@ -38,13 +38,14 @@ from robo_rl.protocols.contract import ACTOR_LEARNER, ONLINE
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.storage import storage_in
 from robo_rl.runs.checkpoints import Checkpoint
+from robo_rl.runs.newest_episode import NewestEpisode
 from robo_rl.runs.observer import Cadence, Display, RunRecord
 from robo_rl.runs.run import Run, write_text
 from robo_rl.settings import settings_as
 from robo_rl.system.threads import tensor_threads
 from robo_rl.training.collectors.asynchronous import AsynchronousTraining
 from robo_rl.training.plan import TrainingPlan
-from robo_rl.types import StateDict
+from robo_rl.types import Episode, StateDict
 from robo_rl.workbench import RecipeLike
 
 if TYPE_CHECKING:
@@ -219,7 +220,11 @@ def _run(
 ) -> RunRecord:
     """Run a training to its end and return its record; state: checkpoint of an earlier one."""
     cadence = Cadence(recipe.log_every, recipe.evaluation.every, recipe.checkpoint_every)
-    with left_still(training), closing(Evaluator(recipe, recipe.evaluation.episodes_during, operator)) as evaluate:
+
+    def keep(episode: Episode, replays: bool) -> None:
+        NewestEpisode.of(episode, kind="evaluation", step=training.step, replays=replays).write(run.path)
+
+    with left_still(training), closing(Evaluator(recipe, recipe.evaluation.episodes_during, operator, keep)) as evaluate:
         record = RunRecord(run, cadence, keeping_policies(run, recipe, training, evaluate), shown, training.step)
         if state is not None:
             record.load_state_dict(state)

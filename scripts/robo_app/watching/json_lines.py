@@ -13,8 +13,8 @@ Line = dict[str, Any]
 class GrowingLines:
     """Complete lines of a file; each is parsed once.
 
-    A last line without its end is left for later, a damaged line is left out and counted. A file that was replaced or rewritten,
-    as by a resumed run or by rsync, is read again from its beginning.
+    A last line without its end is left for later, a damaged line is left out and counted. A file that was replaced or
+    rewritten, as by a resumed run or by rsync, is read again from its beginning.
     """
 
     def __init__(self, path: Path, key: str = "step") -> None:

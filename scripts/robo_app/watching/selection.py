@@ -14,7 +14,7 @@ MOST_RUNS = 24
 
 
 class Selection:
-    """Runs by name; a run that does not exist yet appears once its training has begun."""
+    """Runs by name; a run that does not exist yet appears once its training has started."""
 
     def __init__(self, names: Sequence[str], root: Path) -> None:
         """names: paths, names under `root`, patterns, folders of several runs such as that of a sweep, or "latest"."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
 
 from markupsafe import Markup
 
+from robo_app.watching.films import Film, Films
 from robo_app.watching.selection import Selection
 from robo_app.watching.watched_run import Seen, WatchedRun
 from robo_rl.report import template
@@ -19,11 +22,12 @@ from robo_rl.report.reading import labelled
 from robo_rl.runs.run import write_text
 
 PACKAGE = "robo_app.watching"
-OWN_CHARTS = ("rollout/", "eval/", "reward/model_return", "time/")
-"""Beginnings of tags that other parts of the page show."""
+OWN_CHARTS = ("eval/", "reward/model_return", "time/")
+"""Beginnings of tags that the learning curves and the table show."""
 PARTS: Sequence[tuple[str, Callable[[str], bool]]] = (
+    ("Training episodes", lambda tag: tag.startswith("rollout/")),
     ("Interventions", lambda tag: tag.startswith("human/")),
-    ("Rewards by term", lambda tag: tag.startswith("reward/") and tag != "reward/model_return"),
+    ("Rewards by term", lambda tag: tag.startswith(("terms/", "reward/")) and tag != "reward/model_return"),
     ("Speed and memory", lambda tag: tag == "time/fps" or tag.startswith("replay/")),
 )
 """(title, tags) of the charts below the learning curves."""
@@ -32,8 +36,9 @@ PARTS: Sequence[tuple[str, Callable[[str], bool]]] = (
 class View:
     """Reads the selected runs and draws them; may be called by several threads."""
 
-    def __init__(self, selection: Selection) -> None:
-        self._selection = selection
+    def __init__(self, selection: Selection, films: Films, source: Callable[[Path], str]) -> None:
+        """source: address of a film's file on the page."""
+        self._selection, self._films, self._source = selection, films, source
         self._runs: dict[Path, WatchedRun] = {}
         self._lock = threading.Lock()
         self._drawn, self._drawn_at = "", float("-inf")
@@ -60,11 +65,20 @@ class View:
             left_out=left_out,
             unread=unread,
             runs=list(zip(curves.runs, curves.colors, seen, strict=True)),
+            films=self._films_of(curves, seen),
             legend=curves.legend,
             charts=curves.evaluations(means=True),
             parts=[(title, charts) for title, wanted in PARTS if (charts := curves.metrics(wanted))],
             details=_details(curves),
         )
+
+    def _films_of(self, curves: Curves, seen: Sequence[Seen]) -> list[tuple[str, int, Film, str]]:
+        """Return (run, colour, film, address) of each film."""
+        return [
+            (run.label, color, film, "" if film.path is None else self._source(film.path))
+            for run, color, each in zip(curves.runs, curves.colors, seen, strict=True)
+            for film in self._films.of(each, len(seen))
+        ]
 
 
 def _details(curves: Curves) -> Charts:
@@ -76,14 +90,23 @@ def _details(curves: Curves) -> Charts:
     return curves.metrics(is_left)
 
 
-def write_snapshot(view: View, title: str, out: Path) -> Path:
-    """Write the page of this moment to a file that needs no server, and return its path."""
+def write_snapshot(selection: Selection, title: str, out: Path) -> Path:
+    """Write the page of this moment, films included, to a file that needs no server, and return its path."""
+    with closing(Films()) as films:
+        view = View(selection, films, _embedded)
+        view.html()
+        films.draw_waiting()
+        body = view.html()
     page = template("snapshot", PACKAGE).render(
         title=title,
         written=f"{datetime.now():%d %B %Y, %H:%M}",
         page_style=Markup(files(PACKAGE).joinpath("page.css").read_text()),
-        body=Markup(view.html()),  # escaped by its own template
+        body=Markup(body),  # escaped by its own template
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, page)
     return out
+
+
+def _embedded(film: Path) -> str:
+    return f"data:video/mp4;base64,{base64.b64encode(film.read_bytes()).decode()}"

@@ -117,7 +117,7 @@ class Seen:
 
 
 class WatchedRun:
-    """A run folder that is read again and again while it is written, by whoever writes it."""
+    """A run folder that is read again and again while another process writes it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -37,16 +37,16 @@ class Watch:
 
 def run(arguments: Watch) -> int:
     """Serve the page until Ctrl-C, or write it once."""
-    from robo_app.watching.view import View, write_snapshot
-
     selection = Selection(arguments.run, arguments.runs)
-    view, title = View(selection), ", ".join(selection.names)
+    title = ", ".join(selection.names)
     if arguments.once is not None:
-        print(write_snapshot(view, title, arguments.once))
-        return 0
-    from robo_app.watching.server import watch_server
+        from robo_app.watching.view import write_snapshot
 
-    with watch_server(view, arguments.port) as server:
+        print(write_snapshot(selection, title, arguments.once))
+        return 0
+    from robo_app.watching.server import WatchServer
+
+    with WatchServer(selection, arguments.port) as server:
         try:
             print(f"{title}: shown at {server.url}   (Ctrl-C ends it)", flush=True)
             if arguments.browser and has_display():

@@ -46,9 +46,8 @@ class Curves:
             return [(run.label, color) for run, color in zip(self.runs, self.colors, strict=True)]
         names = [group[0].name for group in self.groups]
         is_distinct = len(set(names)) == len(names)
-        return [
-            (name if is_distinct else group[0].label, i) for i, (name, group) in enumerate(zip(names, self.groups, strict=True))
-        ]
+        labels = names if is_distinct else [group[0].label for group in self.groups]
+        return [(label, color) for color, label in enumerate(labels)]
 
     def evaluations(self, *, means: bool = False) -> Charts:
         """Return success and return over steps; means: also draw the mean over the seeds of each recipe, with their range."""

@@ -1,11 +1,13 @@
 """Newest training and evaluation episode of a run, small enough to be kept always: what a film of it needs.
 
-RUN/newest/training.npz, evaluation.npz: seed and executed actions, from which a simulator repeats the episode in another process,
-so that no training draws a picture; pictures of the cameras, as JPEG, if the environment does not repeat itself, as a robot.
+RUN/newest/training.npz, evaluation.npz: seed and executed actions, from which a simulator repeats the episode in another
+process, so that no training draws a picture; pictures of the cameras, as JPEG, if the environment does not repeat itself, such
+as a robot.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -90,7 +92,7 @@ class NewestEpisode:
     def read(cls, file: Path) -> NewestEpisode | None:
         """Return the episode of a file, None without one or if it is damaged."""
         try:
-            with np.load(file, allow_pickle=False) as found:
+            with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as found:
                 facts = json.loads(found["facts"].tobytes())
                 cameras = {
                     str(name): _parts(found[f"pictures{number}"], found[f"sizes{number}"])

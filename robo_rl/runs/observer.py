@@ -233,7 +233,8 @@ class RunRecord:
             "rollout/ep_rew_mean": self._returns,
             "rollout/ep_len_mean": self._lengths,
             "rollout/success_rate": self._successes,
-        } | {f"terms/{name}": values for name, values in self._terms.items()}
+        }
+        recent |= {f"terms/{name}": values for name, values in self._terms.items()}
         return {tag: float(np.mean(list(values))) for tag, values in recent.items() if values}
 
     def _log(self, step: int, training: Training) -> None:

@@ -7,9 +7,9 @@ import os
 import socket
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from robo_rl.errors import RoboRLError
 from robo_rl.system.durable_files import is_locked
@@ -49,7 +49,7 @@ class RunStatus:
         """Return the status of a run folder, None without one or if it is damaged."""
         try:
             found = read_object(run / FILE)
-            known = {each.name: type(each.default)(found[each.name]) for each in fields(cls) if each.name in found}
+            known: dict[str, Any] = {name: type(own)(found[name]) for name, own in asdict(cls()).items() if name in found}
         except (RoboRLError, OSError, TypeError, ValueError, OverflowError):
             return None
         return cls(**known)

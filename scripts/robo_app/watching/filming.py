@@ -50,9 +50,16 @@ def film_newest(run: Run, file: Path, out: Path) -> None:
 def _recorded(newest: NewestEpisode) -> Iterator[Frame]:
     """Yield the pictures of all cameras beside each other."""
     for moment, coded in enumerate(zip(*newest.pictures.values(), strict=True)):
-        pictures = [np.asarray(cv2.imdecode(np.frombuffer(each, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]) for each in coded]
+        pictures = [_decoded(each) for each in coded]
         height = max(picture.shape[0] for picture in pictures)
         yield _marked(np.hstack([_scaled(picture, height) for picture in pictures]), newest, moment * newest.stride - 1)
+
+
+def _decoded(jpeg: bytes) -> Frame:
+    picture = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+    if picture is None:
+        raise RenderingUnavailable("A picture of the episode is damaged.", got=f"{len(jpeg)} bytes")
+    return np.asarray(picture[..., ::-1], np.uint8)
 
 
 def _film_again(run: Run, newest: NewestEpisode, out: Path) -> None:
@@ -60,9 +67,8 @@ def _film_again(run: Run, newest: NewestEpisode, out: Path) -> None:
     environment = with_mode()
     if environment.metadata.get("takes_server"):
         environment.close()
-        raise RenderingUnavailable(
-            "It would take the server from the training.", got=run.spec.name, fix="evaluate with --videos"
-        )
+        what, fix = "A film would take the server from the training.", "evaluate with --videos afterwards"
+        raise RenderingUnavailable(what, got=run.spec.name, fix=fix)
     mode = render_mode_for_films(environment)
     environment.close()
     stage = with_mode(render_mode=mode)
@@ -78,10 +84,10 @@ def _film_again(run: Run, newest: NewestEpisode, out: Path) -> None:
 
 def _replayed(stage: gymnasium.Env[Any, Any], newest: NewestEpisode) -> Iterator[list[Frame]]:
     stage.reset(seed=newest.seed)
-    yield [_scaled(each, HEIGHT) for each in rendered(stage)]
+    yield [_small(each) for each in rendered(stage)]
     for step, action in enumerate(newest.actions):
         stage.step(action)
-        yield [_marked(_scaled(each, HEIGHT), newest, step) for each in rendered(stage)]
+        yield [_marked(_small(each), newest, step) for each in rendered(stage)]
 
 
 def _maker(run: Run, kind: Kind) -> Any:
@@ -97,10 +103,15 @@ def _maker(run: Run, kind: Kind) -> Any:
 
 
 def _scaled(picture: Frame, height: int) -> Frame:
-    if picture.shape[0] <= height:
+    if picture.shape[0] == height:
         return picture
-    width = max(2, round(picture.shape[1] * height / picture.shape[0]))
-    return np.asarray(cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+    size = max(2, round(picture.shape[1] * height / picture.shape[0])), height
+    how = cv2.INTER_AREA if picture.shape[0] > height else cv2.INTER_NEAREST
+    return np.asarray(cv2.resize(picture, size, interpolation=how), np.uint8)
+
+
+def _small(picture: Frame) -> Frame:
+    return _scaled(picture, min(picture.shape[0], HEIGHT))
 
 
 def _marked(picture: Frame, newest: NewestEpisode, step: int) -> Frame:

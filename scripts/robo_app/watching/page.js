@@ -29,11 +29,25 @@ function place(html) {
     if (old && shown.get(name) === text) { before = old; continue; }
     for (const one of part.querySelectorAll("details[id]")) one.open = document.getElementById(one.id)?.open ?? one.open;
     shown.set(name, text);
+    if (old && replaceKeyed(old, part)) { before = old; continue; }
     if (old) old.replaceWith(part);
     else if (before) before.after(part);
     else at("parts").prepend(part);
     before = part;
   }
+}
+
+// Replaces the films that have changed, so that the others play on; false if there are others than before.
+function replaceKeyed(old, part) {
+  const [were, are] = [old, part].map((one) => [...one.querySelectorAll("[data-key]")]);
+  const keys = (list) => JSON.stringify(list.map((one) => one.dataset.key));
+  if (!are.length || keys(were) !== keys(are)) return false;
+  are.forEach((one, i) => {
+    if (shown.get(one.dataset.key) === one.outerHTML) return;
+    shown.set(one.dataset.key, one.outerHTML);
+    were[i].replaceWith(one);
+  });
+  return true;
 }
 
 async function look() {

@@ -72,12 +72,12 @@ class View:
             details=_details(curves),
         )
 
-    def _films_of(self, curves: Curves, seen: Sequence[Seen]) -> list[tuple[str, int, Film, str]]:
-        """Return (run, colour, film, address) of each film."""
+    def _films_of(self, curves: Curves, seen: Sequence[Seen]) -> list[tuple[str, str, int, Film, str]]:
+        """Return (key, run, colour, film, address) of each film."""
         return [
-            (run.label, color, film, "" if film.path is None else self._source(film.path))
+            (f"{run.path.name}/{place}", run.label, color, film, "" if film.path is None else self._source(film.path))
             for run, color, each in zip(curves.runs, curves.colors, seen, strict=True)
-            for film in self._films.of(each, len(seen))
+            for place, film in enumerate(self._films.of(each, len(seen)))
         ]
 
 

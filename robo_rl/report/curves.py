@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from robo_rl.report.charts import Series, line_chart, thinned
+from robo_rl.report.charts import LARGEST, Series, line_chart, thinned
 from robo_rl.report.hacking import MODEL
 from robo_rl.report.reading import RecordedRun
 
@@ -100,11 +100,12 @@ class Curves:
 
 
 def _evaluated(label: str, intervals: Sequence[tuple[int, Any]], color: int) -> Series:
+    known = [(step, interval) for step, interval in intervals if abs(interval.estimate) < LARGEST]
     return Series(
         label,
         color,
-        points=[(step, interval.estimate) for step, interval in intervals],
-        band=[(step, interval.low, interval.high) for step, interval in intervals],
+        points=[(step, interval.estimate) for step, interval in known],
+        band=[(step, interval.low, interval.high) for step, interval in known],
     )
 
 

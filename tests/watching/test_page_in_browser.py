@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,7 @@ from factories import axes, make_episode, make_spec, picture_spec
 from robo_app.watching import films
 from robo_app.watching.selection import Selection
 from robo_app.watching.server import WatchServer
-from robo_app.watching.view import write_snapshot
+from robo_app.watching.view import View, write_snapshot
 from robo_cli.main import dispatch
 from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.runs.newest_episode import NewestEpisode
@@ -175,3 +176,70 @@ def test_page_follows_a_training(tmp_path, monkeypatch):
             assert browser.faults == []
         finally:
             browser.close()
+
+
+TEXTS = ["", "null", "[]", "{}", "3", '"x"', "\0\0\0", "[" * 5000, '{"a": NaN}', "{" * 50, "<b>", '{"step": 1, "time": "x"}']
+FILES = [
+    "run.json",
+    "recipe.yaml",
+    "spec.json",
+    "status.json",
+    "messages.jsonl",
+    "metrics.jsonl",
+    "evaluation.json",
+    "evaluations/0000000010.json",
+    "newest/training.npz",
+    "lock",
+]
+VALUES = {
+    "run.json": ['{"seed": [1], "resumes": 5}', '{"resumes": [1]}', '{"resumes": [{"kind": {}}]}', '{"hacking": 3}'],
+    "recipe.yaml": [
+        "{name: [1], steps: x, online: 5}",
+        "{steps: true, seed: {a: 1}}",
+        "{steps: -1}",
+        "name: 3\nsteps: 99999999999999999999",
+    ],
+    "status.json": ['{"state": "flying", "step": -1}', '{"state": "running", "host": 3, "lock": "x"}', '{"step": 1e30}'],
+    "metrics.jsonl": [
+        '{"step": 1, "time": 1e308, "x/y": 1}\n{"step": 2, "time": -1e308, "x/y": 2}\n',
+        '{"step": -5, "time": 1, "x/y": 1e308, "rollout/success_rate": "a"}\n{"step": 2, "x/y": -1e308, "eval/": true}\n',
+        '{"step": 1' + "0" * 400 + "}\n",
+        '{"step": 1, "rollout/success_rate": [1], "": 2, "x/y": 1e999, "train/updates": null, "time/fps": 1e400}\n' * 3,
+    ],
+    "messages.jsonl": ['{"step": 1, "time": 1e15, "message": {"a": 1}}\n', '{"step": 1}\n'],
+}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_foreign_content_leaves_the_page(tmp_path, file):
+    sound, damaged = new_run(tmp_path), new_run(tmp_path, seed=1)
+    with damaged:
+        damaged.log(1, {"x/y": 1.0}, elapsed=1.0)
+        damaged.log(2, {"x/y": 1.0}, elapsed=2.0)
+    (damaged.path / file).parent.mkdir(exist_ok=True)
+    view = View(Selection([str(tmp_path)], tmp_path), SimpleNamespace(of=lambda *_: []), str)
+    for text in [*TEXTS, *VALUES.get(file, ())]:
+        (damaged.path / file).write_text(text)
+        html = view.html()
+        assert sound.path.name in html and damaged.path.name in html, text
+    (damaged.path / file).unlink()
+    (damaged.path / file).mkdir()
+    assert sound.path.name in view.html()
+
+
+def test_long_log_is_drawn_thinned_and_seldom(tmp_path, monkeypatch):
+    run = new_run(tmp_path)
+    line = {f"train/m{number}": 0.5 for number in range(10)}
+    (run.path / "metrics.jsonl").write_text(
+        "".join(json.dumps({"step": step, "time": step, **line}) + "\n" for step in range(20_000))
+    )
+    view = View(Selection([str(tmp_path)], tmp_path), SimpleNamespace(of=lambda *_: []), str)
+    assert len(view.html(1.0)) < 100_000
+    drawn = []
+    monkeypatch.setattr(view, "_draw", lambda: drawn.append(1) or "")
+    monkeypatch.setattr(view, "_cost", 100.0)
+    time.sleep(0.01)
+    view.html(0.001)
+    assert not drawn  # drawing took so long that it waits
+    view.html()
+    assert drawn

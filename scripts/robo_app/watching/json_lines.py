@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import IO, Any
 
 Line = dict[str, Any]
+LARGEST = 2**53
+"""Steps and seconds below it are whole numbers of a float, too."""
 
 
 class GrowingLines:
-    """Complete lines of a file; each is parsed once.
+    """Complete lines of a file, each with a whole number `step` and perhaps a number `time`; each is parsed once.
 
     A last line without its end is left for later, a damaged line is left out and counted. A file that was replaced or
     rewritten, as by a resumed run or by rsync, is read again from its beginning.
     """
 
-    def __init__(self, path: Path, key: str = "step") -> None:
-        """key: of every line, with a whole number."""
-        self._path, self._key = path, key
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._lines: list[Line] = []
         self.damaged = 0
         """Lines that were left out."""
@@ -55,7 +56,7 @@ class GrowingLines:
             found = json.loads(line)
         except (ValueError, RecursionError):
             found = None
-        if isinstance(found, dict) and isinstance(found.get(self._key), int):
+        if isinstance(found, dict) and _is_number(found.get("step"), int) and _is_number(found.get("time", 0.0), int | float):
             self._lines.append(found)
         else:
             self.damaged += 1
@@ -63,3 +64,7 @@ class GrowingLines:
     def _start_again(self, inode: int) -> None:
         self._lines, self.damaged = [], 0  # a new list: the old one may still be read
         self._inode, self._offset, self._last = inode, 0, b""
+
+
+def _is_number(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and -LARGEST < value < LARGEST

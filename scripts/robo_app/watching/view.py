@@ -22,6 +22,8 @@ from robo_rl.report.reading import labelled
 from robo_rl.runs.run import write_text
 
 PACKAGE = "robo_app.watching"
+SHARE = 10.0
+"""A view that is shown again and again takes at most the inverse of this of a processor."""
 OWN_CHARTS = ("eval/", "reward/model_return", "time/")
 """Beginnings of tags that the learning curves and the table show."""
 PARTS: Sequence[tuple[str, Callable[[str], bool]]] = (
@@ -41,15 +43,17 @@ class View:
         self._selection, self._films, self._source = selection, films, source
         self._runs: dict[Path, WatchedRun] = {}
         self._lock = threading.Lock()
-        self._drawn, self._drawn_at = "", float("-inf")
+        self._drawn, self._drawn_at, self._cost = "", float("-inf"), 0.0
         self._template = template("view", PACKAGE)
 
     def html(self, newest: float = 0.0) -> str:
         """Return the parts of the page; newest: [s] age of a drawing that may be returned again."""
         with self._lock:
-            if time.monotonic() - self._drawn_at > newest:
+            started = time.monotonic()
+            if started - self._drawn_at > max(newest, self._cost * SHARE if newest else 0.0):
                 self._drawn = self._draw()
                 self._drawn_at = time.monotonic()
+                self._cost = self._drawn_at - started
             return self._drawn
 
     def _draw(self) -> str:

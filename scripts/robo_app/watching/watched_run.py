@@ -23,6 +23,8 @@ RECENT_LINES = 8
 """Lines of the log over which speed is measured."""
 WRITTEN = (FILE, "metrics.jsonl", MESSAGES, "evaluation.json", "evaluations", "checkpoints", "recipe.yaml", LOCK)
 """Files and folders whose change shows that a training is alive."""
+FOREIGN = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""Errors of values of another kind than this package writes."""
 MEANINGS: dict[Verdict, str] = {
     "crashed": "Its process is gone without a word: killed, out of memory, or the machine was restarted.",
     "silent": "Nothing has changed for a while: the training hangs or was killed, or this copy of its folder is not refreshed.",
@@ -52,8 +54,8 @@ class Seen:
     @property
     def total(self) -> int:
         """Steps of the recipe."""
-        phases = (self.run.recipe.get("steps"), (self.run.recipe.get("online") or {}).get("steps"))
-        return sum(steps for steps in phases if isinstance(steps, int))
+        online = self.run.recipe.get("online") or {}
+        return sum(steps for steps in (self.run.recipe.get("steps"), online.get("steps")) if isinstance(steps, int))
 
     @property
     def activity(self) -> str:
@@ -76,6 +78,16 @@ class Seen:
     def left(self) -> float | None:
         """[s] until its last step at that speed."""
         return (self.total - self.step) / self.speed if self.verdict == "running" and self.speed else None
+
+    def check(self) -> None:
+        """Read everything that the page shows; raises one of FOREIGN if a file holds values of another kind."""
+        run = self.run
+        for name in ("label", "environment", "group", "name", "seconds", "curve"):
+            getattr(run, name)
+        for name in ("step", "total", "left", "troubles", "remarks"):
+            getattr(self, name)
+        for name in ("mean_return", "success_rate") if self.judged is not None else ():
+            getattr(self.judged, name)
 
     def rate(self, tag: str) -> float | None:
         """Return the increase of a tag per second over the newest lines of the log."""
@@ -134,9 +146,13 @@ class WatchedRun:
         found = verdict(self.path, status, silent=silent)
         try:
             run = self._files.recorded(is_over=found == "finished")
+            seen = Seen(run, status, found, self._messages.read(), self._lines.damaged, silent)
+            seen.check()
         except (RoboRLError, OSError) as error:
             return str(error)
-        return Seen(run, status, found, self._messages.read(), self._lines.damaged, silent)
+        except FOREIGN as error:  # one damaged run must leave the others on the page
+            return f"A file of the run is damaged. {type(error).__name__}: {error}"
+        return seen
 
     def _silence(self) -> float:
         """Return [s] since the folder changed: by its own clock if a change was seen, else by those of its files."""

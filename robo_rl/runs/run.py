@@ -59,7 +59,7 @@ class Run:
         self.path = path
         self._metrics: IO[str] | None = None
         self._lock: IO[bytes] | None = None
-        self._status = RunStatus()
+        self._status, self._is_announced = RunStatus(), False
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -107,18 +107,19 @@ class Run:
         """Begins writing; raises RunError if another process is writing this run."""
         what, fix = f"Another process is writing the run {self.path.name}.", "wait for it, or stop it, then try again"
         self._lock = exclusive_lock(self.path / LOCK, RunError(what, fix=fix))
-        self._status = RunStatus.here(self.path)
-        self.announce(self._status.step, "starting")
+        self._status, self._is_announced = RunStatus.here(self.path), False
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        state: State = "finished" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        ended = replace(self._status, state=state, activity="", error=error_text(error) if state == "failed" and error else "")
-        ended.write(self.path)
+        if self._is_announced:  # else nothing was changed
+            state: State = "finished" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            reason = error_text(error) if state == "failed" and error else ""
+            replace(self._status, state=state, activity="", error=reason).write(self.path)
         self._close()
 
     def announce(self, step: int, activity: str) -> None:
         """Write the step that was reached, and the present activity, to status.json; without effect if the disk is full."""
+        self._is_announced = True
         self._status = replace(self._status, step=step, activity=activity)
         self._status.write(self.path)
 
@@ -129,6 +130,8 @@ class Run:
 
     def log(self, step: int, metrics: Metrics, *, elapsed: float) -> None:
         """Appends one line to metrics.jsonl; `elapsed` [s] since the start of training."""
+        if not self._is_announced:
+            self.announce(step, "training")
         if self._metrics is None:
             self._metrics = (self.path / "metrics.jsonl").open("a")
         self._metrics.write(json.dumps({"step": step, "time": round(elapsed, 3), **metrics}) + "\n")

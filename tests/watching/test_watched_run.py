@@ -70,6 +70,7 @@ def test_killed_training_is_running_and_then_crashed(run):
 def test_end_of_a_training_is_its_state(run, error, verdict):
     try:
         with run:
+            run.announce(0, "training")
             if error is not None:
                 raise error
     except (KeyboardInterrupt, RunError):
@@ -77,6 +78,14 @@ def test_end_of_a_training_is_its_state(run, error, verdict):
     found = seen(run)
     assert found.verdict == verdict
     assert found.troubles == (["Disk gone."] if verdict == "failed" else [])
+
+
+def test_run_that_is_only_opened_keeps_its_state(run):
+    with run:
+        run.announce(20, "training")
+    with pytest.raises(RunError), run:
+        raise RunError("The environment has changed.")
+    assert seen(run).verdict == "finished"
 
 
 def test_copied_folder_is_judged_by_its_changes(run, tmp_path):

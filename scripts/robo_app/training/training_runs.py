@@ -92,6 +92,7 @@ def _train(recipe: Recipe[Any], root: Path, operator: Operator | None, collectin
             training = _in_process(plan)
     run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=environments.seen)
     with run, resumable(run.path):
+        run.announce(0, "starting")
         if recipe.demonstrations.dataset:
             run.describe(dataset=learnt_from(recipe))
         elif run.spec.action.control_period is not None:
@@ -162,6 +163,7 @@ def _go_on(
     collecting: CollectingSettings | None,
     operator: Operator | None,
 ) -> None:
+    run.announce(checkpoint.step, "starting")
     reward = reward_of(recipe, environments)
     require_same_reward(run, reward)
     plan = plan_of(recipe, environments, reward, operator, collectors=collecting is not None)

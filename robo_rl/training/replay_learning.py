@@ -64,8 +64,6 @@ class ReplayLearner(Stateful):
             require_room(demonstrations, sampling.replay_capacity)
             for episode in demonstrations:
                 self.replay.add_episode(episode)
-        self.updates = 0
-        """Gradient steps so far."""
         self.waiting = None if rewards is None else WaitingSteps(self.memory, rewards)
         self.relabelling = relabelling(rewards, sampling)
 
@@ -76,9 +74,8 @@ class ReplayLearner(Stateful):
 
     @property
     def metrics(self) -> Metrics:
-        """Steps in the memory, updates so far, and scalars of the rewards of a model."""
-        own = {"replay/size": float(len(self.replay)), "train/updates": float(self.updates)}
-        return own if self.waiting is None else own | self.waiting.rewards.metrics
+        """Scalars of the rewards of a model."""
+        return {} if self.waiting is None else self.waiting.rewards.metrics
 
     def begin(self, episode: EpisodeUnderWay) -> None:
         """An episode begins; one under way ends at its last step."""
@@ -107,20 +104,23 @@ class ReplayLearner(Stateful):
         if step < sampling.learning_starts or not len(self.replay):
             return {}
         rows = sampling.batch_size * sampling.updates_per_step
-        self.updates += sampling.updates_per_step
         batch = self.sampler.sample(rows, sampling.n_step, sampling.discount)
         if self.relabelling is None:
-            return self.learner.update(batch)
+            return self._counted(step, self.learner.update(batch))
         time = self.stopwatch.time
         found = time("score", self.relabelling.update)
-        return found | self.learner.update(time("score", partial(self.relabelling.relabel, batch)))
+        return found | self._counted(step, self.learner.update(time("score", partial(self.relabelling.relabel, batch))))
+
+    def _counted(self, step: int, metrics: Metrics) -> Metrics:
+        """Add the gradient steps so far and the steps in the memory to the learner's metrics, if there are any."""
+        updates = self.sampling.updates_per_step * (step + 1 - max(self.sampling.learning_starts, 1))
+        return metrics and {**metrics, "train/updates": float(updates), "replay/size": float(len(self.replay))}
 
     @override
     def state_dict(self) -> StateDict:
         return {
             "learner": self.learner.state_dict(),
             "replay": self.replay.state_dict(),
-            "updates": self.updates,
             "offline": {} if self.offline is None else self.offline.state_dict(),
         }
 
@@ -128,7 +128,6 @@ class ReplayLearner(Stateful):
     def load_state_dict(self, state: StateDict) -> None:
         self.learner.load_state_dict(state["learner"])
         self.replay.load_state_dict(state["replay"])
-        self.updates = state.get("updates", 0)  # without it in checkpoints of before they were counted
         if self.offline is not None:
             self.offline.load_state_dict(state["offline"])
 

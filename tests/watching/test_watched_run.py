@@ -225,9 +225,18 @@ def test_selection_finds_runs_by_name_folder_and_pattern(tmp_path):
     for seed in range(3):
         made.append(Run.create(tmp_path / "study" / "runs", recipe_name="a", seed=seed, recipe="{}", spec=SPEC).path)
         os.utime(made[-1] / "spec.json", (seed + 1, seed + 1))
-    for names in (["study"], ["study/runs/*-a-*"], [str(path) for path in made], ["study", made[0].name]):
+    for names in (
+        ["study"],
+        [str(tmp_path)],
+        ["study/runs/*-a-*"],
+        ["*-a-*"],
+        [made[0].name, made[1].name, made[2].name],
+        [str(path) for path in made],
+        ["study", made[0].name],
+    ):
         assert Selection(names, tmp_path).find()[0] == made
-    assert Selection(["latest"], tmp_path / "study" / "runs").find()[0] == made[-1:]
+    for root in (tmp_path, tmp_path / "study" / "runs"):
+        assert Selection(["latest"], root).find()[0] == made[-1:]
     assert Selection([made[1].name, "none"], tmp_path / "study" / "runs").find() == ([made[1]], ["none"], 0)
 
 

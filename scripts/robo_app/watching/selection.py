@@ -32,17 +32,18 @@ class Selection:
 
     def _runs_of(self, name: str) -> Iterator[Path]:
         if name == LATEST and not Path(name).exists():
-            runs = [path for path in self._root.glob("*") if is_run(path)]
-            yield from sorted(runs, key=_began)[-1:]
+            yield from sorted(_runs_in(self._root), key=_began)[-1:]
             return
-        places = [Path(name), self._root / name]
-        places = [place for place in places if place.is_dir()][:1] or [Path(each) for each in glob(name)]
-        places = places or [Path(each) for each in glob(str(self._root / name))]
-        for place in places:
-            if is_run(place):
-                yield place
-            else:
-                yield from (each for each in (*place.glob("runs/*"), *place.glob("*")) if is_run(each))
+        places = [place for place in (Path(name), self._root / name) if place.is_dir()][:1]
+        patterns = (name, self._root / name, self._root / "*" / "runs" / name)
+        for place in places or [Path(each) for pattern in patterns for each in glob(str(pattern))]:
+            yield from [place] if is_run(place) else _runs_in(place)
+
+
+def _runs_in(folder: Path) -> Iterator[Path]:
+    """Yield the runs of a folder, those of several trainings in it included."""
+    for pattern in ("*", "runs/*", "*/runs/*"):
+        yield from filter(is_run, folder.glob(pattern))
 
 
 def _began(path: Path) -> float:

@@ -199,7 +199,7 @@ def test_speed_and_time_left_are_of_the_newest_lines(run):
         for number in range(20):
             run.log(number, {"train/updates": 4.0 * number}, elapsed=number * (1.0 if number < 10 else 2.0))
         found = seen(run)
-        assert found.speed == pytest.approx(0.5) and found.rate("train/updates") == pytest.approx(2.0)
+        assert found.speed == pytest.approx(0.5) and found.updates == pytest.approx(2.0)
         assert found.left == pytest.approx((50 - 19) / 0.5)
 
 

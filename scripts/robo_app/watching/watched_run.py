@@ -19,6 +19,8 @@ from robo_rl.runs.status import FILE, LOCK, RunStatus, Verdict, verdict
 
 NEWEST_MESSAGES = 5
 """Messages of a training that are shown."""
+UPDATES = ("train/updates", "train/n_updates")
+"""Tags of the updates so far: of our learners, and of Stable-Baselines3 and PPO."""
 RECENT_LINES = 8
 """Lines of the log over which speed is measured."""
 WRITTEN = (FILE, "metrics.jsonl", MESSAGES, "evaluation.json", "evaluations", "checkpoints", "recipe.yaml", LOCK)
@@ -84,13 +86,15 @@ class Seen:
         run = self.run
         for name in ("label", "environment", "group", "name", "seconds", "curve"):
             getattr(run, name)
-        for name in ("step", "total", "left", "troubles", "remarks"):
+        for name in ("step", "total", "left", "updates", "troubles", "remarks"):
             getattr(self, name)
         for name in ("mean_return", "success_rate") if self.judged is not None else ():
             getattr(self.judged, name)
 
-    def rate(self, tag: str) -> float | None:
-        """Return the increase of a tag per second over the newest lines of the log."""
+    @property
+    def updates(self) -> float | None:
+        """Updates per second over the newest lines of the log."""
+        tag = next((tag for tag in UPDATES if tag in self.run.newest), "")
         recent = [line for line in self.run.metrics[-RECENT_LINES:] if isinstance(line.get(tag), int | float)]
         seconds = recent[-1].get("time", 0.0) - recent[0].get("time", 0.0) if len(recent) > 1 else 0.0
         return (recent[-1][tag] - recent[0][tag]) / seconds if seconds > 0 else None

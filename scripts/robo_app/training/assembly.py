@@ -213,14 +213,32 @@ def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
 class Evaluator:
     """Evaluator of policies on a recipe's seeds, in a separate environment."""
 
-    def __init__(self, recipe: Recipe[Any], episodes: int, operator: Operator | None = None) -> None:
-        self._recipe, self._environment = recipe, judged_environment_of(recipe, operator)
+    def __init__(
+        self,
+        recipe: Recipe[Any],
+        episodes: int,
+        operator: Operator | None = None,
+        keep: Callable[[Episode, bool], None] | None = None,
+    ) -> None:
+        """keep: is given the first episode of each evaluation, and True if the environment repeats itself."""
+        self._recipe, self._environment, self._keep = recipe, judged_environment_of(recipe, operator), keep
         self._seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + episodes)
 
     def __call__(self, policy: Policy) -> Evaluation:
         """Return the evaluation of a policy."""
         deterministic, seed = not self._recipe.evaluation.stochastic, self._recipe.seed
-        return evaluate(policy, self._environment, seeds=self._seeds, deterministic=deterministic, training_seed=seed)
+        return evaluate(
+            policy,
+            self._environment,
+            seeds=self._seeds,
+            deterministic=deterministic,
+            training_seed=seed,
+            on_episode=self._keep_first,
+        )
+
+    def _keep_first(self, episode: Episode) -> None:
+        if self._keep is not None and episode.seed == self._seeds[0]:
+            self._keep(episode, bool(getattr(self._environment.unwrapped, "replays", True)))
 
     def close(self) -> None:
         """Closes the environment: a robot is left still and given back."""

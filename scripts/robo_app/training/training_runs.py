@@ -38,13 +38,14 @@ from robo_rl.protocols.contract import ACTOR_LEARNER, ONLINE
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.storage import storage_in
 from robo_rl.runs.checkpoints import Checkpoint
+from robo_rl.runs.newest_episode import NewestEpisode
 from robo_rl.runs.observer import Cadence, Display, RunRecord
 from robo_rl.runs.run import Run, write_text
 from robo_rl.settings import settings_as
 from robo_rl.system.threads import tensor_threads
 from robo_rl.training.collectors.asynchronous import AsynchronousTraining
 from robo_rl.training.plan import TrainingPlan
-from robo_rl.types import StateDict
+from robo_rl.types import Episode, StateDict
 from robo_rl.workbench import RecipeLike
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def _train(recipe: Recipe[Any], root: Path, operator: Operator | None, collectin
             training = _in_process(plan)
     run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=environments.seen)
     with run, resumable(run.path):
+        run.announce(0, "starting")
         if recipe.demonstrations.dataset:
             run.describe(dataset=learnt_from(recipe))
         elif run.spec.action.control_period is not None:
@@ -161,6 +163,7 @@ def _go_on(
     collecting: CollectingSettings | None,
     operator: Operator | None,
 ) -> None:
+    run.announce(checkpoint.step, "starting")
     reward = reward_of(recipe, environments)
     require_same_reward(run, reward)
     plan = plan_of(recipe, environments, reward, operator, collectors=collecting is not None)
@@ -219,7 +222,11 @@ def _run(
 ) -> RunRecord:
     """Run a training to its end and return its record; state: checkpoint of an earlier one."""
     cadence = Cadence(recipe.log_every, recipe.evaluation.every, recipe.checkpoint_every)
-    with left_still(training), closing(Evaluator(recipe, recipe.evaluation.episodes_during, operator)) as evaluate:
+
+    def keep(episode: Episode, replays: bool) -> None:
+        NewestEpisode.of(episode, kind="evaluation", step=training.step, replays=replays).write(run.path)
+
+    with left_still(training), closing(Evaluator(recipe, recipe.evaluation.episodes_during, operator, keep)) as evaluate:
         record = RunRecord(run, cadence, keeping_policies(run, recipe, training, evaluate), shown, training.step)
         if state is not None:
             record.load_state_dict(state)

@@ -117,11 +117,19 @@ class GuardedArm(Robot):
             wanted = self._numbers(action)
             target = self.motion.target(wanted, state)
             verdict = self._send(target, state, self._observed if answers is None else answers)
-            sent = verdict.target or ArmTarget(state.position, state.quaternion, self._opening)
-            if not self._has_gripper:
-                sent = replace(sent, opening=state.opening)
-            is_clipped = bool((np.abs(wanted) > 1 + 1e-6).any())
-            return Executed(self.motion.action(sent, state), (*(("action",) if is_clipped else ()), *verdict.reasons))
+            return self._executed(wanted, verdict, state)
+
+    def judge(self, action: npt.ArrayLike, *, answers: float | None = None) -> Executed:
+        """Return what `apply` would execute now; sends nothing and changes nothing, the guard's state included.
+
+        Raises InvalidAction, RobotStopped if the arm may not move or this measurement stops it.
+        """
+        wanted = np.asarray(self.spec.action.validate(action), np.float64)
+        with self._lock:
+            state, answered = self.driver.read(), self._observed if answers is None else answers
+            target = self.motion.target(wanted, state)
+            verdict = self.guard.trial().judge(target, state, observed=answered, now=self.clock.now())
+            return self._executed(wanted, verdict, state)
 
     def move(self, target: ArmTarget) -> Verdict:
         """Move the hand all the way to a pose, within the limits; for clients that pause between poses.
@@ -229,6 +237,13 @@ class GuardedArm(Robot):
             self.driver.close()
             self.guard.disconnected()
         self.log.close()
+
+    def _executed(self, wanted: npt.NDArray[np.float64], verdict: Verdict, state: ArmState) -> Executed:
+        sent = verdict.target or ArmTarget(state.position, state.quaternion, self._opening)
+        if not self._has_gripper:
+            sent = replace(sent, opening=state.opening)
+        is_clipped = bool((np.abs(wanted) > 1 + 1e-6).any())
+        return Executed(self.motion.action(sent, state), (*(("action",) if is_clipped else ()), *verdict.reasons))
 
     def _numbers(self, action: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return an action (A,) as finite numbers; for any other stops the arm and raises InvalidAction."""

@@ -48,7 +48,7 @@ def evaluate(
         videos=(2 if name else 0) if videos is None else videos,
         stochastic=stochastic or recipe.evaluation.stochastic,
     )
-    there = _elsewhere(recipe.environment, environment, routes, own)
+    there = environment_there(recipe.environment, environment, routes, own)
     with tensor_threads(recipe.threads):
         elsewhere = replace(recipe, environment=there, evaluation=how)
         evaluation = judge(run, elsewhere, policy_of(run, recipe), episodes, seed, name or "evaluation")
@@ -77,9 +77,10 @@ def _name(environment: str, routes: str, arguments: Mapping[str, Any]) -> str:
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", "-".join(filter(None, parts)))
 
 
-def _elsewhere(
+def environment_there(
     trained_on: EnvironmentSettings, environment: str, routes: str, arguments: Mapping[str, Any]
 ) -> EnvironmentSettings:
+    """Return the environment of an evaluation; raises InvalidSetting, UnknownName."""
     if environment and routes:
         raise InvalidSetting("A set of routes is an environment.", got="an environment and routes", allowed="one of the two")
     family = trained_on.name.partition("/")[0]

@@ -186,9 +186,11 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         try:
             task = make_environment(self.environment_spec.name, control=self._control, action_repeat=self._repeat)
         except (UnknownName, TypeError):
+            task = None
+        if task is None or isinstance(task.unwrapped, RobotEnv):
             raise InvalidSetting(
                 f"There is no simulated task, and so no expert, for {self.environment_spec.name}.", fix="name a run as policy"
-            ) from None
+            )
         expert: Policy = task.get_wrapper_attr("scripted_policy")(seed=seed, noise=noise)
         return expert
 

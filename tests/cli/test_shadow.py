@@ -13,6 +13,7 @@ from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.runs.run import find_run
 from robo_rl.types import ActionSource
 
+REPEATED = ["--environment.arguments.action_repeat", "2"]
 TASK = {"name": "robo/ArmReach-v0"}
 
 
@@ -73,7 +74,8 @@ def test_shadow_run_of_evaluate_and_refine(trained, url, capsys):
     [
         (["--environment", TASK["name"], "--shadow", "zero"], InvalidSetting, "Only a robot has a shadow run"),
         (["--environment", "robot/Fake-v0", "--shadow", "zeros"], UnknownName, "zero"),
-        (["--environment", "robot/Fake-v0", "--shadow", "scripted"], SpecMismatch, "here"),
+        (["--environment", "robot/Fake-v0", "--shadow", "scripted"], InvalidSetting, "no expert"),
+        (["--environment", "robot/Fake-v0", *REPEATED, "--shadow", "zero"], SpecMismatch, "action.control_period"),
         (["--environment", "robot/Fake-v0", "--shadow", "zero", "--episodes", "0"], InvalidSetting, "episodes"),
     ],
 )

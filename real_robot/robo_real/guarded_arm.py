@@ -15,9 +15,10 @@ from robo_real.audit_log import AuditLog
 from robo_real.guard import LATCHED, Guard, Mode, Verdict, stopped_error
 from robo_real.limits import Limits
 from robo_real.motion_generator import MotionGenerator
+from robo_real.tare import ForceTare, Tare
 from robo_real.ticker import Ticker
 from robo_real.watchdog import Watchdog
-from robo_rl.errors import InvalidAction, RobotStopped, RobotUnavailable
+from robo_rl.errors import InvalidAction, RobotError, RobotStopped, RobotUnavailable
 from robo_rl.protocols.components import Robot
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Executed
@@ -52,6 +53,7 @@ class GuardedArm(Robot):
         self._observed = -np.inf  # [s] stamp of the newest observation
         self.watchdog = Watchdog(self, self._hold)
         self._ticker: Ticker | None = None
+        self._force = ForceTare(driver, limits)
 
     @override
     def connect(self) -> None:
@@ -212,6 +214,15 @@ class GuardedArm(Robot):
         self.pause()
         self.scene.reset(seed)
         self.guard.pause()
+
+    def tare(self) -> Tare:
+        """Zero the force sensor of a standing arm that touches nothing; raises RobotError if it moves or is in contact."""
+        with self._lock:
+            if self.guard.mode is Mode.RUNNING or self.motion_generator.is_moving or self.motion_generator.is_moving_joints:
+                raise RobotError("The arm is under way: no tare.", got=self.guard.mode, fix="pause it, and tare again")
+            found = self._force.tare()
+        self.log.add("tare", **found.to_json())
+        return found
 
     @override
     def pause(self) -> None:

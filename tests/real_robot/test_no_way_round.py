@@ -137,6 +137,7 @@ def test_no_route_moves_an_arm_that_was_rearmed_only(twin, plain):
 METHODS = {
     "apply": lambda robot: robot.apply([1, 1, -1, 1, -1]),
     "judge": lambda robot: robot.judge([1, 1, -1, 1, -1]),
+    "tare": lambda robot: robot.tare(),
     "move": lambda robot: robot.move(ArmTarget(np.array(AWAY), DOWN, 0.0)),
     "grip": lambda robot: robot.grip(0.0),
     "reset_joints": lambda robot: robot.reset_joints(1.0),

@@ -47,6 +47,7 @@ class RoboRoutes:
             "/robo/judge": self._judge,
             "/robo/pause": self._leased(lambda _: robot.pause()),
             "/robo/enable": self._leased(lambda _: robot.guard.enable(robot.driver.clock.now())),
+            "/robo/tare": self._tare,
             "/robo/stop": self._stop,
             "/robo/rearm": self._rearm,
             "/robo/scene/reset": self._leased(self._reset_scene),
@@ -132,6 +133,10 @@ class RoboRoutes:
         self.lease.require(str(body.get("lease", "")))
         judged = self._robot.judge(body["action"], answers=float(body["answers"]))
         return {"executed": judged.action.tolist(), "reasons": judged.reasons}
+
+    def _tare(self, body: Body) -> Answer:
+        self.lease.require(str(body.get("lease", "")))
+        return self._robot.tare().to_json()
 
     def _stop(self, body: Body) -> Answer:
         self._robot.stop(f"stop: {str(body.get('by', 'a client'))[:200]}")

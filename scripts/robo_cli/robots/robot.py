@@ -1,4 +1,4 @@
-"""robo-rl robot: serve a robot, simulated or real, and check, stop or re-arm a served one."""
+"""robo-rl robot: serve a robot, simulated or real, and set it up, check, stop or re-arm it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from robo_cli.actions import Actions, run_action
+from robo_cli.actions import Actions, Later, run_action
 from robo_cli.robots.serve import Serve, serve
 from robo_real.check import check
 from robo_real.http_client import RobotClient
@@ -21,6 +21,7 @@ robo-rl robot serve --driver franka-http --driver.settings.url http://192.168.1.
 robo-rl robot check http://127.0.0.1:5000
 robo-rl robot stop http://127.0.0.1:5000
 robo-rl robot rearm http://127.0.0.1:5000
+robo-rl robot tare http://127.0.0.1:5000
 robo-rl record robot:http://127.0.0.1:5000 --out data/twin     (its expert acts on the twin)"""
 
 
@@ -54,7 +55,13 @@ class Rearm:
 
 def main(arguments: list[str]) -> int:
     """Runs an action."""
-    actions: Actions = {"serve": (Serve, serve), "check": (Check, look), "stop": (Stop, stop), "rearm": (Rearm, rearm)}
+    actions: Actions = {
+        "serve": (Serve, serve),
+        "check": (Check, look),
+        "stop": (Stop, stop),
+        "rearm": (Rearm, rearm),
+        "tare": Later("robo_cli.robots.tare", "TareForce", "tare"),
+    }
     return run_action("robot", actions, EXAMPLES, arguments)
 
 

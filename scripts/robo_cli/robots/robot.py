@@ -21,6 +21,7 @@ robo-rl robot serve --driver franka-http --driver.settings.url http://192.168.1.
 robo-rl robot check http://127.0.0.1:5000
 robo-rl robot stop http://127.0.0.1:5000
 robo-rl robot rearm http://127.0.0.1:5000
+robo-rl robot setup --driver ur --driver.settings.address 192.168.1.10 --freedrive --out lab.yaml
 robo-rl robot tare http://127.0.0.1:5000
 robo-rl record robot:http://127.0.0.1:5000 --out data/twin     (its expert acts on the twin)"""
 
@@ -60,6 +61,7 @@ def main(arguments: list[str]) -> int:
         "check": (Check, look),
         "stop": (Stop, stop),
         "rearm": (Rearm, rearm),
+        "setup": Later("robo_cli.robots.setup", "Setup", "setup"),
         "tare": Later("robo_cli.robots.tare", "TareForce", "tare"),
     }
     return run_action("robot", actions, EXAMPLES, arguments)

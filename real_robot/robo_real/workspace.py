@@ -13,8 +13,9 @@ import numpy as np
 import yaml
 
 from robo_real.arm import Array
+from robo_real.hand_pose import HandPose
 from robo_real.limits import Limits
-from robo_real.rotations import Quaternion, tilt_and_turn
+from robo_real.rotations import tilt_and_turn
 from robo_rl.errors import InvalidSetting, require_allowed
 
 LEAST_POSES = 20
@@ -29,19 +30,6 @@ COLUMN = 0.1
 MOST_TILT = np.deg2rad(45)
 """[rad] of the driven hand: actions keep it pointing down"""
 RATES = ("speed", "acceleration", "jerk", "turn_speed", "turn_acceleration", "turn_jerk")
-
-
-@dataclass(frozen=True)
-class HandPose:
-    """Pose of a driven hand, in the frame of the base."""
-
-    stamp: float
-    """[s] of the robot's clock"""
-    position: Array
-    """(3,) [m]"""
-    quaternion: Quaternion
-    joints: Array
-    """(J,) [rad]"""
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from robo_real.arm import ArmDriver
+from robo_real.hand_pose import HandPose, read_hand_pose
 from robo_real.http_client import RobotClient
 from robo_real.limits import Limits, careful_limits, limits_from
-from robo_real.rotations import quaternion
-from robo_real.workspace import HandPose, Margins, propose_limits, write_limits
+from robo_real.workspace import Margins, propose_limits, write_limits
 from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting, RobotUnavailable
 from robo_rl.runs.run import write_text
@@ -118,17 +118,7 @@ def _served(url: str, base: Path | None, freedrive: bool) -> Source:
     name = str(client.json("/robo/version", method="GET")["robot"])
     served = settings_as(Limits, client.json("/robo/limits", method="GET"), source=f"limits of {url}")
 
-    def read() -> HandPose:
-        answer = client.json("/robo/observe", {})
-        seen = answer["observation"]
-        try:
-            direction = quaternion(seen["end_effector_quaternion"])
-            place, joints = (np.array(seen[name], np.float64) for name in ("end_effector_position", "joint_position"))
-        except (KeyError, ZeroDivisionError) as error:
-            raise RobotUnavailable("The robot reports no pose of its hand.", got=f"{type(error).__name__}: {error}") from None
-        return HandPose(float(answer["stamp"]), place, direction, joints)
-
-    return Source(name, read, limits_from(base) if base else served, "--driver ...")
+    return Source(name, lambda: read_hand_pose(client), limits_from(base) if base else served, "--driver ...")
 
 
 def _pose_of(arm: ArmDriver) -> HandPose:

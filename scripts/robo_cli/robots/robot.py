@@ -22,6 +22,8 @@ robo-rl robot check http://127.0.0.1:5000
 robo-rl robot stop http://127.0.0.1:5000
 robo-rl robot rearm http://127.0.0.1:5000
 robo-rl robot setup --driver ur --driver.settings.address 192.168.1.10 --freedrive --out lab.yaml
+robo-rl robot board board.pdf
+robo-rl robot calibrate views/wrist --robot http://127.0.0.1:5000 --camera camera_wrist --out wrist.yaml
 robo-rl robot tare http://127.0.0.1:5000
 robo-rl record robot:http://127.0.0.1:5000 --out data/twin     (its expert acts on the twin)"""
 
@@ -62,6 +64,8 @@ def main(arguments: list[str]) -> int:
         "stop": (Stop, stop),
         "rearm": (Rearm, rearm),
         "setup": Later("robo_cli.robots.setup", "Setup", "setup"),
+        "board": Later("robo_cli.robots.calibrate", "Board", "draw_board"),
+        "calibrate": Later("robo_cli.robots.calibrate", "Calibrate", "calibrate_camera"),
         "tare": Later("robo_cli.robots.tare", "TareForce", "tare"),
     }
     return run_action("robot", actions, EXAMPLES, arguments)

@@ -322,7 +322,7 @@ def test_camera_beside_a_served_twin_is_found(cell, tmp_path, capsys):
     assert turn < np.deg2rad(0.5) and "view 13 taken" in said and len(read_views(folder)) == 13
 
 
-def test_collector_takes_no_view_in_motion_twice_or_without_the_board(cell, tmp_path):
+def test_collector_takes_each_view_once_at_rest(cell, tmp_path):
     server, robot = cell
     collector = ViewCollector(RobotClient(server.url), "camera_front", BOARD, tmp_path / "views")
 

@@ -49,7 +49,7 @@ def arm():
         robot.close()
 
 
-def test_tare_of_the_twin_removes_an_offset_and_keeps_later_contacts(arm):
+def test_tare_of_twin_removes_offset_and_keeps_contacts(arm):
     twin = Twin(clock=ManualClock())
     robot = arm(twin)
     twin.clock.sleep(0.2)
@@ -118,7 +118,7 @@ def test_faults_and_frozen_measurements_are_refused(arm):
         robot.tare()
 
 
-def test_a_driver_without_tare_and_one_that_does_not_zero_are_told(arm, serve):
+def test_driver_that_cannot_tare_is_reported(arm, serve):
     server = serve()
     with pytest.raises(RobotUnavailable, match="no tare"):
         arm(FrankaHttp(FrankaHttpOptions(url=server.url, timeout=20.0))).tare()

@@ -19,7 +19,7 @@ from robo_real.clock import Clock
 from robo_real.control_loop import ControlLoop
 from robo_real.gripper import GRIP, gripper_control, hold_action
 from robo_real.shadow import SHADOW, VERDICT, Commands
-from robo_rl.errors import CameraStale, InvalidSetting, RobotBusy, RobotError, RobotStopped, RobotUnavailable
+from robo_rl.errors import CameraStale, InvalidSetting, RobotBusy, RobotStopped, RobotUnavailable
 from robo_rl.protocols.components import Policy, Robot
 from robo_rl.spec.environment import ActionSpec
 from robo_rl.types import METADATA, Executed
@@ -245,7 +245,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         """Return the guard's reasons to change an action that is not sent."""
         try:
             return list(self._robot.judge(proposed).reasons)
-        except RobotError:  # the command that follows ends the episode with its reason
+        except (RobotUnavailable, RobotStopped, RobotBusy):  # the command that follows ends the episode with its reason
             return []
 
     def _observe(self) -> Observations:

@@ -16,12 +16,13 @@ from console_operators import RIGHT, Page, start
 from robo_real.clock import ManualClock
 from robo_real.console.robot_console import RobotConsole
 from robo_real.environment import RobotEnv
+from robo_real.faults import Faults
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.shadow import ScriptedCommands, ZeroCommands
 from robo_real.shadow_report import shadow_report
 from robo_real.twin import Twin, TwinOptions
-from robo_rl.errors import InvalidSetting, RobotStopped
+from robo_rl.errors import InvalidAction, InvalidSetting, RobotError, RobotStopped
 from robo_rl.rollout.episode import Rollout, rollout
 from robo_rl.rollout.journal import Journal, recover
 from robo_rl.types import ActionSource
@@ -144,6 +145,34 @@ def test_shadowed_actions_are_judged_step_by_step(robots):
     assert found.metadata["shadow"] == "zero" and "guard" not in found.metadata
     assert all("action" in reasons for reasons in found.metadata["shadow_guard"].values())
     assert len(found.metadata["shadow_guard"]) == len(found)
+
+
+def test_robot_that_stops_or_cannot_judge_ends_the_episode(robots, monkeypatch):
+    environment, twin = robots()
+    environment.commands = ZeroCommands(environment.environment_spec.action)
+    environment.reset(seed=0)
+    environment.step(PUSH)
+    twin.inject(Faults(push=400.0))
+    info = environment.step(PUSH)[4]
+    assert info["stop_reason"] == "safety" and "hard_force" in info["guard"] and info["shadow_guard"] == []
+    twin.inject(Faults())
+    environment.robot.rearm()
+    environment.reset(seed=0)
+    monkeypatch.setattr(environment.robot, "judge", lambda action: throw(RobotError("no such route")))
+    with pytest.raises(RobotError, match="no such route"):  # a report without verdicts would lie
+        environment.step(PUSH)
+
+
+def throw(error):
+    raise error
+
+
+def test_policy_that_is_not_finite_ends_the_run_before_a_motion(robots):
+    environment, _ = robots()
+    environment.commands = ScriptedCommands(environment.scripted_policy)
+    with pytest.raises(InvalidAction):
+        rollout(environment, Constant(environment.environment_spec, np.full(5, np.nan, np.float32)), seed=0)
+    assert environment.robot.motion_generator.goal is None
 
 
 def test_journal_keeps_verdicts_of_a_shadow_run(robots, tmp_path):

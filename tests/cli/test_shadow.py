@@ -1,6 +1,7 @@
 """`--shadow` of evaluate, refine and console, as a stranger would use it, on a served twin."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ import yaml
 
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
+from robo_real.limits import TWIN
 from robo_real.serving import ServerSettings, build_server
+from robo_real.workspace import write_limits
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.runs.run import find_run
 from robo_rl.types import ActionSource
@@ -34,8 +37,14 @@ def trained(tmp_path):
 
 
 @pytest.fixture
-def url():
-    server = build_server(ServerSettings(options={"task": TASK["name"]}, port=0))
+def url(monkeypatch, tmp_path):
+    """A served twin that a busy machine neither stops nor loses."""
+    monkeypatch.setattr("robo_real.environment.LATE_CYCLES", 10_000)
+    monkeypatch.setattr("robo_real.remote_robot.TIMEOUT", 20.0)
+    patient = replace(TWIN, command_age=5.0, state_age=5.0, late_in_a_row=1000, stop_after=60.0)
+    limits = tmp_path / "limits.yaml"
+    limits.write_text(write_limits(patient, []))
+    server = build_server(ServerSettings(options={"task": TASK["name"]}, limits=limits, port=0))
     server.start()
     yield server.url
     server.close()

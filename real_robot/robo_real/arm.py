@@ -113,6 +113,8 @@ class ArmDriver(Protocol):
     - `response`, a Response; unknown by default, and then the set points themselves keep speed and acceleration;
     - `attach(set_points)`, for an arm with its own control loop, which calls `set_points.tick` instead of receiving `move`;
     - `home` (J,) [rad], the posture of a joint reset, if it takes a JointTarget;
+    - `tare()`, which zeroes the force sensor: later forces and torques are relative to the present ones;
+    - `freedrive(is_on)`, which lets a person move the arm by hand, or holds it again; it ends with the process;
     - `has_gripper`, False if there is none.
     """
 

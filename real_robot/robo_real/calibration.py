@@ -102,6 +102,10 @@ class HandEye:
     rotation_spread: float
     """[rad] the same of its rotation."""
     views: int
+    view_errors: tuple[float | None, ...]
+    """[pixel] root mean square of each picture's reprojection errors; None if it does not show the board"""
+    coverage: float
+    """Share of the picture's width times height that the corners of all views span"""
 
 
 def calibrate(
@@ -140,7 +144,7 @@ def calibrate(
     placed = moving[0] @ camera @ boards[0]
     solution = _refine(camera, placed, views, moving, intrinsics)
     others = [
-        _refine(camera, placed, [*views[:left], *views[left + 1 :]], [*moving[:left], *moving[left + 1 :]], intrinsics)
+        _refine(*solution[:2], [*views[:left], *views[left + 1 :]], [*moving[:left], *moving[left + 1 :]], intrinsics)
         for left in range(len(views))
     ]
     positions = np.stack([other[0][:3, 3] for other in others])
@@ -154,6 +158,8 @@ def calibrate(
         position_spread=float(np.sqrt(positions.var(0).sum())),
         rotation_spread=float(np.sqrt(np.mean(np.square(turns)))),
         views=len(views),
+        view_errors=_view_errors(seen, solution[3]),
+        coverage=float(np.prod(np.ptp(np.concatenate([pixels for _, pixels, _ in views]), axis=0) / size)),
     )
 
 
@@ -196,8 +202,8 @@ def _refine(
     views: Sequence[View],
     moving: Sequence[Array],
     intrinsics: Intrinsics,
-) -> tuple[Array, Array, float]:
-    """Return camera, board and the root mean square error [pixel] at the least sum of squared reprojection errors."""
+) -> tuple[Array, Array, float, Array]:
+    """Return camera, board, root mean square error and the error of each corner (K,) [pixel] at the least sum of squares."""
 
     def unpacked(values: Array) -> tuple[Array, Array]:
         one, other = values[:6], values[6:]
@@ -216,7 +222,18 @@ def _refine(
     start = np.concatenate([np.r_[m[:3, 3], Rotation.from_matrix(m[:3, :3]).as_rotvec()] for m in (camera, placed)])
     best = least_squares(errors, start, x_scale="jac", method="lm")
     camera, placed = unpacked(best.x)
-    return camera, placed, float(np.sqrt(np.mean(np.square(best.fun.reshape(-1, 2)).sum(1))))
+    distances = np.linalg.norm(best.fun.reshape(-1, 2), axis=1)
+    return camera, placed, float(np.sqrt(np.mean(np.square(distances)))), distances
+
+
+def _view_errors(seen: Sequence[tuple[Array, Array] | None], distances: Array) -> tuple[float | None, ...]:
+    """Return the root mean square [pixel] of each picture's share of the distances, in order."""
+    found, begin = list[float | None](), 0
+    for corners in seen:
+        count = 0 if corners is None else len(corners[1])
+        found.append(float(np.sqrt(np.mean(np.square(distances[begin : begin + count])))) if count else None)
+        begin += count
+    return tuple(found)
 
 
 def _require_turns(hands: Sequence[Array]) -> None:

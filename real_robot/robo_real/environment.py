@@ -18,6 +18,7 @@ from robo_real.arm import Scene
 from robo_real.clock import Clock
 from robo_real.control_loop import ControlLoop
 from robo_real.gripper import GRIP, gripper_control, hold_action
+from robo_real.shadow import SHADOW, VERDICT, Commands
 from robo_rl.errors import (
     CameraChanged,
     CameraFault,
@@ -30,6 +31,7 @@ from robo_rl.errors import (
 )
 from robo_rl.protocols.components import Policy, Robot
 from robo_rl.spec.environment import ActionSpec
+from robo_rl.types import METADATA, Executed
 
 Observations = dict[str, npt.NDArray[Any]]
 ENDS: tuple[tuple[type[Exception], str], ...] = (
@@ -60,6 +62,9 @@ class ArmableRobot(Robot, Protocol):
 
     def stop(self, why: str = ..., /) -> None:
         """Stop until a person re-arms; why: in words."""
+
+    def judge(self, action: npt.ArrayLike, /) -> Executed:
+        """Return what `apply` would execute; sends nothing."""
 
 
 class RobotEnv(gymnasium.Env[Any, Any]):
@@ -103,6 +108,8 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self._is_connected = False
         self._steps = self._overruns = 0
         self._camera_fault: CameraFault | None = None  # that ended the episode
+        self.commands: Commands | None = None
+        """Source of the actions that are sent in a shadow run: those of `step` are judged by the guard and never sent."""
 
     @property
     def robot(self) -> ArmableRobot:
@@ -136,8 +143,12 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self._observation = self._observe()
         self._sent = hold_action(self._robot.spec.action, self._observation)
         self._steps, self._overruns = 0, 0
+        info = self._info(self._scene.success())
+        if self.commands is not None:
+            self.commands.reset(seed, self._observation)
+            info |= {METADATA: {SHADOW: self.commands.name}}
         self._loop.start()
-        return dict(self._observation), self._info(self._scene.success())
+        return dict(self._observation), info
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[Observations, float, bool, bool, dict[str, Any]]:
         """Execute an action and wait for the end of its period; raises InvalidAction before any motion."""
@@ -145,10 +156,17 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             raise gymnasium.error.ResetNeeded("The episode is over or has not begun: call reset() before step().")
         spec = self.environment_spec.action
         wanted = np.asarray(spec.validate(action), np.float32)
+        shadow: dict[str, Any] = {}
+        if self.commands is not None:
+            proposed = self._gripper.to_robot(wanted)
+            command, source = self.commands.command(self._observation, wanted)
+            wanted = np.asarray(spec.validate(command), np.float32)
+            shadow = {"action_source": source, VERDICT: self._judge(proposed)}
         executed, reasons, end = self._execute(self._gripper.to_robot(wanted))
         self._steps += 1
         success = self._scene.success() if end is None else None
-        info: dict[str, Any] = self._info(success) | {"executed_action": self._gripper.to_policy(executed), "guard": reasons}
+        done = {"executed_action": self._gripper.to_policy(executed), "guard": reasons}
+        info: dict[str, Any] = self._info(success) | shadow | done
         terminated = bool(success)
         if end is None and not terminated and self._steps >= (self.environment_spec.max_steps or np.inf):
             end = "time_limit"
@@ -183,9 +201,11 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         try:
             task = make_environment(self.environment_spec.name, control=self._control, action_repeat=self._repeat)
         except (UnknownName, TypeError):
+            task = None
+        if task is None or isinstance(task.unwrapped, RobotEnv):
             raise InvalidSetting(
                 f"There is no simulated task, and so no expert, for {self.environment_spec.name}.", fix="name a run as policy"
-            ) from None
+            )
         expert: Policy = task.get_wrapper_attr("scripted_policy")(seed=seed, noise=noise)
         return expert
 
@@ -236,6 +256,13 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             self._robot.stop(f"the environment: {type(error).__name__} in an episode")
             raise
         return self._average(done), reasons, "control_late" if self._overruns > LATE_CYCLES else None
+
+    def _judge(self, proposed: npt.NDArray[np.float32]) -> list[str]:
+        """Return the guard's reasons to change an action that is not sent."""
+        try:
+            return list(self._robot.judge(proposed).reasons)
+        except (RobotUnavailable, RobotStopped, RobotBusy):  # the command that follows ends the episode with its reason
+            return []
 
     def _observe(self) -> Observations:
         observation = dict(self._robot.observe())

@@ -10,6 +10,7 @@ safety functions and replaces none of them.
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -218,6 +219,14 @@ class Guard:
         if self.mode is Mode.ARMED:
             self._enter(Mode.RUNNING)
         return self._bounded(wanted, state, now, whole)
+
+    def trial(self) -> Guard:
+        """Return a guard in the same state, whose verdicts leave this one and its log unchanged."""
+        found = copy.copy(self)
+        found.log, found.counts = AuditLog(), Counter()
+        found._answering, found._path = copy.copy(self._answering), copy.copy(self._path)
+        found._turning = copy.copy(self._turning)
+        return found
 
     def _refusal(self, wanted: ArmTarget, state: ArmState, observed: float, now: float) -> str:
         """Return the reason to refuse this command, "" to accept it."""

@@ -15,9 +15,10 @@ from robo_real.audit_log import AuditLog
 from robo_real.guard import LATCHED, Guard, Mode, Verdict, stopped_error
 from robo_real.limits import Limits
 from robo_real.motion_generator import MotionGenerator
+from robo_real.tare import ForceTare, Tare
 from robo_real.ticker import Ticker
 from robo_real.watchdog import Watchdog
-from robo_rl.errors import InvalidAction, RobotStopped, RobotUnavailable
+from robo_rl.errors import InvalidAction, RobotError, RobotStopped, RobotUnavailable
 from robo_rl.protocols.components import Robot
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Executed
@@ -52,6 +53,7 @@ class GuardedArm(Robot):
         self._observed = -np.inf  # [s] stamp of the newest observation
         self.watchdog = Watchdog(self, self._hold)
         self._ticker: Ticker | None = None
+        self._force = ForceTare(driver, limits)
 
     @override
     def connect(self) -> None:
@@ -117,11 +119,19 @@ class GuardedArm(Robot):
             wanted = self._numbers(action)
             target = self.motion.target(wanted, state)
             verdict = self._send(target, state, self._observed if answers is None else answers)
-            sent = verdict.target or ArmTarget(state.position, state.quaternion, self._opening)
-            if not self._has_gripper:
-                sent = replace(sent, opening=state.opening)
-            is_clipped = bool((np.abs(wanted) > 1 + 1e-6).any())
-            return Executed(self.motion.action(sent, state), (*(("action",) if is_clipped else ()), *verdict.reasons))
+            return self._executed(wanted, verdict, state)
+
+    def judge(self, action: npt.ArrayLike, *, answers: float | None = None) -> Executed:
+        """Return what `apply` would execute now; sends nothing and changes nothing, the guard's state included.
+
+        Raises InvalidAction, RobotStopped if the arm may not move or this measurement stops it.
+        """
+        wanted = np.asarray(self.spec.action.validate(action), np.float64)
+        with self._lock:
+            state, answered = self.driver.read(), self._observed if answers is None else answers
+            target = self.motion.target(wanted, state)
+            verdict = self.guard.trial().judge(target, state, observed=answered, now=self.clock.now())
+            return self._executed(wanted, verdict, state)
 
     def move(self, target: ArmTarget) -> Verdict:
         """Move the hand all the way to a pose, within the limits; for clients that pause between poses.
@@ -205,6 +215,15 @@ class GuardedArm(Robot):
         self.scene.reset(seed)
         self.guard.pause()
 
+    def tare(self) -> Tare:
+        """Zero the force sensor of a standing arm that touches nothing; raises RobotError if it moves or is in contact."""
+        with self._lock:
+            if self.guard.mode is Mode.RUNNING or self.motion_generator.is_moving or self.motion_generator.is_moving_joints:
+                raise RobotError("The arm is under way: no tare.", got=self.guard.mode, fix="pause it, and tare again")
+            found = self._force.tare()
+        self.log.add("tare", **found.to_json())
+        return found
+
     @override
     def pause(self) -> None:
         with self._lock:
@@ -229,6 +248,13 @@ class GuardedArm(Robot):
             self.driver.close()
             self.guard.disconnected()
         self.log.close()
+
+    def _executed(self, wanted: npt.NDArray[np.float64], verdict: Verdict, state: ArmState) -> Executed:
+        sent = verdict.target or ArmTarget(state.position, state.quaternion, self._opening)
+        if not self._has_gripper:
+            sent = replace(sent, opening=state.opening)
+        is_clipped = bool((np.abs(wanted) > 1 + 1e-6).any())
+        return Executed(self.motion.action(sent, state), (*(("action",) if is_clipped else ()), *verdict.reasons))
 
     def _numbers(self, action: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return an action (A,) as finite numbers; for any other stops the arm and raises InvalidAction."""

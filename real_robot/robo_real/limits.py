@@ -149,6 +149,41 @@ TWIN = Limits(
 Not for a real arm."""
 
 
+def careful_limits(joints: int) -> Limits:
+    """Return slow and weak limits for an arm of that many joints; its workspace and joint limits are yet to be set."""
+    return Limits(
+        box_low=(-10.0,) * 3,
+        box_high=(10.0,) * 3,
+        tilt=0.2,
+        turn=0.8,
+        speed=0.1,
+        acceleration=1.0,
+        jerk=50.0,
+        turn_speed=0.5,
+        turn_acceleration=5.0,
+        turn_jerk=250.0,
+        reach=0.01,
+        reach_turn=0.1,
+        stiffness=2000.0,
+        turn_stiffness=150.0,
+        jump=0.05,
+        joint_low=(-2 * np.pi,) * joints,
+        joint_high=(2 * np.pi,) * joints,
+        joint_margin=0.1,
+        joint_speed=(0.5,) * joints,
+        opening=0.08,
+        soft_force=15.0,
+        hard_force=40.0,
+        hard_torque=10.0,
+        command_age=0.15,
+        state_age=0.1,
+        late_in_a_row=5,
+        hold_after=0.15,
+        stop_after=1.0,
+        dead_man=0.3,
+    )
+
+
 def limits_from(path: Path) -> Limits:
     """Load limits from a YAML file; raises InvalidSetting or UnknownName with the key, FileNotFoundError."""
     found: Any = read_yaml(path)

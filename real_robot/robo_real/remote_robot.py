@@ -19,6 +19,7 @@ from robo_real.cameras import MOST_AGE, Frame, FreshFrames
 from robo_real.clock import MonotonicClock
 from robo_real.http_client import RobotClient
 from robo_real.server.robo_routes import PROTOCOL
+from robo_real.tare import Tare
 from robo_rl.errors import RobotError, RobotUnavailable
 from robo_rl.protocols.components import Robot
 from robo_rl.spec.environment import EnvironmentSpec
@@ -109,6 +110,16 @@ class RemoteRobot(Robot, Scene):
         self._moves = True
         answer = self._leased("/robo/apply", action=np.asarray(wanted, np.float64).tolist(), answers=self._stamp)
         return Executed(np.asarray(answer["executed"], np.float32), tuple(answer["reasons"]))
+
+    def judge(self, action: npt.ArrayLike) -> Executed:
+        """Return what `apply` would execute; nothing is sent to the arm (GuardedArm.judge)."""
+        wanted = np.asarray(self.spec.action.validate(action), np.float64)
+        answer = self._leased("/robo/judge", action=wanted.tolist(), answers=self._stamp)
+        return Executed(np.asarray(answer["executed"], np.float32), tuple(answer["reasons"]))
+
+    def tare(self) -> Tare:
+        """Zero the force sensor of a standing arm that touches nothing; raises RobotError if it moves or is in contact."""
+        return Tare(**self._leased("/robo/tare"))
 
     @override
     def pause(self) -> None:

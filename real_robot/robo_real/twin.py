@@ -82,6 +82,7 @@ class Twin(ArmDriver, Scene):
         self._is_open = False
         self._reflex = False
         self._frozen: ArmState | None = None
+        self._zero = np.zeros(3), np.zeros(3)  # force and torque that are measured as none
         self._simulated = self._began = 0.0
         self._frames: dict[str, Frame] = {}
         self._undrawn: Exception | None = None
@@ -134,6 +135,12 @@ class Twin(ArmDriver, Scene):
     def recover(self) -> None:
         with self._lock:
             self._reflex = False
+
+    def tare(self) -> None:
+        """Measure force and torque relative to the present ones from now on."""
+        with self._at_present():
+            state = self._measured()
+            self._zero = self._zero[0] + state.force, self._zero[1] + state.torque
 
     @override
     def close(self) -> None:
@@ -272,7 +279,8 @@ class Twin(ArmDriver, Scene):
         measured["position"] = position + np.array([faults.jump, 0.0, 0.0])
         if faults.corrupt:
             measured["joint_position"] = np.full_like(measured["joint_position"], np.nan)
-        measured["force"] = measured["force"] + np.array([0.0, 0.0, faults.push])
+        measured["force"] = measured["force"] + np.array([0.0, 0.0, faults.push]) - self._zero[0]
+        measured["torque"] = measured["torque"] - self._zero[1]
         measured["quaternion"] = quaternion(measured["quaternion"])
         return ArmState(stamp=self._simulated, fault="reflex" if self._reflex else None, **measured)
 

@@ -24,6 +24,10 @@ SUCCESS_CONVENTION = "an episode is a success if the environment reported succes
 """The convention of Meta-World (Yu et al. 2019); for success within one step see `EnvironmentSpec.success_rule`."""
 
 
+VERDICTS = ("guard", "shadow_guard")
+"""Reasons of a robot's guard in `info`: to change the executed action, and one that was judged only (a shadow run)."""
+
+
 class Rollout:
     """One episode under way."""
 
@@ -96,7 +100,7 @@ class Rollout:
         self._infos: list[Mapping[str, Any]] = []
         self._sources: list[int] = []
         self._measures: Mapping[str, float] = {}
-        self._guarded: dict[str, list[str]] = {}  # step -> why a robot's guard changed the action
+        self._verdicts: dict[str, dict[str, list[str]]] = {}  # verdict -> step -> reasons of a robot's guard
 
     def __len__(self) -> int:
         return len(self._actions)
@@ -180,9 +184,7 @@ class Rollout:
             seed=self.seed,
             spec_fingerprint=self.spec.single.fingerprint,
             instruction=self._instruction,
-            metadata=dict(self._metadata)
-            | ({MEASURES: dict(self._measures)} if self._measures else {})
-            | ({"guard": self._guarded} if self._guarded else {}),
+            metadata=dict(self._metadata) | ({MEASURES: dict(self._measures)} if self._measures else {}) | self._verdicts,
         )
 
     def state_dict(self) -> StateDict:
@@ -202,9 +204,12 @@ class Rollout:
         observation, reward, terminated, truncated, info = stepping.step(self._environment, self.spec.name, action)
         if "executed_action" in info:  # by a robot, whose guard may have changed it
             action = self._validate(info["executed_action"])
-        if reasons := list(info.get("guard", ())):
-            self._guarded[str(len(self))] = reasons
-            source = source if source is ActionSource.HUMAN else ActionSource.GUARD
+        source = ActionSource(info.get("action_source", source))
+        for verdict in VERDICTS:
+            if reasons := list(info.get(verdict, ())):
+                self._verdicts.setdefault(verdict, {})[str(len(self))] = reasons
+        if info.get("guard") and source is not ActionSource.HUMAN:
+            source = ActionSource.GUARD
         if not np.isfinite(reward):
             raise InvalidEpisode(
                 f"{self.spec.name} returned a reward that is not finite.",

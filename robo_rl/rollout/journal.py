@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, Self
 import numpy as np
 
 from robo_rl.errors import DatasetError, fix_of
-from robo_rl.rollout.episode import end_of, stacked_terms
+from robo_rl.rollout.episode import VERDICTS, end_of, stacked_terms
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.system import framed_log
 from robo_rl.system.framed_log import FramedLog, read_records
@@ -70,7 +70,7 @@ class Journal:
             "success": None if "success" not in info else bool(info["success"]),
             "reward_terms": {name: float(value) for name, value in info.get("reward_terms", {}).items()},
         }
-        facts |= {"guard": list(info["guard"])} if info.get("guard") else {}
+        facts |= {verdict: list(info[verdict]) for verdict in VERDICTS if info.get(verdict)}
         facts |= {"cost": float(info["cost"])} if "cost" in info else {}
         actions = {"action": transition.action, "policy_action": transition.policy_action}
         columns = {f"{COLUMNS}{name}": value for name, value in transition.columns.items()}
@@ -145,9 +145,9 @@ def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:
 
 
 def _guarded(steps: list[Record]) -> dict[str, Any]:
-    """Returns why a robot's guard changed actions, as robo_rl.rollout.episode writes it."""
-    found = {str(index): step.facts["guard"] for index, step in enumerate(steps) if "guard" in step.facts}
-    return {"guard": found} if found else {}
+    """Returns a guard's reasons by verdict and step, as robo_rl.rollout.episode writes them."""
+    found = {name: {str(i): step.facts[name] for i, step in enumerate(steps) if name in step.facts} for name in VERDICTS}
+    return {name: reasons for name, reasons in found.items() if reasons}
 
 
 def records(path: Path) -> Iterator[Record]:

@@ -2,8 +2,8 @@
 
 Real-Time Data Exchange, protocol 2 (port 30004): packages of a big-endian uint16 size, a uint8 type and a body. The control
 interface uploads a program (port 30003) that reads commands from input registers and answers in output registers; the peer
-plays that program by its numbers: 16 servoStop, 24 servoL, 35 watchdog, 255 end. If `watches` is set, the program ends once no
-word has come for as long as the watchdog was told, as the controller's does.
+plays that program by its numbers: 8 zero_ftsensor, 16 servoStop, 18 teach_mode, 19 end_teach_mode, 24 servoL, 35 watchdog, 255
+end. If `watches` is set, the program ends once no word has come for as long as the watchdog was told, as the controller's does.
 
 It runs in a process of its own, because the wheel keeps Python's lock while it connects:
 
@@ -37,7 +37,7 @@ TYPES = {
 }
 READY, DONE = 1, 2
 """In output register 0: the program waits for a command; it has done it."""
-SERVO_STOP, SERVO_L, WATCHDOG, END = 16, 24, 35, 255
+ZERO_FORCE, SERVO_STOP, TEACH, END_TEACH, SERVO_L, WATCHDOG, END = 8, 16, 18, 19, 24, 35, 255
 NORMAL = 1 << 0
 SPEED = np.array([0.001] * 3 + [0.01] * 3)
 """[m] and [rad] in 10 ms"""
@@ -74,7 +74,7 @@ class RTDEPeer:
         """(number, doubles) of each command that the program took"""
         self.dashboard = []
         self.program = ""
-        self.runs = self.frozen = self.watches = False
+        self.runs = self.frozen = self.watches = self.teaches = False
         self._heard, self._watchdog = time.monotonic(), 0.0
         self.registers = {"output_int_register_0": 0}
         self.words = 0
@@ -180,6 +180,10 @@ class RTDEPeer:
             self._target = np.array(doubles[:6])
         elif number == SERVO_STOP:
             self._target = None
+        elif number == ZERO_FORCE:
+            self.state["actual_TCP_force"] = np.zeros(6)
+        elif number in (TEACH, END_TEACH):
+            self.teaches = number == TEACH
         elif number == WATCHDOG:
             self._watchdog = doubles[0]
         elif number == END:
@@ -190,7 +194,7 @@ class RTDEPeer:
         while not self._done.wait(0.01):
             target = self._target
             if self.watches and self._watchdog and time.monotonic() - self._heard > 1 / self._watchdog:
-                self.runs = False
+                self.runs = self.teaches = False
             if target is not None and self.runs and self.state["safety_status_bits"] == NORMAL:
                 pose = self.state["actual_TCP_pose"]
                 self.state["actual_TCP_pose"] = pose + np.clip(target - pose, -SPEED, SPEED)

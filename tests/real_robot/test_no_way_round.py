@@ -35,6 +35,7 @@ BODIES = {
     "/update_param": {"translational_stiffness": 3000, "translational_clip_x": 0.02, "rotational_clip_z": 0.1},
     "/set_load": {"mass": 2.0, "F_x_center_load": [0, 0, 0.1], "load_inertia": [0.0] * 9},
     "/robo/apply": {"action": [1, 1, -1, 1, -1], "answers": 0.0},
+    "/robo/judge": {"action": [1, 1, -1, 1, -1], "answers": 0.0},
     "/robo/scene/reset": {"seed": 3},
     "/robo/lease": {"owner": "somebody else", "key": "another"},
     "/robo/rearm": {"by": "nobody", "stops": -1},
@@ -135,6 +136,8 @@ def test_no_route_moves_an_arm_that_was_rearmed_only(twin, plain):
 
 METHODS = {
     "apply": lambda robot: robot.apply([1, 1, -1, 1, -1]),
+    "judge": lambda robot: robot.judge([1, 1, -1, 1, -1]),
+    "tare": lambda robot: robot.tare(),
     "move": lambda robot: robot.move(ArmTarget(np.array(AWAY), DOWN, 0.0)),
     "grip": lambda robot: robot.grip(0.0),
     "reset_joints": lambda robot: robot.reset_joints(1.0),

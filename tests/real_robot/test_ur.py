@@ -240,3 +240,13 @@ def test_settings_that_servol_does_not_take_are_refused():
         UROptions(lookahead=0.5)
     with pytest.raises(InvalidSetting, match="gain"):
         UROptions(gain=50.0)
+
+
+def test_freedrive_ends_with_the_process_that_wanted_it(peer, arm):
+    peer.set(watches=True)
+    arm.freedrive(True)
+    time.sleep(1.0)
+    assert peer.get("teaches") and peer.get("runs")  # the driver feeds the controller's watchdog meanwhile
+    arm._program._calls.put(None)  # as if the process were gone
+    wait_until(lambda: not peer.get("teaches"))
+    assert not peer.get("runs")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from robo_real.console.operator_state import DecisionKind, OperatorState
 from robo_real.gripper import GRIP, hold_action
 from robo_real.remote_robot import RemoteRobot
+from robo_real.shadow import Commands, Source
 from robo_rl.spec.environment import ActionSpec, EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, StateDict
 
@@ -92,6 +95,27 @@ class ConsoleHuman:
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore nothing."""
+
+
+class PersonCommands(Commands):
+    """Commands of the operator in a shadow run; while they do not take over, the arm holds."""
+
+    name: Source = "person"
+
+    def __init__(self, human: ConsoleHuman, hold_action: HoldAction) -> None:
+        self._human, self._hold_action = human, hold_action
+
+    @override
+    def reset(self, seed: int, observation: Observation) -> None:
+        self._human.reset()
+
+    @override
+    def command(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
+        commanded = self._human.command(observation, proposed)
+        if commanded is None:
+            self._human.source = ActionSource.SCRIPT
+            return self._hold_action.action(observation), ActionSource.SCRIPT
+        return commanded, self._human.source
 
 
 class HoldPolicy:

@@ -20,6 +20,7 @@ from robo_rl.types import DISCARDED
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 HOLDS = "The arm holds: the learner is starting or catching up."
 READY = "The learner is ready."
+SHADOWING = "shadow run: the policy is asked and does not act"
 JUDGING = "evaluation: to take over ends the episode as no success"
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import gymnasium
 
 from robo_real.console.episodes import Store
-from robo_real.console.human import HoldPolicy
+from robo_real.console.human import HoldPolicy, PersonCommands
 from robo_real.console.operator import Operator
+from robo_real.console.operator_env import SHADOWING
 from robo_real.environment import RobotEnv
 from robo_real.remote_robot import RemoteRobot
 from robo_rl.environments.make import with_stack, without_stack
@@ -19,6 +20,7 @@ from robo_rl.protocols.components import Policy
 from robo_rl.rollout.episode import Rollout
 from robo_rl.spec.environment import specification
 from robo_rl.system.pages.server import ADDRESS
+from robo_rl.types import Episode
 
 
 class RobotConsole:
@@ -32,10 +34,12 @@ class RobotConsole:
         settings: Mapping[str, Any] | None = None,
         address: str = ADDRESS,
         port: int = 0,
+        shadow: bool = False,
     ) -> None:
         """policy_for: builds the policy that acts while the operator does not; by default the arm holds.
 
-        settings: of the environment. Raises RobotUnavailable if no server answers at the address.
+        settings: of the environment. shadow: the policy is judged by the guard and never acts; without the operator the arm
+        holds. Raises RobotUnavailable if no server answers at the address.
         """
         robot, settings = RemoteRobot(url), settings or {}
         self.environment = with_stack(RobotEnv(robot, robot, **without_stack(settings)), settings)
@@ -44,7 +48,12 @@ class RobotConsole:
         self._operator = operator = Operator(robot, spec.action, address=address, port=port)
         self.server, self.operator_state, self.tally = operator.server, operator.operator_state, operator.tally
         self._policy = policy or HoldPolicy(spec, operator.hold_action)
-        self._operator_env, self._takeover = operator.training_env(self.environment, doing="")
+        self._operator_env, takeover = operator.training_env(self.environment, doing=SHADOWING if shadow else "")
+        self._takeover = None if shadow else takeover
+        if shadow:
+            self.environment.commands = PersonCommands(self._operator_env.human, operator.hold_action)
+        self.on_episode: Callable[[Episode], None] | None = None
+        """Called with each episode that was not discarded."""
         self._store: Store | None = None
 
     def keep(self, store: Store, links: Mapping[str, str]) -> None:
@@ -79,8 +88,11 @@ class RobotConsole:
             return
         if not rollout.done:
             rollout.cut("operator")
+        is_kept = len(rollout) and not self._operator_env.is_discarded
+        if self.on_episode is not None and is_kept:
+            self.on_episode(rollout.episode())
         if store is not None:
-            store.end(None if self._operator_env.is_discarded or not len(rollout) else rollout)
+            store.end(rollout if is_kept else None)
 
     def start(self, seed: int = 0) -> threading.Thread:
         """Run in a new thread and return it."""

@@ -48,6 +48,7 @@ class FakeArm(ArmDriver):
         self.clock = clock or MonotonicClock((options or FakeOptions()).speed)
         self.force = np.zeros(3)
         """[N] on the hand; set by tests"""
+        self._zero = np.zeros(3)
         self.fault: str | None = None
         self.sent: list[ArmTarget] = []
         """all targets, for tests"""
@@ -93,6 +94,10 @@ class FakeArm(ArmDriver):
         with self._lock:
             self._advance()
             self._target = None
+
+    def tare(self) -> None:
+        """Measure the force relative to the present one from now on."""
+        self._zero = self.force.copy()
 
     @override
     def recover(self) -> None:
@@ -143,7 +148,7 @@ class FakeArm(ArmDriver):
             position=self._position.copy(),
             quaternion=self._direction,
             velocity=self._velocity.copy(),
-            force=self.force.copy(),
+            force=self.force - self._zero,
             torque=np.zeros(3),
             joint_position=JOINTS + np.resize(self._position - START, 7),
             joint_velocity=np.resize(self._velocity[:3], 7),

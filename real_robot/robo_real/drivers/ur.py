@@ -173,6 +173,14 @@ class UR(ArmDriver):
         if self._program is not None:
             self._program.stop()
 
+    def tare(self) -> None:
+        """Zero the sensor in the robot (zeroFtSensor); the robot's own offset outlasts this process."""
+        self._running().zero()
+
+    def freedrive(self, is_on: bool) -> None:
+        """Let a person move the arm by hand, or hold it again; it ends with this process, as the controller's watchdog does."""
+        self._running().teach(is_on)
+
     @override
     def recover(self) -> None:
         """Unlock a protective stop and restart the control program if it has ended; only after a person has looked.
@@ -233,6 +241,12 @@ class _Program:
 
     def stop(self) -> None:
         self._call(self._stop, "does not stop")
+
+    def zero(self) -> None:
+        self._call(self._control.zeroFtSensor, "does not zero its force sensor")
+
+    def teach(self, is_on: bool) -> None:
+        self._call(self._control.teachMode if is_on else self._control.endTeachMode, "does not change freedrive")
 
     @property
     def runs(self) -> bool:

@@ -30,7 +30,7 @@ CAMERA = "/robo/camera/"
 NEEDS_BODY = ("/pose", "/move_gripper", "/update_param", "/set_load")
 STATUS: Mapping[type[RoboRLError], int] = {RobotBusy: 409, RobotStopped: 423, RobotError: 503, RoboRLError: 400}
 NO_FAULTS = Faults()
-READS = ("/robo/observe",)
+READS = ("/robo/observe", "/robo/judge")
 """POST routes that only read."""
 ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
 NOT_FOUND = (

@@ -44,8 +44,10 @@ class RoboRoutes:
             "/robo/arm": self._leased(lambda _: robot.arm()),
             "/robo/observe": self._observe,
             "/robo/apply": self._apply,
+            "/robo/judge": self._judge,
             "/robo/pause": self._leased(lambda _: robot.pause()),
             "/robo/enable": self._leased(lambda _: robot.guard.enable(robot.driver.clock.now())),
+            "/robo/tare": self._tare,
             "/robo/stop": self._stop,
             "/robo/rearm": self._rearm,
             "/robo/scene/reset": self._leased(self._reset_scene),
@@ -126,6 +128,15 @@ class RoboRoutes:
         self.lease.require(str(body.get("lease", "")))
         executed = self._robot.apply(body["action"], answers=float(body["answers"]))
         return {"executed": executed.action.tolist(), "reasons": executed.reasons, "mode": self._robot.guard.mode}
+
+    def _judge(self, body: Body) -> Answer:
+        self.lease.require(str(body.get("lease", "")))
+        judged = self._robot.judge(body["action"], answers=float(body["answers"]))
+        return {"executed": judged.action.tolist(), "reasons": judged.reasons}
+
+    def _tare(self, body: Body) -> Answer:
+        self.lease.require(str(body.get("lease", "")))
+        return self._robot.tare().to_json()
 
     def _stop(self, body: Body) -> Answer:
         self._robot.stop(f"stop: {str(body.get('by', 'a client'))[:200]}")

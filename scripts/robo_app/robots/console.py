@@ -5,7 +5,7 @@ from __future__ import annotations
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ from robo_datasets.repair import repair
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy
 from robo_rl.spec.environment import EnvironmentSpec, specification
+from robo_rl.types import Episode
 
 if TYPE_CHECKING:
     from robo_real.console.robot_console import RobotConsole
@@ -42,6 +43,8 @@ class Console:
     """Setting of the twin: task, speed, cameras, image_size."""
     policy: str = ""
     """Policy that acts while you do not: "scripted", RUN or RUN@STEP; by default none."""
+    shadow: bool = False
+    """Send nothing of the policy: the guard judges it while you drive, and the difference is reported at the end."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Dataset that the episodes are added to; it is made if there is none."""
     arguments: EnvironmentArguments = field(default_factory=dict)
@@ -64,6 +67,18 @@ class Console:
     def __post_init__(self) -> None:
         if bool(self.robot) == self.twin:
             raise InvalidSetting("Which robot?", got=f"robot {self.robot!r}, twin {self.twin}", allowed="--robot URL or --twin")
+        if self.shadow and not self.policy:
+            raise InvalidSetting("A shadow run needs a policy.", got="--shadow alone", fix="--policy RUN, or --policy scripted")
+
+
+def print_shadow(console: RobotConsole) -> Callable[[], None]:
+    """Collect the console's episodes from now on; return a function that prints the report of its shadow run."""
+    from robo_real.shadow_report import shadow_report
+
+    played: list[Episode] = []
+    console.on_episode = lambda episode: played.append(replace(episode, observations={}))
+    action = console.environment.environment_spec.action
+    return lambda: print(shadow_report(played, action) if played else "shadow   no episode was kept")
 
 
 def record_to_dataset(arguments: Console, console: RobotConsole, stack: ExitStack, card: dict[str, Any]) -> None:

@@ -68,6 +68,8 @@ class Refine:
     """Port of the console's page; 0 takes any free one."""
     browser: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
     """Leave the browser alone; without this the page opens in it if there is a display."""
+    shadow: str = ""
+    """Train nothing and send nothing of the policy: the guard judges it while zero, scripted or person commands the arm."""
     dry_run: bool = False
     """Print the recipe and stop."""
     runs: Annotated[Path, tyro.conf.arg(aliases=["--out"])] = Path("runs")

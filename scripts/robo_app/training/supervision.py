@@ -19,6 +19,7 @@ from robo_rl.rollout.intervention import PersonInTheLoop
 from robo_rl.rollout.simulated_human import SimulatedHuman, habits_of
 from robo_rl.runs.observer import RunRecord
 from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.system.pages.server import ADDRESS
 
 if TYPE_CHECKING:
     from robo_real.console.operator import Operator
@@ -59,11 +60,19 @@ def operator_of(recipe: Recipe[Any]) -> Iterator[Operator | None]:
         return
     _require_robot(recipe)
     loop_of(recipe)
+    human = recipe.human
+    with open_operator(recipe.environment.name, address=human.address, port=human.port, browser=human.browser) as operator:
+        yield operator
+
+
+@contextmanager
+def open_operator(environment: str, *, address: str = ADDRESS, port: int, browser: bool = True) -> Iterator[Operator]:
+    """Open the console of a robot's environment, print its address and yield the operator; browser: open the page in it."""
     from robo_real.console.operator import operator_at
 
-    operator = operator_at(recipe.environment.name, address=recipe.human.address, port=recipe.human.port)
+    operator = operator_at(environment, address=address, port=port)
     print(f"the console is at {operator.server.url}", flush=True)
-    if recipe.human.browser and has_display():
+    if browser and has_display():
         webbrowser.open(operator.server.url)
     try:
         yield operator

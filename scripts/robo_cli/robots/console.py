@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
-from robo_app.robots.console import Console, policy_for, print_address, record_to_dataset, twin_server
-
-if TYPE_CHECKING:
-    pass
+from robo_app.robots.console import Console, policy_for, print_address, print_shadow, record_to_dataset, twin_server
 
 EXAMPLES = """robo-rl console --twin                                             (a simulated arm; only you act)
 robo-rl console --twin --twin.settings.task robo/ArmPick-v0 --twin.settings.cameras [front,wrist] --policy scripted
+robo-rl console --robot http://127.0.0.1:5000 --policy RUN --shadow     (you drive; the policy is asked, judged and compared)
 robo-rl console --robot http://127.0.0.1:5000 --policy RUN --environment.arguments.action_repeat 3 --out data/corrections"""
 
 
@@ -24,9 +21,16 @@ def run(arguments: Console) -> int:
         url = stack.enter_context(twin_server(arguments)) if arguments.twin else arguments.robot
         settings = arguments.arguments
         console = RobotConsole(
-            url, policy_for=policy_for(arguments), settings=settings, address=arguments.address, port=arguments.port
+            url,
+            policy_for=policy_for(arguments),
+            settings=settings,
+            address=arguments.address,
+            port=arguments.port,
+            shadow=arguments.shadow,
         )
         stack.callback(console.close)
+        if arguments.shadow:
+            stack.callback(print_shadow(console))
         if arguments.out is not None:
             record_to_dataset(arguments, console, stack, {"environment": f"robot:{url}", "arguments": settings})
         print_address(arguments, console.server.url)

@@ -18,6 +18,7 @@ EXAMPLES = """robo-rl evaluate latest
 robo-rl evaluate latest --episodes 200 --json
 robo-rl evaluate RUN --environment my_lab/Cell-v0     (refused unless units, frames, action mode and rate agree)
 robo-rl evaluate RUN --environment "robot:http://127.0.0.1:5000?action_repeat=3"     (the same, on a robot that is served)
+robo-rl evaluate RUN --environment robot:http://127.0.0.1:5000 --shadow scripted     (nothing of the policy is sent)
 robo-rl evaluate RUN --routes town-test --environment.arguments.traffic 20     (of a run that drives)
 robo-rl evaluate RUN --carla-host gpu-machine --carla-port 2000"""
 
@@ -46,6 +47,8 @@ class Evaluate:
     training's own environment, which the training has filmed."""
     stochastic: bool = False
     """Sample actions instead of taking the most likely one, as with evaluation.stochastic of a recipe."""
+    shadow: str = ""
+    """On a robot: send nothing of the policy; the guard judges its actions while zero, scripted or person commands."""
     json: bool = False
     """Print JSON."""
     runs: Path = Path("runs")
@@ -59,6 +62,15 @@ class Evaluate:
 def run(arguments: Evaluate) -> int:
     """Prints n, the success rule, seeds, measures and intervals."""
     trained = robo_rl.open_run(arguments.run, runs=arguments.runs)
+    if arguments.shadow:
+        from robo_app.robots.shadow import ShadowSettings, shadow_run
+        from robo_app.training.assembly import recipe_of
+        from robo_app.training.run_evaluation import elsewhere
+
+        robot = elsewhere(recipe_of(trained).environment, arguments.environment, "", arguments.arguments)
+        report, kept = shadow_run(trained, robot, ShadowSettings(arguments.shadow, arguments.episodes, arguments.seed))
+        print(json.dumps(report.to_json()) if arguments.json else f"{report}\nkept     {kept}")
+        return 0
     before = trained.report.stat().st_mtime_ns if trained.report.exists() else None
     evaluation = trained.evaluate(
         arguments.episodes,

@@ -21,7 +21,7 @@ from robo_rl.types import ActionSource
 sys.path.insert(0, str(Path(__file__).parent))
 
 from console_operators import Page, start
-from input_devices import SpaceMouseBus, spacemouse
+from input_devices import EVENT, EventDevice, SDLHand, SpaceMouseBus, evdev_gamepad, spacemouse
 
 SPEC = arm_spec("a robot").action
 
@@ -168,6 +168,123 @@ def test_stand_in_of_hid_has_the_calls_of_the_real_one():
     with pytest.raises(OSError, match="open failed"):
         hid.device().open_path(b"/dev/none")
     assert hid.enumerate(0xFFFF, 0xFFFF) == []
+
+
+# the events of a gamepad
+
+A, B, SHOULDER = 0x130, 0x131, 0x137
+
+
+@pytest.fixture
+def pad(monkeypatch):
+    found, events = evdev_gamepad(monkeypatch)
+    found.connect()
+    return found, events
+
+
+def test_gamepad_presses_count_when_buttons_go_down(pad):
+    found, events = pad
+    found.read()
+    events.send((1, A, 1), (1, SHOULDER, 1))
+    reading = found.read()
+    assert reading.presses == ("toggle_gripper",) and reading.is_held
+    events.send((1, A, 2), (1, SHOULDER, 2))  # the kernel's repeat
+    assert found.read().presses == ()
+    events.send((1, SHOULDER, 0), (1, B, 1), (3, 0x11, -1))
+    reading = found.read()
+    assert set(reading.presses) == {"stop", "success"} and not reading.is_held
+    events.send((3, 0x11, 1))
+    assert found.read().presses == ("failure",)
+
+
+def test_buttons_that_are_down_at_the_start_were_not_pressed(monkeypatch):
+    events = EventDevice()
+    events.down = {A, B}
+    found, _ = evdev_gamepad(monkeypatch, events)
+    found.connect()
+    assert found.read().presses == ()
+
+
+def test_gamepad_with_another_range_rests_in_its_middle(pad, monkeypatch):
+    found, events = pad
+    monkeypatch.setattr(events, "absinfo", lambda axis: type("Info", (), {"min": 0, "max": 255, "value": events.axes[axis]}))
+    events.axes |= dict.fromkeys((0, 1, 3, 4), 128)
+    found.connect()
+    assert not any(found.read().axes.values())
+    events.send((3, 3, 255), (3, 4, 0))
+    axes = found.read().axes
+    assert axes["yaw"] == -1.0 and axes["z"] == 1.0
+
+
+def test_gamepad_reads_its_state_again_after_dropped_events(pad):
+    found, events = pad
+    found.read()
+    events.axes[1], events.down = -32768, {SHOULDER}  # the kernel knows; the events are gone
+    events.send((0, 3, 0))
+    reading = found.read()
+    assert reading.axes["x"] == 1.0 and reading.is_held
+
+
+def test_gamepad_flood_does_not_keep_the_reader(pad):
+    found, events = pad
+    pack = EVENT.pack(0, 0, 3, 1, 5)
+    events.user.setblocking(False)
+    found._device.read = lambda: [*map(events_of, [pack] * 64)]
+    events.kernel.send(pack)
+    begun = time.monotonic()
+    found.read()
+    assert time.monotonic() - begun < 1.0
+
+
+def events_of(pack):
+    return type("Event", (), dict(zip(("sec", "usec", "type", "code", "value"), EVENT.unpack(pack), strict=True)))
+
+
+def test_gamepads_are_told_apart_by_path_name_and_number(monkeypatch):
+    events = EventDevice()
+    events.others = ["/dev/input/event8"]
+    with pytest.raises(TeleoperatorUnavailable, match="several gamepads"):
+        evdev_gamepad(monkeypatch, events)[0].connect()
+    events.others = []
+    for word in ("/dev/input/event7", "/dev/input/by-id/pad", "Xbox Wireless Controller", "98:7a"):
+        assert evdev_gamepad(monkeypatch, events, device=word)[0].connect() == "Xbox Wireless Controller"
+    with pytest.raises(TeleoperatorUnavailable, match=r"no such gamepad.*\n.*event7"):
+        evdev_gamepad(monkeypatch, events, device="/dev/input/event9")[0].connect()
+
+
+def test_keyboard_or_pad_of_another_layout_is_no_gamepad(monkeypatch):
+    events = EventDevice()
+    events.axes = {0: 0, 1: 0, 2: 0, 5: 0}  # sticks on ABS_Z and ABS_RZ
+    with pytest.raises(TeleoperatorUnavailable, match=r"(?s)no gamepad.*gamepad-sdl"):
+        evdev_gamepad(monkeypatch, events)[0].connect()
+
+
+def test_stand_in_of_evdev_has_the_calls_of_the_real_one():
+    evdev = pytest.importorskip("evdev")
+    for name in ("read", "absinfo", "capabilities", "active_keys", "close"):
+        assert hasattr(evdev.InputDevice, name) and hasattr(EventDevice, name)
+    assert evdev.AbsInfo._fields == ("value", "min", "max", "fuzz", "flat", "resolution")
+    codes = evdev.ecodes
+    assert (codes.BTN_SOUTH, codes.BTN_EAST, codes.BTN_TR, codes.SYN_DROPPED) == (A, B, SHOULDER, 3)
+    events = EventDevice()
+    events.send((3, 1, -32768))
+    found = [(event.type, event.code, event.value) for event in evdev.InputDevice.read(events)]
+    assert found == [(3, 1, -32768), (0, 0, 0)], "the real package reads the stand-in's bytes"
+    assert isinstance(evdev.list_devices(), list)
+
+
+def test_sdl_knows_every_button_by_its_name(monkeypatch):
+    hand = SDLHand(monkeypatch)
+    hand.device.connect()
+    hand.device.read()
+    names = ["a", "b", "start", "rightshoulder", "dpup", "dpdown", "dpleft"]
+    mapping = hand.device._pad.get_mapping()
+    for name in names:
+        hand.sdl.SDL_JoystickSetVirtualButton(hand.pad, int(mapping[name][1:]), 1)
+    reading = hand.device.read()
+    assert reading.is_held and set(reading.presses) == {"stop", "toggle_gripper", "start", "success", "failure", "discard"}
+    hand.device.close()
+    hand.end()
 
 
 # a device at the operator's state
@@ -395,5 +512,7 @@ def test_device_drives_the_arm_and_its_loss_ends_the_episode(serve, unhurried):
         thread.join(20)
     episode = kept.ended[0].episode()
     held = np.flatnonzero(episode.sources == ActionSource.GUARD)
-    assert len(held) and not np.abs(episode.actions[held][:, :4]).any(), "nothing moves after the loss"
+    assert len(held) > 2 and np.abs(episode.actions[held][:, :4]).max() < 1e-3, "nothing is commanded after the loss"
+    path = episode.observations["end_effector_position"]
+    assert np.abs(path[-1] - path[held[0] + 2]).max() < 0.002, "the arm stands"
     assert held[0] == np.flatnonzero(episode.sources == ActionSource.HUMAN)[-1] + 1

@@ -77,7 +77,7 @@ class Teleoperator(ABC):
 
     def __init__(self, options: Any = None) -> None:
         """Raises MissingExtra if the device's package is not installed. Nothing is opened here."""
-        self.settings = options or self.options()
+        self.settings: Any = self.options() if options is None else options
 
     @abstractmethod
     def connect(self) -> str:

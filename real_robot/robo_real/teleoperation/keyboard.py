@@ -69,12 +69,12 @@ class Keyboard(Teleoperator):
 
     @override
     def connect(self) -> str:
-        if self._terminal is None:
-            self._terminal = sys.stdin.fileno()
         try:
+            if self._terminal is None:
+                self._terminal = sys.stdin.fileno()
             self._before = termios.tcgetattr(self._terminal)
             tty.setcbreak(self._terminal, termios.TCSAFLUSH)  # drops what was typed before
-        except termios.error as error:
+        except (termios.error, OSError, ValueError) as error:
             raise TeleoperatorUnavailable(
                 "There is no keyboard: standard input is no terminal.", got=str(error), fix="start the command in a terminal"
             ) from None

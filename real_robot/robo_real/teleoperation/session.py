@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 
 import numpy as np
 
@@ -82,8 +83,8 @@ class TeleoperatorSession:
             self._is_operator = False
         if not self._is_operator:
             self._state.attach(self)
-        self._notify(f"{self._name}: ready")
         opened.set_result(None)
+        self._tell(f"{self._name}: ready")
 
     def _take_readings(self) -> None:
         while not self._done.is_set():
@@ -119,9 +120,9 @@ class TeleoperatorSession:
             try:
                 self._rearm()
                 self._state.rearm(self, stops)
-                self._notify("re-armed")
+                self._tell("re-armed")
             except RobotError as error:
-                self._notify(" ".join(str(error).split()))
+                self._tell(" ".join(str(error).split()))
 
         threading.Thread(target=request, name="re-arming", daemon=True).start()
 
@@ -134,7 +135,11 @@ class TeleoperatorSession:
         reason = str(error).partition("\n")[0] if isinstance(error, RoboRLError) else f"{type(error).__name__}: {error}"
         reason = printable(reason, 200)
         self._state.lose(self, f"{self._name} was lost: {reason}")
-        self._notify(f"{self._name} was lost: {reason} It commands nothing until it is back and was released.")
+        self._tell(f"{self._name} was lost: {reason} It commands nothing until it is back and was released.")
+
+    def _tell(self, message: str) -> None:
+        with suppress(OSError):  # the terminal is gone, which must not end the thread
+            self._notify(message)
 
     def _reopen(self) -> None:
         self._is_fresh, self._grip = True, None
@@ -142,6 +147,6 @@ class TeleoperatorSession:
             self._device.close()
             try:
                 self._name = printable(self._device.connect(), 80)
-                return self._notify(f"{self._name} is back")
+                return self._tell(f"{self._name} is back")
             except TeleoperatorUnavailable:
                 self._done.wait(RETRY)

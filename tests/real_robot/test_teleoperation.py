@@ -383,6 +383,17 @@ def test_unplugged_device_holds_at_once_then_stops(seat):
     assert any("a device was lost" in message for message in seat.said)
 
 
+def test_loss_of_a_device_at_rest_matters_if_it_is_the_operator(seat):
+    seat.until(kind(DecisionKind.POLICY))
+    seat.device.is_plugged = False
+    if seat.state.is_operator(seat.session):
+        assert seat.until(kind(DecisionKind.HOLD)) < 0.1
+        assert "a device was lost" in seat.state.stopper
+    else:
+        time.sleep(0.1)
+        assert seat.state.decision().kind is DecisionKind.POLICY, "the page is still there"
+
+
 def test_device_that_is_back_counts_after_its_release(seat):
     seat.device.drive(x=1.0)
     seat.until(kind(DecisionKind.PERSON))

@@ -93,12 +93,12 @@ class OperatorState:
         with self._changed:
             self._hands[device] = Hand()
 
-    def release(self, session: object) -> None:
-        """Remove a session that has ended, for any reason; within an episode that of the operator is a loss."""
+    def release(self, session: object, why: str = "the operator's page was closed, or its connection broke") -> None:
+        """Remove a session that has ended; within an episode that of the operator is a loss."""
         with self._changed:
             self._hands.pop(session, None)
             if self._operator is session:
-                self._lose("the operator's page was closed, or its connection broke")
+                self._lose(why)
                 self._operator = None
 
     def update(self, session: object, held: bool, action: Array, episode: int | None = None) -> None:

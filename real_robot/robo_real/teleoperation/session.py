@@ -15,7 +15,7 @@ from robo_real.console.operator_state import LABELS, OperatorState
 from robo_real.gripper import GRIP
 from robo_real.teleoperation.motion import MotionCommand
 from robo_real.teleoperation.teleoperator import Press, Teleoperator
-from robo_rl.errors import RoboRLError, RobotError, TeleoperatorUnavailable, printable
+from robo_rl.errors import RoboRLError, RobotError, printable
 from robo_rl.spec.environment import ActionSpec
 from robo_rl.types import Array
 
@@ -79,12 +79,15 @@ class TeleoperatorSession:
             self._done.set()
             opened.set_exception(error)
             return
-        if self._is_operator and not self._state.acquire(self):
-            self._is_operator = False
-        if not self._is_operator:
-            self._state.attach(self)
+        self._join()
         opened.set_result(None)
         self._tell(f"{self._name}: ready")
+
+    def _join(self) -> None:
+        """Become the operator, or a device beside the page that is."""
+        self._is_operator = self._is_operator and self._state.acquire(self)
+        if not self._is_operator:
+            self._state.attach(self)
 
     def _take_readings(self) -> None:
         while not self._done.is_set():
@@ -134,8 +137,12 @@ class TeleoperatorSession:
     def _lose(self, error: Exception) -> None:
         reason = str(error).partition("\n")[0] if isinstance(error, RoboRLError) else f"{type(error).__name__}: {error}"
         reason = printable(reason, 200)
-        self._state.lose(self, f"{self._name} was lost: {reason}")
-        self._tell(f"{self._name} was lost: {reason} It commands nothing until it is back and was released.")
+        why = f"{self._name} was lost: {reason}"
+        if self._is_operator:
+            self._state.release(self, why)
+        else:
+            self._state.lose(self, why)
+        self._tell(f"{why} It commands nothing until it is back and was released.")
 
     def _tell(self, message: str) -> None:
         with suppress(OSError):  # the terminal is gone, which must not end the thread
@@ -147,6 +154,7 @@ class TeleoperatorSession:
             self._device.close()
             try:
                 self._name = printable(self._device.connect(), 80)
+                self._join()
                 return self._tell(f"{self._name} is back")
-            except TeleoperatorUnavailable:
+            except Exception:  # not there yet, or the driver failed in another way
                 self._done.wait(RETRY)

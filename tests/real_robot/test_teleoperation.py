@@ -331,6 +331,7 @@ class Seat:
         monkeypatch.setattr("robo_real.console.operator_state.WATCH_SILENCE", 20.0)
         monkeypatch.setattr("robo_real.teleoperation.session.RETRY", 0.01)
         self.state, self.hold, self.said, self.rearmed = OperatorState(), HoldAction(SPEC), [], threading.Event()
+        self.stops = []
         if not is_operator:
             self.state.acquire(self)
         self.device = Scripted()
@@ -339,6 +340,7 @@ class Seat:
             self.state,
             self.hold,
             SPEC,
+            stop=self.stops.append,
             rearm=self.rearmed.set,
             notify=self.said.append,
             is_operator=is_operator,
@@ -427,6 +429,13 @@ def test_reading_of_nonsense_is_a_loss(seat):
     seat.until(kind(DecisionKind.HOLD))
 
 
+def test_device_that_keeps_failing_is_opened_now_and_then(seat, monkeypatch):
+    monkeypatch.setattr("robo_real.teleoperation.session.RETRY", 0.2)
+    monkeypatch.setattr(seat.device, "read", lambda: 1 / 0)
+    time.sleep(1.0)
+    assert 1 < seat.device.opened < 8 and len(seat.said) < 16
+
+
 def test_page_that_closes_ends_the_device_too(monkeypatch):
     seat = Seat(monkeypatch)
     seat.device.drive(x=1.0)
@@ -460,9 +469,13 @@ def test_presses_start_label_stop_and_rearm(seat):
     seat.state.end()
     seat.device.presses = ["start"]
     assert seat.state.wait_for_start(10)
-    seat.device.presses = ["stop"]
+    seat.device.presses = ["stop"]  # between two episodes, when no control loop looks
+    end = time.monotonic() + 10
+    while seat.state.stop_sent in (np.inf, -np.inf) and time.monotonic() < end:
+        time.sleep(0.001)
+    assert seat.stops == ["the operator at the console"], "the robot is stopped"
     seat.state.begin()
-    seat.until(kind(DecisionKind.STOP))
+    assert seat.state.decision().kind is DecisionKind.STOP
     seat.state.end()
     seat.device.presses = ["rearm"]
     assert seat.rearmed.wait(10)
@@ -477,7 +490,9 @@ def test_device_that_cannot_be_opened_is_an_error_at_once():
     device = Scripted()
     device.is_plugged = False
     with pytest.raises(TeleoperatorUnavailable, match="no device"):
-        TeleoperatorSession(device, OperatorState(), HoldAction(SPEC), SPEC, rearm=lambda: None, notify=lambda _: None)
+        TeleoperatorSession(
+            device, OperatorState(), HoldAction(SPEC), SPEC, stop=print, rearm=lambda: None, notify=lambda _: None
+        )
 
 
 # the whole of it, against the twin
@@ -499,7 +514,7 @@ class Keeps:
         self.ended.append(rollout)
 
 
-def test_device_drives_the_arm_and_its_loss_ends_the_episode(serve, unhurried):
+def test_device_drives_the_arm_and_its_loss_ends_the_episode(serve, unhurried, monkeypatch):
     server = serve(unhurried, image_size=32)
     console, device, kept = RobotConsole(server.url), Scripted(), Keeps()
     console.drive_with(device)
@@ -515,7 +530,10 @@ def test_device_drives_the_arm_and_its_loss_ends_the_episode(serve, unhurried):
         device.drive(y=1.0)
         page.until(lambda told: told["human_steps"] >= 8)
         assert server.application.robot.driver.read().position[1] - before[1] > 0.005
+        sent, apply = [], console.environment.robot.apply
+        monkeypatch.setattr(console.environment.robot, "apply", lambda action: sent.append(action) or apply(action))
         device.is_plugged = False
+        del sent[:]
         told = page.until(lambda told: told["state"] == "waiting" and told["health"]["mode"] == "stopped")
         assert "operator_lost" in told["message"] and "a device was lost" in told["device"]
     finally:
@@ -523,6 +541,8 @@ def test_device_drives_the_arm_and_its_loss_ends_the_episode(serve, unhurried):
         thread.join(20)
     episode = kept.ended[0].episode()
     held = np.flatnonzero(episode.sources == ActionSource.GUARD)
+    moving = [index for index, action in enumerate(sent) if np.abs(action[:4]).max() > 1e-6]
+    assert len(sent) > 10 and len(moving) <= 2 and max(moving, default=0) < 2, "at 20 Hz: nothing moves 0.1 s after the loss"
     assert len(held) > 2 and np.abs(episode.actions[held][:, :4]).max() < 1e-3, "nothing is commanded after the loss"
     path = episode.observations["end_effector_position"]
     assert np.abs(path[-1] - path[held[0] + 2]).max() < 0.002, "the arm stands"

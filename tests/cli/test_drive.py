@@ -26,9 +26,9 @@ from robo_rl.types import ActionSource
 class Terminal:
     """A terminal with `robo-rl robot drive` in it."""
 
-    def __init__(self, url, *words):
+    def __init__(self, *words):
         self.master, slave = pty.openpty()
-        command = [sys.executable, "-m", "robo_cli.main", "robot", "drive", url, *words]
+        command = [sys.executable, "-m", "robo_cli.main", "robot", "drive", *words]
         self.process = subprocess.Popen(command, stdin=slave, stdout=subprocess.PIPE, text=True)
         os.close(slave)
         self.lines = queue.Queue()
@@ -83,6 +83,18 @@ def test_arm_is_driven_recorded_and_stopped_from_a_terminal(tmp_path):
     driven = first.sources == ActionSource.HUMAN
     assert driven.sum() > 5 and first.actions[driven][:, 1].max() == pytest.approx(0.4, abs=0.01), "to the left, at 40 %"
     assert second.stop_reason == "operator_lost"
+
+
+def test_device_is_tried_out_without_a_robot():
+    terminal = Terminal("--teleoperator.settings.linear_speed", "0.1")
+    try:
+        terminal.until("nothing moves")
+        assert re.search(r"commands\s+dx \+0\.000 m/s\s+dy -0\.100 m/s", terminal.until("dy -0.1", b"d"))
+        assert "toggle_gripper" in terminal.until("toggle_gripper", b"g")
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.process.wait(30) == 0
+    finally:
+        terminal.end()
 
 
 def test_drive_without_terminal_or_robot_is_one_error(tmp_path):

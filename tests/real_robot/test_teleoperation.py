@@ -1,17 +1,21 @@
 """Devices that a person drives with, attacked: unplugged, silent, flooding, worn out, and back with the cap still pushed."""
 
 import sys
+import termios
 import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from robo_real.arm_spec import MAX_STEP, arm_spec
 from robo_real.console.human import HoldAction
 from robo_real.console.operator_state import HELD_SILENCE, DecisionKind, OperatorState
 from robo_real.console.robot_console import RobotConsole
+from robo_real.teleoperation.keyboard import PULSE
 from robo_real.teleoperation.motion import SHARE, MotionCommand
 from robo_real.teleoperation.session import TeleoperatorSession
 from robo_real.teleoperation.teleoperator import MotionSettings, Reading, Teleoperator
@@ -21,7 +25,7 @@ from robo_rl.types import ActionSource
 sys.path.insert(0, str(Path(__file__).parent))
 
 from console_operators import Page, start
-from input_devices import EVENT, EventDevice, SDLHand, SpaceMouseBus, evdev_gamepad, spacemouse
+from input_devices import EVENT, EventDevice, KeyboardHand, SDLHand, SpaceMouseBus, evdev_gamepad, spacemouse
 
 SPEC = arm_spec("a robot").action
 
@@ -91,6 +95,57 @@ def test_dead_man_switch_decides_alone_where_there_is_one():
     assert command(Reading({}, is_held=True)).held
 
 
+# the letters of a terminal
+
+
+@pytest.fixture
+def keyboard(monkeypatch):
+    found = KeyboardHand(monkeypatch)
+    found.device.connect()
+    yield found
+    found.end()
+
+
+def test_letter_drives_for_a_pulse_and_repeats_go_on(keyboard):
+    for _ in range(10):
+        keyboard.type(b"w")
+        keyboard.now += 0.04
+        assert keyboard.device.read().axes["x"] == 1.0
+    keyboard.now += PULSE
+    assert keyboard.device.read().axes["x"] == 0.0
+
+
+def test_opposite_letters_cancel_and_others_add(keyboard):
+    keyboard.type(b"WSae")
+    axes = keyboard.device.read().axes
+    assert (axes["x"], axes["y"], axes["yaw"]) == (0.0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("typed", [b"\x1b[A", b"\x1bOD", b"\x1b[1;5D", b"\xff\x00\xc3\xa4", b"\x1b", b"\x1b[15~"])
+def test_arrow_function_and_foreign_keys_are_no_letters(keyboard, typed):
+    for part in (typed, typed[:2], typed[2:]):
+        keyboard.type(part)
+        reading = keyboard.device.read()
+        assert not any(reading.axes.values()) and reading.presses == ()
+
+
+def test_space_stops_whatever_was_typed_before(keyboard):
+    for before in (b"\x1b", b"\x1b[", b"\x1bO", b"x" * 200):
+        keyboard.type(before)
+        keyboard.device.read()
+        keyboard.type(b" ")
+        assert keyboard.device.read().presses == ("stop",)
+
+
+def test_terminal_gets_its_modes_back(keyboard):
+    keyboard.device.close()
+    before = termios.tcgetattr(keyboard.slave)
+    keyboard.device.connect()
+    assert termios.tcgetattr(keyboard.slave) != before
+    keyboard.device.close()
+    assert termios.tcgetattr(keyboard.slave) == before
+
+
 # the bytes of a SpaceMouse
 
 
@@ -119,6 +174,16 @@ def test_spacemouse_ignores_short_and_foreign_reports(monkeypatch):
     mouse.connect()
     bus.reports += [b"\x01\xff", b"\x17\x64", b"\x03", b"\x00" * 64, bytes([2, 1, 2])]
     assert read(mouse) == {}
+
+
+@given(st.lists(st.binary(min_size=1, max_size=64), max_size=30))
+def test_spacemouse_survives_any_reports(reports):
+    with pytest.MonkeyPatch.context() as patch:
+        mouse, bus = spacemouse(patch)
+        mouse.connect()
+        bus.reports = [*reports]
+        reading = mouse.read()
+    assert all(-1.0 <= value <= 1.0 for value in reading.axes.values())
 
 
 def test_spacemouse_buttons_close_and_open_when_they_go_down(monkeypatch):

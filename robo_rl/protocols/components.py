@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
@@ -129,6 +129,19 @@ class EnvironmentFamily(Protocol):
 
     def make(self, name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
         """Returns a fresh environment that has an `environment_spec`; raises UnknownName."""
+
+
+class FrozenEncoder(Protocol):
+    """Encoder of pictures that is not trained; an entry point of `robo_rl.encoders` makes it from a folder and a device."""
+
+    digest: str
+    """Hex digits that distinguish encoders with other weights."""
+
+    def size(self, spec: EnvironmentSpec) -> int:
+        """Return the number F of features in an environment; raises InvalidSetting if it cannot read its observations."""
+
+    def encode(self, observations: Mapping[str, Array]) -> Array:
+        """Return features (B, F) float32 of observations (B, ...), uint8 pictures among them."""
 
 
 class Supervisor(Protocol):

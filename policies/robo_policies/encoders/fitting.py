@@ -1,0 +1,175 @@
+"""Fitting of an encoder to pictures of a simulator: objects and goals are its targets, as the observation has them.
+
+Frames come from whole episodes of the scripted expert, with noise, and the first steps of episodes of random actions. N steps,
+T targets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn import functional
+
+from robo_policies.encoders.fitted import network_for, save_encoder
+from robo_policies.encoders.settings import EncoderFit
+from robo_policies.learners.parts import CheckedAdam
+from robo_policies.networks.settings import resolve_device
+from robo_rl.errors import InvalidSetting
+from robo_rl.spec.environment import Observation, specification
+
+HELD_OUT = 9
+"""One in as many episodes only measures errors; no multiple of 2, so that the expert has its share in them."""
+EXPLORATION = 0.3
+"""Standard deviation of the noise in the expert's actions."""
+RANDOM_EPISODES = 3
+"""For each of the expert's: each reset shows objects and goals at new places."""
+RANDOM_STEPS = 10
+"""Most steps of an episode of random actions."""
+PERSISTENCE = 0.8
+"""Of random actions: independent ones would leave the hand in place."""
+LEAST_DEVIATION = 1e-6
+LARGEST_BATCH = 512
+"""Pictures encoded at once on held-out episodes."""
+Progress = Callable[[Sequence[int], str], Iterable[int]]
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Observations and targets of N steps."""
+
+    observations: Mapping[str, npt.NDArray[Any]]
+    """Pictures and vectors by name, (N, ...)"""
+    cameras: Mapping[str, tuple[int, ...]]
+    """Shapes of pictures."""
+    vectors: Mapping[str, tuple[int, ...]]
+    """Shapes of vectors of proprioception."""
+    targets: npt.NDArray[np.float32]
+    """(N, T)"""
+    units: Mapping[str, str]
+    """Name of each of the T targets, such as object_position[0] -> its unit."""
+    episodes: npt.NDArray[np.int64]
+    """(N,) number of each step's episode"""
+
+
+@dataclass(frozen=True)
+class TargetError:
+    """Root mean square error of one target on held-out episodes, in its unit."""
+
+    target: str
+    unit: str
+    error: float
+    blind: float
+    """Error of the mean of the other episodes."""
+
+    def line(self) -> str:
+        """Return a row of the report."""
+        return f"{self.target:28} {self.error:.4f} {self.unit}  (the mean alone: {self.blind:.4f})"
+
+
+def collect(environment: gymnasium.Env[Any, Any], settings: EncoderFit, progress: Progress) -> Frames:
+    """Return steps of expert's and random episodes; raises InvalidSetting if there are no pictures or no targets."""
+    spec = specification(environment)
+    cameras = tuple(spec.observation.subset("image"))
+    wanted = [array for array in spec.observation.arrays if array.role in ("object", "goal") and array.dtype == "float32"]
+    if not cameras or not wanted:
+        targets = ", ".join(array.name for array in wanted) or "none"
+        raise InvalidSetting(
+            f"An encoder cannot be fitted to {spec.name!r}.",
+            got=f"pictures: {', '.join(cameras) or 'none'}; objects and goals: {targets}",
+            allowed="pictures, and entries of role object or goal as their targets",
+            fix="set cameras, such as [front,wrist], and leave sees out, which hides the targets",
+        )
+    steps, kept = _steps(environment, settings.seed), []
+    for _ in progress(range(settings.frames), "frames"):
+        kept.append(next(steps))
+    seen = [observation for _, observation in kept]
+    rows = [np.concatenate([observation[array.name].ravel() for array in wanted]) for observation in seen]
+    pictures, vectors = spec.observation.subset("image"), spec.observation.subset("proprioception")
+    return Frames(
+        observations={name: np.stack([observation[name] for observation in seen]) for name in (*pictures, *vectors)},
+        cameras={name: array.shape for name, array in pictures.items()},
+        vectors={name: array.shape for name, array in vectors.items()},
+        targets=np.stack(rows).astype(np.float32),
+        units={f"{array.name}[{index}]": array.unit for array in wanted for index in range(array.size)},
+        episodes=np.array([episode for episode, _ in kept]),
+    )
+
+
+def _steps(environment: gymnasium.Env[Any, Any], seed: int) -> Iterator[tuple[int, Observation]]:
+    """Yield the episode's number and an observation, without end."""
+    random = np.random.default_rng(seed)
+    has_expert = environment.has_wrapper_attr("scripted_policy")
+    episode = 0
+    while True:
+        observation, _ = environment.reset(seed=int(random.integers(2**31)))
+        expert = None
+        if has_expert and episode % (1 + RANDOM_EPISODES) == 0:
+            expert = environment.get_wrapper_attr("scripted_policy")(seed=episode, noise=EXPLORATION)
+        done, action, left = False, np.zeros(specification(environment).action.shape, np.float32), RANDOM_STEPS
+        while not done and (expert or left):
+            yield episode, observation
+            left -= 1
+            drawn = random.standard_normal(action.shape) * (1 - PERSISTENCE**2) ** 0.5
+            action = np.clip(PERSISTENCE * action + drawn, -1, 1).astype(np.float32)
+            observation, _, terminated, truncated, _ = environment.step(expert.act(observation) if expert else action)
+            done = terminated or truncated
+        episode += 1
+
+
+def fit_encoder(
+    frames: Frames, folder: Path, settings: EncoderFit, facts: Mapping[str, Any], progress: Progress
+) -> list[TargetError]:
+    """Fit a network by the squared error of standardised targets, and write the encoder to a folder.
+
+    facts: entries of its description, such as the environment.
+    """
+    device = resolve_device(settings.device)
+    is_held_out = np.isin(frames.episodes, np.unique(frames.episodes)[1::HELD_OUT])
+    learnt = frames.targets[~is_held_out]
+    mean, std = learnt.mean(0), np.maximum(learnt.std(0), LEAST_DEVIATION)
+    targets = torch.from_numpy((frames.targets - mean) / std).to(device)
+    pictures = {name: torch.from_numpy(frames.observations[name]).to(device) for name in frames.cameras}
+    columns = [frames.observations[name].reshape(len(frames.targets), -1) for name in frames.vectors]
+    vectors = torch.from_numpy(np.concatenate([*columns, frames.targets[:, :0]], 1).astype(np.float32)).to(device)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        network = network_for(frames.cameras, frames.vectors, len(mean)).to(device)
+    held_out, rows = (torch.from_numpy(np.flatnonzero(chosen)) for chosen in (is_held_out, ~is_held_out))
+    network.mean, network.std = vectors[rows].mean(0), vectors[rows].std(0).clamp(min=LEAST_DEVIATION)
+    optimizer, generator = CheckedAdam("encoder loss", network, settings.lr), torch.Generator().manual_seed(settings.seed)
+    for update in progress(range(settings.updates), "updates"):
+        chosen = rows[torch.randint(len(rows), (settings.batch_size,), generator=generator)].to(device)
+        optimizer.lr = settings.lr * (1 + math.cos(math.pi * update / settings.updates)) / 2
+        estimates = network({name: picture[chosen] for name, picture in pictures.items()}, vectors[chosen])[1]
+        optimizer.minimize(functional.mse_loss(estimates, targets[chosen]), update)
+    squares = torch.zeros(len(mean), device=device)
+    with torch.no_grad():
+        for part in held_out.split(LARGEST_BATCH):
+            estimates = network({name: picture[part] for name, picture in pictures.items()}, vectors[part])[1]
+            squares += (estimates - targets[part]).square().sum(0)
+    errors = (squares / len(held_out)).sqrt().cpu().numpy() * std
+    blind = np.sqrt(np.square(frames.targets[is_held_out] - mean).mean(0))
+    report = [
+        TargetError(target, unit, float(errors[index]), float(blind[index]))
+        for index, (target, unit) in enumerate(frames.units.items())
+    ]
+    description = {
+        "cameras": frames.cameras,
+        "vectors": frames.vectors,
+        "targets": len(mean),
+        "mean": mean.tolist(),
+        "std": std.tolist(),
+        "errors": [asdict(error) for error in report],
+        "frames": len(frames.targets),
+        "settings": asdict(settings),
+    }
+    save_encoder(folder, network.cpu(), description | dict(facts))
+    return report

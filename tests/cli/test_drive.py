@@ -81,7 +81,7 @@ def test_arm_is_driven_recorded_and_stopped_from_a_terminal(tmp_path):
             assert terminal.process.wait(30) == 0
         finally:
             terminal.end()
-    assert "keyboard was lost: The terminal is gone." in (tmp_path / "audit.jsonl").read_text()
+    assert "keyboard was lost: The terminal is gone" in (tmp_path / "audit.jsonl").read_text()
     dataset = Dataset(tmp_path / "driven")
     first, second = (dataset.read(entry) for entry in dataset.entries())
     driven = first.sources == ActionSource.HUMAN

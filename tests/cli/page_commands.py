@@ -28,6 +28,7 @@ NOT_HERE = {
     r"progress\.yaml|--labels progress|my-reward\.yaml": "a server of a vision-language model",
     r"robot setup ": "a person who drives the hand; tests/real_robot/test_workspace.py has one",
     r"robot calibrate ": "a printed board; tests/real_robot/test_calibration.py draws it",
+    r"robot drive|--teleoperator": "a person at a device; tests/cli/test_drive.py is one",
     r"--rater person|--human console|--shadow person|^robo-rl demo hil( --task peg)?$": "a person",
     r"my_package\.": "a package of the reader's own",
     r"--learner\.device cuda": "a GPU",

@@ -113,7 +113,8 @@ class ArmDriver(Protocol):
     - `response`, a Response; unknown by default, and then the set points themselves keep speed and acceleration;
     - `attach(set_points)`, for an arm with its own control loop, which calls `set_points.tick` instead of receiving `move`;
     - `home` (J,) [rad], the posture of a joint reset, if it takes a JointTarget;
-    - `has_gripper`, False if there is none.
+    - `has_gripper`, False if there is none;
+    - `cameras` and `newest`, of an ImagingDriver, if the robot has cameras of its own; `spec` then has their pictures.
     """
 
     name: str

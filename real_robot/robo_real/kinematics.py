@@ -33,9 +33,7 @@ class Kinematics:
             self._model = mujoco.MjModel.from_xml_path(str(model))
         except ValueError as error:
             got = " ".join(str(error).split())
-            raise InvalidSetting(
-                "The model of the arm cannot be loaded.", got=got, allowed="MJCF or URDF", fix=str(model)
-            ) from None
+            raise InvalidSetting(f"The model {model} cannot be loaded.", got=got, allowed="MJCF or URDF") from None
         self._data = mujoco.MjData(self._model)
         kind = mujoco.mjtObj.mjOBJ_SITE
         hands = [self._model.site(i).name for i in range(self._model.nsite)]

@@ -12,7 +12,7 @@ from typing_extensions import override
 from robo_real.arm import Scene
 from robo_real.arm_spec import arm_spec
 from robo_real.audit_log import FILES, LARGEST, AuditLog
-from robo_real.cameras import Camera, Frame, OpenCVCamera
+from robo_real.cameras import Camera, Frame, ImagingDriver, OpenCVCamera
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import Limits, limits_from
 from robo_real.server.application import ADDRESS, Application, RobotServer
@@ -68,8 +68,7 @@ def build_server(settings: ServerSettings) -> RobotServer:
         robot.connect()
         for name, device in settings.cameras.items():
             cameras[f"camera_{name}"] = OpenCVCamera(device, settings.image_size, driver.clock.now)
-        if isinstance(driver, Twin):
-            cameras |= {name: TwinCamera(driver, name) for name in driver.cameras}
+        cameras |= {name: DriverCamera(driver, name) for name in getattr(driver, "cameras", ())}
         is_open = getattr(kind, "is_simulated", False) if settings.plain_clients is None else settings.plain_clients
         application = Application(
             robot,
@@ -87,19 +86,19 @@ def build_server(settings: ServerSettings) -> RobotServer:
 
 
 @dataclass
-class TwinCamera(Camera):
-    """Camera rendered by the twin."""
+class DriverCamera(Camera):
+    """Camera that belongs to the robot's driver."""
 
-    twin: Twin
+    driver: ImagingDriver
     name: str
 
     @override
     def newest(self) -> Frame:
-        return self.twin.newest(self.name)
+        return self.driver.newest(self.name)
 
     @override
     def close(self) -> None:
-        """Do nothing: the twin closes it."""
+        """Do nothing: the driver closes it."""
 
 
 def _limits(settings: ServerSettings, kind: Any) -> Limits:

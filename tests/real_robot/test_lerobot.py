@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 from lerobot_bench import DEVICES, LEROBOT, STAND_IN, journal, servo_arm
@@ -21,17 +22,16 @@ from robo_real.guarded_arm import GuardedArm
 from robo_real.kinematics import Kinematics
 from robo_real.lerobot.device_process import DeviceProcess
 from robo_real.limits import TWIN
+from robo_real.remote_robot import RemoteRobot
 from robo_real.rotations import between
+from robo_real.serving import ServerSettings, build_server
 from robo_rl.errors import InvalidSetting, RobotStopped, RobotUnavailable, UnknownName
+from robo_rl.settings import plain
 
+NAMES = ["shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll"]
 PATH = [str(DEVICES), str(STAND_IN)]
-LIMITS = replace(
-    TWIN,
-    joint_low=(-1.9, -1.75, -2.6, -2.1, -3.0),
-    joint_high=(1.9, 1.75, 2.6, 2.1, 3.0),
-    joint_speed=(2.0,) * 5,
-    stop_after=0.5,
-)
+LOW, HIGH = (-1.9, -1.75, -2.6, -2.1, -3.0), (1.9, 1.75, 2.6, 2.1, 3.0)
+LIMITS = replace(TWIN, joint_low=LOW, joint_high=HIGH, joint_speed=(2.0,) * 5, stop_after=0.5)
 
 
 @pytest.fixture(params=["stand-in", pytest.param("lerobot", marks=pytest.mark.slow)])
@@ -98,9 +98,7 @@ def test_guard_keeps_the_box(tmp_path, opened):
     robot.arm()
     reasons = drive(robot, robot.spec.action.to_normalized([0, 0, -0.015, 0, 0.05]), 16)
     assert "box" in reasons
-    model = Kinematics(
-        DEVICES / "servo_arm.xml", ["shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll"], "grip"
-    )
+    model = Kinematics(DEVICES / "servo_arm.xml", NAMES, "grip")
     sent = [event for event in journal(tmp_path) if event["event"] == "sent"]
     lowest = min(model.hand(np.radians([event[m] for m in ("pan", "lift", "elbow", "flex", "roll")]))[0][2] for event in sent)
     assert 0.038 < lowest < 0.045  # what the motors were sent
@@ -242,9 +240,7 @@ def test_leader_arm_is_read_and_feels(as_vector, python):
 
 @pytest.mark.parametrize("goal", [[0.02, 0.0, 0.05], [-0.1, 0.15, 0.1], [0.0, -0.2, 0.02]])
 def test_kinematics_reach_a_pose(goal):
-    model = Kinematics(
-        DEVICES / "servo_arm.xml", ["shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll"], "grip"
-    )
+    model = Kinematics(DEVICES / "servo_arm.xml", NAMES, "grip")
     start = np.radians([0, -35, 75, 50, 0])
     position, direction, jacobian = model.hand(start)
     found = model.joints(position + goal, direction, start)
@@ -263,3 +259,27 @@ def test_gripper_stays_closed_in_a_hold(tmp_path, opened):
     driver.hold()
     driver.clock.sleep(0.3)
     assert driver.read().opening == pytest.approx(0.01, abs=0.002)
+
+
+def test_a_served_robot_is_driven_with_its_pictures(tmp_path):
+    limits = tmp_path / "limits.yaml"
+    limits.write_text(yaml.safe_dump(plain(LIMITS)))
+    options = servo_arm(tmp_path, robot={"camera": True}, cameras={"front": [48, 64]})
+    server = build_server(ServerSettings(driver="lerobot", options=options, limits=limits, port=0))
+    server.start()
+    try:
+        robot = RemoteRobot(server.url)
+        robot.connect()
+        robot.arm()
+        start = robot.observe()
+        for _ in range(10):
+            robot.observe()
+            assert robot.apply(robot.spec.action.to_normalized([0.0, 0.0, 0.01, 0.0, 0.04])).reasons == ()
+            time.sleep(0.05)
+        found = robot.observe()
+        assert found["camera_front"].shape == (48, 64, 3) and found["camera_front"][0, 0, 0] == 200
+        assert found["end_effector_position"][2] - start["end_effector_position"][2] > 0.04
+        robot.close()
+    finally:
+        server.close()
+    assert journal(tmp_path)[-1]["event"] == "disconnected"

@@ -132,9 +132,8 @@ class LeRobotArm(ArmDriver):
         self.has_gripper = self._gripper is not None
         self._cameras = {f"camera_{name}": name for name in config.cameras}
         self._kinematics = Kinematics(folder / config.model, [*config.joints], config.hand)
-        arrays = (
-            ArraySpec(name, (*config.cameras[of], 3), "uint8", 0, 255, role="image") for name, of in self._cameras.items()
-        )
+        sizes = zip(self._cameras, config.cameras.values(), strict=True)
+        arrays = (ArraySpec(name, (*size, 3), "uint8", 0, 255, role="image") for name, size in sizes)
         bare = arm_spec(self.name, len(self._motors))
         self.spec = replace(bare, observation=ObservationSpec((*bare.observation.arrays, *arrays)))
         path = [str((folder / part).resolve()) for part in config.path]

@@ -32,8 +32,6 @@ def make_device(kind: str, config: Mapping[str, Any], modules: list[str]) -> Any
 
     modules: to import first, which register types of their own.
     """
-    import draccus
-
     family = importlib.import_module(f"lerobot.{FAMILIES[kind]}")
     for package in ("lerobot.cameras", family.__name__):
         for found in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
@@ -46,7 +44,7 @@ def make_device(kind: str, config: Mapping[str, Any], modules: list[str]) -> Any
     known = sorted(base.get_known_choices())
     if config.get("type") not in known:
         raise ValueError(f"unknown type {config.get('type')!r}; known: {', '.join(known)}")
-    decoded = draccus.decode(base, dict(config))
+    decoded = importlib.import_module("draccus").decode(base, dict(config))
     make = family.make_robot_from_config if kind == "robot" else family.make_teleoperator_from_config
     return make(decoded)
 

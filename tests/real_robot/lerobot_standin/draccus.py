@@ -1,6 +1,7 @@
 """The part of draccus 0.10 that LeRobot's device configs use: registered choices, decoded from a mapping."""
 
 import dataclasses
+from typing import ClassVar
 
 
 class DecodingError(Exception):
@@ -10,7 +11,7 @@ class DecodingError(Exception):
 class ChoiceRegistry:
     """Base of configs that are chosen by `type`."""
 
-    _choices: dict = {}
+    _choices: ClassVar[dict] = {}
 
     def __init_subclass__(cls, **arguments):
         super().__init_subclass__(**arguments)

@@ -17,6 +17,7 @@ import numpy as np
 from robo_datasets.formats.lerobot_layout import (
     CODEBASE,
     DATA_PATH,
+    ENVIRONMENT,
     EPISODES_PATH,
     FACTS,
     INFO,
@@ -154,7 +155,7 @@ def _parts(features: Mapping[str, Mapping[str, Any]], is_served: bool) -> tuple[
                 shape = (*shape[1:], 3)  # described channels first, stored channels last
             name = key.removeprefix("observation.")
             parts[key] = (foreign_array(name.removeprefix("images.") if is_served else name, shape, np.uint8),)
-        elif is_served and key == STATE and (vectors := _vectors(described.get("names"), shape[0])):
+        elif is_served and key in (STATE, ENVIRONMENT) and (vectors := _vectors(described.get("names"), shape[0])):
             parts[key] = vectors
         elif dtype not in ("string", "object") and len(shape) == 1:
             parts[key] = (foreign_array(key.removeprefix("observation."), shape, dtype),)

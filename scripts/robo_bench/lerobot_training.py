@@ -29,7 +29,7 @@ from robo_rl.errors import RoboRLError
 
 PEER = Path(__file__).with_name("lerobot_rewriting.py")
 ENVIRONMENT = (
-    *("robo/ArmPick-v0", "--environment.arguments.action_repeat", "3"),
+    *("robo/ArmPick-v0", "--environment.arguments.action_repeat", "2"),  # 10 Hz: LeRobot's writer takes whole rates alone
     *("--environment.arguments.cameras", "[front]", "--environment.arguments.image_size", "96"),  # below 64 no video
 )
 CHUNK = 20

@@ -26,6 +26,7 @@ Group = Literal[
     "judges",
     "captioners",
     "robots",
+    "teleoperators",
     "formats",
     "operations",
 ]

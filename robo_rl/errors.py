@@ -36,6 +36,7 @@
     │   ├── RobotUnavailable the robot, its server or its camera does not answer in time, or answers nonsense
     │   │   └── CameraStale  the newest picture is too old to act on
     │   ├── RobotBusy        another process holds the robot
+    │   ├── TeleoperatorUnavailable a device that a person drives with is not there, was unplugged, or reports nonsense
     │   └── RobotStopped     its guard allows no motion until a person re-arms it
     ├── RunError
     │   ├── RunNotFound
@@ -316,6 +317,10 @@ class CameraStale(RobotUnavailable):
 
 class RobotBusy(RobotError):
     """Another process holds the robot."""
+
+
+class TeleoperatorUnavailable(RobotError):
+    """A device that a person drives with cannot be opened, was unplugged, or reports nonsense."""
 
 
 class RobotStopped(RobotError):

@@ -206,6 +206,9 @@ def test_every_import_is_declared():
         "rtde_control",
         "rtde_receive",
         "dashboard_client",
+        "hid",
+        "hidraw",
+        "pygame",
     }  # other names of declared ones, or brought by them
     names |= {package.name for package in PACKAGES} | sys.stdlib_module_names
     used = {}

@@ -26,6 +26,7 @@ NOT_HERE = {
     r"--llm endpoint|--replay searches/push": "a server of a language model",
     r"likeness|safe\.yaml|safe-calibrated": "weights that are downloaded",
     r"progress\.yaml|--labels progress|my-reward\.yaml": "a server of a vision-language model",
+    r"robot drive|--teleoperator": "a person at a device; tests/cli/test_drive.py is one",
     r"--rater person|--human console|^robo-rl demo hil( --task peg)?$": "a person",
     r"my_package\.": "a package of the reader's own",
     r"--learner\.device cuda": "a GPU",

@@ -8,7 +8,11 @@ const AGAIN = 500; // [ms] until the next try to connect
 const STALE = 0.5; // [s] after which a picture is said to be old
 const LABEL_KEYS = { Digit1: "success", Digit2: "failure", Digit3: "discard" };
 const node = (id) => document.getElementById(id);
-const controls = new Controls(stop, () => say({ kind: "lost" }));
+const controls = new Controls(
+  stop,
+  () => say({ kind: "lost" }),
+  (kind) => (kind === "start" ? say({ kind }) : label(kind)),
+);
 let socket = null;
 let cameras = [];
 let status = null;
@@ -183,6 +187,7 @@ function facts() {
     "Success": status.recent ? `${percent(status.success_rate)} of ${status.recent}` : "no episode yet",
     "By a person": percent(status.intervention_rate),
     "Episodes": status.episodes,
+    ...(status.device ? { "Device": status.device } : {}),
     "Fingers sent to": status.grip === null ? "–" : `${Math.round(50 * (controls.grip + 1))} % open`,
   };
   node("facts").replaceChildren(...Object.entries(rows).map(([name, value]) => {

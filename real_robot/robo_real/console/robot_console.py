@@ -28,16 +28,19 @@ class RobotConsole:
         settings: Mapping[str, Any] | None = None,
         address: str = ADDRESS,
         port: int = 0,
+        notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         """policy_for: builds the policy that acts while the operator does not; by default the arm holds.
 
-        settings: of the environment. Raises RobotUnavailable if no server answers at the address.
+        settings: of the environment. notify: shows a message about a device.
+        Raises RobotUnavailable if no server answers at the address.
         """
         robot = RemoteRobot(url)
         self.environment = RobotEnv(robot, robot, **(settings or {}))
         spec = self.environment.environment_spec
         policy = policy_for(self.environment) if policy_for else None
-        self._operator = operator = Operator(robot, spec.action, address=address, port=port)
+        self._operator = operator = Operator(robot, spec.action, address=address, port=port, notify=notify)
+        self.drive_with = operator.drive_with
         self.server, self.operator_state, self.tally = operator.server, operator.operator_state, operator.tally
         self._policy = policy or HoldPolicy(spec, operator.hold_action)
         self._operator_env, self._takeover = operator.training_env(self.environment, doing="")

@@ -60,12 +60,18 @@ def operator_of(recipe: Recipe[Any]) -> Iterator[Operator | None]:
     _require_robot(recipe)
     loop_of(recipe)
     from robo_real.console.operator import operator_at
+    from robo_real.teleoperation.teleoperator import make_teleoperator
 
-    operator = operator_at(recipe.environment.name, address=recipe.human.address, port=recipe.human.port)
-    print(f"the console is at {operator.server.url}", flush=True)
-    if recipe.human.browser and has_display():
-        webbrowser.open(operator.server.url)
+    human = recipe.human
+    device = make_teleoperator(human.teleoperator, human.settings) if human.teleoperator else None
+    show = partial(print, flush=True)
+    operator = operator_at(recipe.environment.name, address=human.address, port=human.port, notify=show)
     try:
+        if device is not None:
+            operator.drive_with(device)
+        show(f"the console is at {operator.server.url}")
+        if human.browser and has_display():
+            webbrowser.open(operator.server.url)
         yield operator
     finally:
         operator.close()

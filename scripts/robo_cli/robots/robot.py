@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from robo_cli.actions import Actions, run_action
+from robo_cli.actions import Actions, Later, run_action
 from robo_cli.robots.serve import Serve, serve
 from robo_real.check import check
 from robo_real.http_client import RobotClient
@@ -18,6 +18,7 @@ URL = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="URL")]
 EXAMPLES = """robo-rl robot serve --driver twin --port 5000
 robo-rl robot serve --driver twin --driver.settings.task robo/ArmPick-v0 --driver.settings.speed 2
 robo-rl robot serve --driver franka-http --driver.settings.url http://192.168.1.7:5000 --limits lab.yaml --cameras.wrist 0
+robo-rl robot drive http://127.0.0.1:5000 --teleoperator spacemouse --out data/driven
 robo-rl robot check http://127.0.0.1:5000
 robo-rl robot stop http://127.0.0.1:5000
 robo-rl robot rearm http://127.0.0.1:5000
@@ -54,7 +55,11 @@ class Rearm:
 
 def main(arguments: list[str]) -> int:
     """Runs an action."""
-    actions: Actions = {"serve": (Serve, serve), "check": (Check, look), "stop": (Stop, stop), "rearm": (Rearm, rearm)}
+    actions: Actions = {
+        "serve": (Serve, serve),
+        "drive": Later("robo_app.robots.drive", "Drive", "drive"),
+        **{"check": (Check, look), "stop": (Stop, stop), "rearm": (Rearm, rearm)},
+    }
     return run_action("robot", actions, EXAMPLES, arguments)
 
 

@@ -16,7 +16,7 @@ JOINTS = {"shoulder_pan": "pan", "shoulder_lift": "lift", "elbow_flex": "elbow",
 def servo_arm(folder: Path, *, python: str | None = None, robot: dict | None = None, **config) -> dict:
     """Return the driver's options for a servo arm; python: an interpreter with LeRobot, by default ours with the stand-in."""
     content = {
-        "robot": {"type": "servo_arm", "journal": str(folder / "journal.jsonl"), **(robot or {})},
+        "robot": {"type": "servo_arm", "journal": journal_of(folder), **(robot or {})},
         "model": str(DEVICES / "servo_arm.xml"),
         "hand": "grip",
         "joints": {joint: {"feature": f"{motor}.pos"} for joint, motor in JOINTS.items()},
@@ -25,10 +25,17 @@ def servo_arm(folder: Path, *, python: str | None = None, robot: dict | None = N
         "path": [str(DEVICES), *([] if python else [str(STAND_IN)])],
     }
     path = folder / "arm.yaml"
-    path.write_text(yaml.safe_dump(content | config))
+    content |= config
+    if "teleoperator" in content:
+        del content["robot"]
+    path.write_text(yaml.safe_dump(content))
     return {"config": path, "python": python or sys.executable}
+
+
+def journal_of(folder: Path) -> str:
+    return str(folder / "journal.jsonl")
 
 
 def journal(folder: Path) -> list[dict]:
     """Return the events at the motors."""
-    return [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in Path(journal_of(folder)).read_text().splitlines()]

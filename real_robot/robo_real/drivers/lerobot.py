@@ -17,7 +17,6 @@ These robots measure no force: no limit of force stops them.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -31,8 +30,8 @@ from robo_real.arm import ArmDriver, ArmState, ArmTarget, Array
 from robo_real.arm_spec import arm_spec
 from robo_real.cameras import Frame
 from robo_real.clock import Clock, MonotonicClock
-from robo_real.kinematics import Kinematics
-from robo_real.lerobot.device_process import DeviceProcess, Reading
+from robo_real.lerobot.arm_mapping import ArmFile, ArmMapping
+from robo_real.lerobot.device_process import Reading
 from robo_rl.errors import InvalidSetting, RobotUnavailable, UnknownName
 from robo_rl.settings import settings_as
 from robo_rl.spec.environment import ArraySpec, ObservationSpec
@@ -52,54 +51,14 @@ class LeRobotOptions:
     """Interpreter of the environment with lerobot"""
 
 
-@dataclass(frozen=True)
-class MotorMapping:
-    """Motor of LeRobot to joint of the model: angle = scale x (reading - zero)."""
-
-    feature: str
-    """LeRobot's name, such as shoulder_pan.pos"""
-    scale: float = math.pi / 180
-    """[rad] per unit of the reading, by default of degrees; negative if the motor turns the other way"""
-    zero: float = 0.0
-    """reading at which the model's joint is at 0"""
-
-
-@dataclass(frozen=True)
-class GripperMapping:
-    """Motor of LeRobot to opening of the gripper."""
-
-    feature: str
-    """LeRobot's name, such as gripper.pos"""
-    closed: float
-    """reading of the closed gripper"""
-    open: float
-    """reading of the open gripper"""
-    width: float
-    """[m] between the fingers of the open gripper"""
-
-
-@dataclass(frozen=True)
-class LeRobotConfig:
+@dataclass(frozen=True, kw_only=True)
+class LeRobotConfig(ArmFile):
     """Content of the YAML file."""
 
     robot: Mapping[str, Any]
     """LeRobot's config of the robot, with `type`"""
-    model: str
-    """MJCF or URDF of the arm, relative to the file; its world is the base"""
-    hand: str
-    """site or body of the model, its z axis pointing out of the hand"""
-    joints: Mapping[str, Mapping[str, Any]]
-    """joint of the model -> MotorMapping, in order"""
-    gripper: Mapping[str, Any] | None = None
-    """GripperMapping; None without a gripper"""
     cameras: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """camera of the robot -> height and width [pixel] of its pictures"""
-    rate: float = 50.0
-    """[1/s] readings; as many as the robot's bus and cameras allow"""
-    modules: tuple[str, ...] = ()
-    """modules that register robots of your own, imported in LeRobot's environment"""
-    path: tuple[str, ...] = ()
-    """folders of these modules, relative to the file"""
 
 
 class LeRobotArm(ArmDriver):
@@ -117,29 +76,18 @@ class LeRobotArm(ArmDriver):
             raise InvalidSetting(
                 "The driver lerobot needs a file that maps the robot to a model of the arm.",
                 allowed="a YAML file",
-                fix="--driver.settings.config FILE; docs/robots.md has one to start from",
+                fix="--driver.settings.config FILE; docs/lerobot.md has one to start from",
             )
-        folder, source = options.config.parent, str(options.config)
-        config: LeRobotConfig = settings_as(LeRobotConfig, read_yaml(options.config), source=source)
+        config: LeRobotConfig = settings_as(LeRobotConfig, read_yaml(options.config), source=str(options.config))
         self.clock = clock or MonotonicClock()
-        self._motors = [settings_as(MotorMapping, motor, source=f"{source}: joints") for motor in config.joints.values()]
-        self._zero = np.array([motor.zero for motor in self._motors])
-        self._scale = np.array([motor.scale for motor in self._motors])
-        self._gripper: GripperMapping | None = None
-        if config.gripper is not None:
-            self._gripper = settings_as(GripperMapping, config.gripper, source=f"{source}: gripper")
-        self._refuse_absurd(config.rate)
-        self.has_gripper = self._gripper is not None
+        self._mapping = ArmMapping(config, options.config)
+        self._process = self._mapping.process(options.python, "robot", config.robot)
+        self.has_gripper = self._mapping.gripper is not None
         self._cameras = {f"camera_{name}": name for name in config.cameras}
-        self._kinematics = Kinematics(folder / config.model, [*config.joints], config.hand)
         sizes = zip(self._cameras, config.cameras.values(), strict=True)
         arrays = (ArraySpec(name, (*size, 3), "uint8", 0, 255, role="image") for name, size in sizes)
-        bare = arm_spec(self.name, len(self._motors))
+        bare = arm_spec(self.name, len(config.joints))
         self.spec = replace(bare, observation=ObservationSpec((*bare.observation.arrays, *arrays)))
-        path = [str((folder / part).resolve()) for part in config.path]
-        self._process = DeviceProcess(
-            options.python, "robot", config.robot, rate=config.rate, modules=config.modules, path=path
-        )
         self._lock = threading.RLock()
         self._state: ArmState | None = None
         self._number = 0
@@ -177,7 +125,7 @@ class LeRobotArm(ArmDriver):
     def move(self, target: ArmTarget) -> None:
         with self._lock:
             start = self.read().joint_position if self._sent is None or self._is_held else self._sent
-            self._sent, self._is_held = self._kinematics.joints(target.position, target.quaternion, start), False
+            self._sent, self._is_held = self._mapping.kinematics.joints(target.position, target.quaternion, start), False
             self._send(self._sent, target.opening)
 
     @override
@@ -215,12 +163,11 @@ class LeRobotArm(ArmDriver):
         return reading.stamp * getattr(self.clock, "speed", 1.0)
 
     def _measured(self, reading: Reading) -> ArmState:
-        raw = np.array([reading.values.get(motor.feature, np.nan) for motor in self._motors])
-        joints, stamp = self._scale * (raw - self._zero), self._stamp(reading)
+        joints, stamp = self._mapping.joints(reading.values), self._stamp(reading)
         before = self._state
         since = 0.0 if before is None else stamp - before.stamp
         speeds = np.zeros(len(joints)) if before is None or since <= 0 else (joints - before.joint_position) / since
-        position, direction, jacobian = self._kinematics.hand(joints)
+        position, direction, jacobian = self._mapping.kinematics.hand(joints)
         return ArmState(
             stamp=stamp,
             position=position,
@@ -231,49 +178,32 @@ class LeRobotArm(ArmDriver):
             joint_position=joints,
             joint_velocity=speeds,
             jacobian=jacobian,
-            opening=self._opening(reading),
+            opening=self._width * self._mapping.opened(reading.values),
         )
 
-    def _opening(self, reading: Reading) -> float:
-        gripper = self._gripper
-        if gripper is None:
-            return 0.0
-        return gripper.width * (reading.values[gripper.feature] - gripper.closed) / (gripper.open - gripper.closed)
+    @property
+    def _width(self) -> float:
+        return self._mapping.gripper.width if self._mapping.gripper else 0.0
 
     def _send(self, joints: Array, opening: float | None) -> None:
         """Send joint positions (J,) [rad] and an opening [m]; None repeats the last one, since it may hold an object."""
-        values = dict(zip((motor.feature for motor in self._motors), (joints / self._scale + self._zero).tolist(), strict=True))
-        if self._gripper is not None:
-            self._opened = self._opened if opening is None else min(max(opening / self._gripper.width, 0.0), 1.0)
-            values[self._gripper.feature] = self._gripper.closed + self._opened * (self._gripper.open - self._gripper.closed)
-        self._process.send(values)
+        if opening is not None and self.has_gripper:
+            self._opened = min(max(opening / self._width, 0.0), 1.0)
+        self._process.send(self._mapping.commands(joints, self._opened))
 
     def _require_features(self) -> None:
         """Raise UnknownName or InvalidSetting if the robot has no motor or camera of the config, or its pictures differ."""
         features, commands = self._process.features, self._process.commands
-        motors = [motor.feature for motor in self._motors] + ([self._gripper.feature] if self._gripper else [])
-        for motor in motors:
-            if motor not in features or motor not in commands:
-                raise UnknownName("motor of the LeRobot robot", motor, [name for name in commands if name in features])
+        self._mapping.require_read(self._process)
+        for motor in self._mapping.features:
+            if motor not in commands:
+                raise UnknownName("command of the LeRobot robot", motor, commands)
         for name, of in self._cameras.items():
             if of not in features:
                 raise UnknownName("camera of the LeRobot robot", of, [name for name, shape in features.items() if shape])
             if features[of] != self.spec.observation[name].shape:
                 what = f"Pictures of the camera {of!r} have another size than the config says."
                 raise InvalidSetting(what, got=features[of], allowed=self.spec.observation[name].shape)
-        if others := sorted(set(commands) - set(motors)):
-            what = "The LeRobot robot takes commands that the config does not map."
-            raise InvalidSetting(
-                what, got=", ".join(others), allowed=", ".join(motors), fix="map each motor to a joint or the gripper"
-            )
-
-    def _refuse_absurd(self, rate: float) -> None:
-        gripper = self._gripper
-        if not self._motors or not np.isfinite([*self._scale, *self._zero]).all() or not self._scale.all():
-            raise InvalidSetting("A joint has an impossible scale or zero.", got=self._motors, allowed="finite, scale not 0")
-        if not 10 <= rate <= 1000:
-            raise InvalidSetting("The rate of readings is out of range.", got=rate, allowed="10 to 1000 [1/s]")
-        if gripper and not (
-            math.isfinite(gripper.open - gripper.closed) and gripper.open != gripper.closed and gripper.width > 0
-        ):
-            raise InvalidSetting("The gripper has impossible numbers.", got=gripper, allowed="open != closed, width above 0")
+        if others := sorted(set(commands) - set(self._mapping.features)):
+            what, allowed = "The LeRobot robot takes commands that the config does not map.", ", ".join(self._mapping.features)
+            raise InvalidSetting(what, got=", ".join(others), allowed=allowed, fix="map each to a joint or the gripper")

@@ -107,6 +107,11 @@ class DeviceProcess:
             raise self._unavailable("is silent", f"newest reading {age:.2f} s old", f"{most_age} s")
         return reading
 
+    def wait_for_reading(self, timeout: float) -> None:
+        """Block until there is a new reading, up to `timeout` [s]; for one thread."""
+        self._changed.wait(timeout)
+        self._changed.clear()
+
     def send(self, values: Mapping[str, float]) -> None:
         """Send a command and return at once; one to a process that has ended is lost."""
         if self._process is not None:

@@ -114,10 +114,18 @@ class ServoArm(Robot):
                 file.write(json.dumps({"event": event, "at": time.monotonic(), **facts}) + "\n")
 
 
+def forward_by(way):
+    """Returns the motors of a level hand, moved forward by [m] from its folded place."""
+    angle = math.degrees(math.acos(min(0.7 + 2 * max(way, 0.0), 1.0)))
+    return {"lift": -angle, "elbow": 2 * angle, "flex": -angle}
+
+
 @TeleoperatorConfig.register_subclass("leader_arm")
 @dataclass
 class LeaderArmConfig(TeleoperatorConfig):
     places: dict[str, float] = field(default_factory=dict)
+    places_file: str = ""
+    slide: list[float] = field(default_factory=list)
     as_vector: bool = False
 
 
@@ -143,6 +151,7 @@ class LeaderArm(Teleoperator):
         return {"force": float}
 
     def connect(self, calibrate=True):
+        self.get_action()
         self.is_connected = self.is_calibrated = True
 
     def calibrate(self): ...
@@ -150,7 +159,16 @@ class LeaderArm(Teleoperator):
     def configure(self): ...
 
     def get_action(self):
-        places = HOME | self.config.places | self.felt
+        places = HOME | {"gripper": 100.0} | self.config.places | self.felt
+        places |= {"slide": self.config.slide} if self.config.slide else {}
+        if self.config.places_file:
+            with open(self.config.places_file) as file:
+                places |= json.load(file)
+        if "unplugged" in places:
+            raise ConnectionError("Failed to sync read 'Present_Position'")
+        if "slide" in places:
+            began, speed, start = places["slide"]
+            places |= forward_by(start + speed * (time.monotonic() - began))
         return {f"{motor}.pos": places[motor] for motor in (*MOTORS, "gripper")}
 
     def send_feedback(self, feedback):

@@ -18,6 +18,7 @@ from robo_rl.errors import BrokenPlugin, InvalidSetting, MissingOperation, RoboR
 
 Group = Literal[
     "environments",
+    "encoders",
     "learners",
     "networks",
     "rewards",

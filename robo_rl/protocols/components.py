@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 
-from robo_rl.spec.environment import EnvironmentSpec, Observation
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import ActionSource, Array, Batch, Episode, Executed, Metrics, StateDict, Transition
 
@@ -129,6 +129,19 @@ class EnvironmentFamily(Protocol):
 
     def make(self, name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
         """Returns a fresh environment that has an `environment_spec`; raises UnknownName."""
+
+
+class FrozenEncoder(Protocol):
+    """Encoder of pictures that is not trained; an entry point of `robo_rl.encoders` makes it from a folder and a device."""
+
+    digest: str
+    """Hex digits that distinguish encoders with other weights."""
+
+    def sizes(self, pictures: Mapping[str, ArraySpec]) -> dict[str, int]:
+        """Return name -> number of features of each picture; raises InvalidSetting if the encoder cannot read one."""
+
+    def encode(self, name: str, pictures: Array) -> Array:
+        """Return features (B, F) float32 of uint8 pictures (B, H, W, C) that are called `name` in the observation."""
 
 
 class Supervisor(Protocol):

@@ -26,6 +26,7 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "refine": ("Refine", "go on learning on a robot with what a run learnt in the simulation"),
         "evaluate": ("Evaluate", "evaluate a run's policy, with intervals"),
         "play": ("Play", "watch a run's policy: MuJoCo's window, the browser, or a film"),
+        "fit-encoder": ("FitEncoder", "fit a frozen encoder of pictures to objects and goals of a simulator"),
         "learners": ("Learners", "tell which learner can be trained with a person, collectors, recorded data, pictures"),
         "recipes": ("Recipes", "list recipes, or print one to start your own from"),
         "envs": ("Envs", "list environments, or describe one with units and frames"),

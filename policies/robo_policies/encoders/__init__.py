@@ -1,0 +1,1 @@
+"""Frozen encoders of pictures: fitted here to a simulator, or pre-trained and read from a folder."""

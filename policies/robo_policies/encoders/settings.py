@@ -1,0 +1,31 @@
+"""Settings of a fit, without torch, so that the command line describes them at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from robo_rl.errors import require_allowed
+
+
+@dataclass(frozen=True)
+class EncoderFit:
+    """Settings of a fit."""
+
+    frames: int = 20_000
+    """Recorded steps, the held-out ones included."""
+    updates: int = 4_000
+    """Gradient steps for each camera."""
+    batch_size: int = 128
+    lr: float = 3e-3
+    """At the beginning; falls to 0 along half a cosine."""
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "frames": (self.frames >= 1_000, "1000 or more"),
+            "updates": (self.updates >= 1, "1 or more"),
+            "batch_size": (self.batch_size >= 1, "1 or more"),
+            "lr": (self.lr > 0, "more than 0"),
+        }
+        require_allowed(self, allowed)

@@ -1,17 +1,21 @@
 """Devices that a person drives with, attacked: unplugged, silent, flooding, worn out, and back with the cap still pushed."""
 
 import sys
+import termios
 import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from robo_real.arm_spec import MAX_STEP, arm_spec
 from robo_real.console.human import HoldAction
 from robo_real.console.operator_state import HELD_SILENCE, DecisionKind, OperatorState
 from robo_real.console.robot_console import RobotConsole
+from robo_real.teleoperation.keyboard import PULSE
 from robo_real.teleoperation.motion import SHARE, MotionCommand
 from robo_real.teleoperation.session import TeleoperatorSession
 from robo_real.teleoperation.teleoperator import MotionSettings, Reading, Teleoperator
@@ -21,7 +25,7 @@ from robo_rl.types import ActionSource
 sys.path.insert(0, str(Path(__file__).parent))
 
 from console_operators import Page, start
-from input_devices import EVENT, EventDevice, SDLHand, SpaceMouseBus, evdev_gamepad, spacemouse
+from input_devices import EVENT, EventDevice, KeyboardHand, SDLHand, SpaceMouseBus, evdev_gamepad, spacemouse
 
 SPEC = arm_spec("a robot").action
 
@@ -91,6 +95,57 @@ def test_dead_man_switch_decides_alone_where_there_is_one():
     assert command(Reading({}, is_held=True)).held
 
 
+# the letters of a terminal
+
+
+@pytest.fixture
+def keyboard(monkeypatch):
+    found = KeyboardHand(monkeypatch)
+    found.device.connect()
+    yield found
+    found.end()
+
+
+def test_letter_drives_for_a_pulse_and_repeats_go_on(keyboard):
+    for _ in range(10):
+        keyboard.type(b"w")
+        keyboard.now += 0.04
+        assert keyboard.device.read().axes["x"] == 1.0
+    keyboard.now += PULSE
+    assert keyboard.device.read().axes["x"] == 0.0
+
+
+def test_opposite_letters_cancel_and_others_add(keyboard):
+    keyboard.type(b"WSae")
+    axes = keyboard.device.read().axes
+    assert (axes["x"], axes["y"], axes["yaw"]) == (0.0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("typed", [b"\x1b[A", b"\x1bOD", b"\x1b[1;5D", b"\xff\x00\xc3\xa4", b"\x1b", b"\x1b[15~"])
+def test_arrow_function_and_foreign_keys_are_no_letters(keyboard, typed):
+    for part in (typed, typed[:2], typed[2:]):
+        keyboard.type(part)
+        reading = keyboard.device.read()
+        assert not any(reading.axes.values()) and reading.presses == ()
+
+
+def test_space_stops_whatever_was_typed_before(keyboard):
+    for before in (b"\x1b", b"\x1b[", b"\x1bO", b"x" * 200):
+        keyboard.type(before)
+        keyboard.device.read()
+        keyboard.type(b" ")
+        assert keyboard.device.read().presses == ("stop",)
+
+
+def test_terminal_gets_its_modes_back(keyboard):
+    keyboard.device.close()
+    before = termios.tcgetattr(keyboard.slave)
+    keyboard.device.connect()
+    assert termios.tcgetattr(keyboard.slave) != before
+    keyboard.device.close()
+    assert termios.tcgetattr(keyboard.slave) == before
+
+
 # the bytes of a SpaceMouse
 
 
@@ -119,6 +174,16 @@ def test_spacemouse_ignores_short_and_foreign_reports(monkeypatch):
     mouse.connect()
     bus.reports += [b"\x01\xff", b"\x17\x64", b"\x03", b"\x00" * 64, bytes([2, 1, 2])]
     assert read(mouse) == {}
+
+
+@given(st.lists(st.binary(min_size=1, max_size=64), max_size=30))
+def test_spacemouse_survives_any_reports(reports):
+    with pytest.MonkeyPatch.context() as patch:
+        mouse, bus = spacemouse(patch)
+        mouse.connect()
+        bus.reports = [*reports]
+        reading = mouse.read()
+    assert all(-1.0 <= value <= 1.0 for value in reading.axes.values())
 
 
 def test_spacemouse_buttons_close_and_open_when_they_go_down(monkeypatch):
@@ -331,6 +396,7 @@ class Seat:
         monkeypatch.setattr("robo_real.console.operator_state.WATCH_SILENCE", 20.0)
         monkeypatch.setattr("robo_real.teleoperation.session.RETRY", 0.01)
         self.state, self.hold, self.said, self.rearmed = OperatorState(), HoldAction(SPEC), [], threading.Event()
+        self.stops = []
         if not is_operator:
             self.state.acquire(self)
         self.device = Scripted()
@@ -339,6 +405,7 @@ class Seat:
             self.state,
             self.hold,
             SPEC,
+            stop=self.stops.append,
             rearm=self.rearmed.set,
             notify=self.said.append,
             is_operator=is_operator,
@@ -427,6 +494,13 @@ def test_reading_of_nonsense_is_a_loss(seat):
     seat.until(kind(DecisionKind.HOLD))
 
 
+def test_device_that_keeps_failing_is_opened_now_and_then(seat, monkeypatch):
+    monkeypatch.setattr("robo_real.teleoperation.session.RETRY", 0.2)
+    monkeypatch.setattr(seat.device, "read", lambda: 1 / 0)
+    time.sleep(1.0)
+    assert 1 < seat.device.opened < 8 and len(seat.said) < 16
+
+
 def test_page_that_closes_ends_the_device_too(monkeypatch):
     seat = Seat(monkeypatch)
     seat.device.drive(x=1.0)
@@ -460,9 +534,13 @@ def test_presses_start_label_stop_and_rearm(seat):
     seat.state.end()
     seat.device.presses = ["start"]
     assert seat.state.wait_for_start(10)
-    seat.device.presses = ["stop"]
+    seat.device.presses = ["stop"]  # between two episodes, when no control loop looks
+    end = time.monotonic() + 10
+    while seat.state.stop_sent in (np.inf, -np.inf) and time.monotonic() < end:
+        time.sleep(0.001)
+    assert seat.stops == ["the operator at the console"], "the robot is stopped"
     seat.state.begin()
-    seat.until(kind(DecisionKind.STOP))
+    assert seat.state.decision().kind is DecisionKind.STOP
     seat.state.end()
     seat.device.presses = ["rearm"]
     assert seat.rearmed.wait(10)
@@ -477,7 +555,9 @@ def test_device_that_cannot_be_opened_is_an_error_at_once():
     device = Scripted()
     device.is_plugged = False
     with pytest.raises(TeleoperatorUnavailable, match="no device"):
-        TeleoperatorSession(device, OperatorState(), HoldAction(SPEC), SPEC, rearm=lambda: None, notify=lambda _: None)
+        TeleoperatorSession(
+            device, OperatorState(), HoldAction(SPEC), SPEC, stop=print, rearm=lambda: None, notify=lambda _: None
+        )
 
 
 # the whole of it, against the twin
@@ -499,7 +579,7 @@ class Keeps:
         self.ended.append(rollout)
 
 
-def test_device_drives_the_arm_and_its_loss_ends_the_episode(serve, unhurried):
+def test_device_drives_the_arm_and_its_loss_ends_the_episode(serve, unhurried, monkeypatch):
     server = serve(unhurried, image_size=32)
     console, device, kept = RobotConsole(server.url), Scripted(), Keeps()
     console.drive_with(device)
@@ -515,7 +595,10 @@ def test_device_drives_the_arm_and_its_loss_ends_the_episode(serve, unhurried):
         device.drive(y=1.0)
         page.until(lambda told: told["human_steps"] >= 8)
         assert server.application.robot.driver.read().position[1] - before[1] > 0.005
+        sent, apply = [], console.environment.robot.apply
+        monkeypatch.setattr(console.environment.robot, "apply", lambda action: sent.append(action) or apply(action))
         device.is_plugged = False
+        del sent[:]
         told = page.until(lambda told: told["state"] == "waiting" and told["health"]["mode"] == "stopped")
         assert "operator_lost" in told["message"] and "a device was lost" in told["device"]
     finally:
@@ -523,6 +606,8 @@ def test_device_drives_the_arm_and_its_loss_ends_the_episode(serve, unhurried):
         thread.join(20)
     episode = kept.ended[0].episode()
     held = np.flatnonzero(episode.sources == ActionSource.GUARD)
+    moving = [index for index, action in enumerate(sent) if np.abs(action[:4]).max() > 1e-6]
+    assert len(sent) > 10 and len(moving) <= 2 and max(moving, default=0) < 2, "at 20 Hz: nothing moves 0.1 s after the loss"
     assert len(held) > 2 and np.abs(episode.actions[held][:, :4]).max() < 1e-3, "nothing is commanded after the loss"
     path = episode.observations["end_effector_position"]
     assert np.abs(path[-1] - path[held[0] + 2]).max() < 0.002, "the arm stands"

@@ -80,6 +80,7 @@ class Operator:
             self.operator_state,
             self.hold_action,
             self._action,
+            stop=self._robot.stop,
             rearm=self._rearm,
             notify=self._show_device,
             is_operator=is_operator,

@@ -6,6 +6,7 @@ Labels are on the cross, whose directions all drivers agree on; on X and Y they 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from robo_real.teleoperation.teleoperator import MotionSettings, Press, Reading, Teleoperator
 
@@ -44,7 +45,7 @@ class PadState:
 class Gamepad(Teleoperator):
     """Gamepad in the standard layout; a driver reads its `PadState`."""
 
-    options: type[MotionSettings] = GamepadSettings
+    options: ClassVar[type[MotionSettings]] = GamepadSettings
     keys = (
         "hold the right shoulder button to drive; left stick: move, right stick: up, down, turn; A: gripper, B: STOP; "
         "Start: begin; cross up: success, down: failure, left: discard"

@@ -7,6 +7,7 @@ terminal that is gone, as by a lost SSH connection, sends nothing, and the arm h
 from __future__ import annotations
 
 import os
+import re
 import select
 import sys
 import termios
@@ -33,6 +34,8 @@ PRESSES: dict[str, Press] = {
 }  # fmt: skip
 PULSE = 0.12
 """[s] that a letter drives for; keyboards repeat 25 to 40 times a second"""
+SEQUENCE, BEGINNING = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z~]|O[A-Za-z])"), re.compile(r"\x1b(\[[0-9;?]*|O)?$")
+"""Arrow and function keys, whose last letter is none; and the beginning of one"""
 MOST = 256
 """[byte] of one reading; what else was typed meanwhile is dropped"""
 
@@ -65,6 +68,7 @@ class Keyboard(Teleoperator):
         super().__init__(options)
         self._clock, self._terminal = clock, terminal
         self._before: list[Any] | None = None  # modes of the terminal, to be restored
+        self._rest = ""  # beginning of a sequence
         self._until: dict[str, float] = {}  # letter -> end of its pulse [s]
 
     @override
@@ -79,6 +83,7 @@ class Keyboard(Teleoperator):
                 "There is no keyboard: standard input is no terminal.", got=str(error), fix="start the command in a terminal"
             ) from None
         self._until.clear()
+        self._rest = ""
         return "keyboard"
 
     @override
@@ -112,4 +117,7 @@ class Keyboard(Teleoperator):
             raise TeleoperatorUnavailable("The terminal is gone.", got=str(error)) from None
         if not found:
             raise TeleoperatorUnavailable("The terminal is gone.", got="end of input")
-        return found.decode("ascii", "ignore").lower()
+        text = self._rest + found.decode("ascii", "ignore")
+        whole = BEGINNING.sub("", text)
+        self._rest = text[len(whole) :]
+        return SEQUENCE.sub("", whole).lower()

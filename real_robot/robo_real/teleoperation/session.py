@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 
@@ -33,18 +34,20 @@ class TeleoperatorSession:
         hold_action: HoldAction,
         action: ActionSpec,
         *,
+        stop: Callable[[str], None],
         rearm: Callable[[], None],
         notify: Callable[[str], None],
         is_operator: bool = False,
     ) -> None:
         """Open the device.
 
-        action: spec of the commands. rearm: re-arms the robot; raises RobotError. notify: shows a message to the operator.
+        action: spec of the commands. stop: stops the robot; argument: origin of the stop; raises nothing.
+        rearm: re-arms the robot; raises RobotError. notify: shows a message to the operator.
         is_operator: False if a page is the operator. Raises TeleoperatorUnavailable, InvalidSetting.
         """
         self._device, self._state, self._hold_action, self._action = device, operator_state, hold_action, action
         self._motion = MotionCommand(device.settings, action)
-        self._rearm, self._notify, self._is_operator = rearm, notify, is_operator
+        self._stop, self._rearm, self._notify, self._is_operator = stop, rearm, notify, is_operator
         self._name = ""
         self._grip: float | None = None  # commanded in this intervention
         self._is_fresh = True  # until the switch was seen released: a held one of a device that is back does not count
@@ -103,31 +106,31 @@ class TeleoperatorSession:
 
     def _press(self, press: Press) -> None:
         if press == "stop":
-            self._state.stop(self)
+            _in_thread(partial(self._request_stop, self._state.stop(self)))
         elif press == "start":
             self._state.start(self)
         elif press in LABELS:
             self._state.label(self, press)
         elif press == "rearm":
-            self._request_rearm()
+            _in_thread(partial(self._request_rearm, self._state.stops))
         else:
             newest = next((grip for grip in (self._grip, self._hold_action.grip) if grip is not None), 1.0)
             toggled = -1.0 if newest > 0 else 1.0
             self._grip = {"open_gripper": 1.0, "close_gripper": -1.0}.get(press, toggled)
 
-    def _request_rearm(self) -> None:
-        """Re-arm in a thread: a robot may take seconds, and stops must be handled meanwhile."""
-        stops = self._state.stops
+    def _request_stop(self, by: str) -> None:
+        try:
+            self._stop(by)
+        finally:
+            self._state.confirm_stop()
 
-        def request() -> None:
-            try:
-                self._rearm()
-                self._state.rearm(self, stops)
-                self._tell("re-armed")
-            except RobotError as error:
-                self._tell(" ".join(str(error).split()))
-
-        threading.Thread(target=request, name="re-arming", daemon=True).start()
+    def _request_rearm(self, stops: int) -> None:
+        try:
+            self._rearm()
+            self._state.rearm(self, stops)
+            self._tell("re-armed")
+        except RobotError as error:
+            self._tell(" ".join(str(error).split()))
 
     def _with_grip(self, action: Array) -> Array:
         if self._grip is None:
@@ -150,11 +153,16 @@ class TeleoperatorSession:
 
     def _reopen(self) -> None:
         self._is_fresh, self._grip = True, None
-        while not self._done.is_set():
-            self._device.close()
+        self._device.close()
+        while not self._done.wait(RETRY):
             try:
                 self._name = printable(self._device.connect(), 80)
                 self._join()
                 return self._tell(f"{self._name} is back")
             except Exception:  # not there yet, or the driver failed in another way
-                self._done.wait(RETRY)
+                self._device.close()
+
+
+def _in_thread(request: Callable[[], None]) -> None:
+    """Ask the robot for something in a thread: it may take seconds, and stops must be handled meanwhile."""
+    threading.Thread(target=request, name="request of a device", daemon=True).start()

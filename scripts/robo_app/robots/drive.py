@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +15,9 @@ import tyro
 
 from robo_app.arguments.free_settings import EnvironmentArguments, TeleoperatorSettings
 from robo_app.robots.console import Console, serve_console
+from robo_real.arm_spec import CONTROL_PERIOD, arm_spec
+from robo_real.gripper import GRIP
+from robo_real.teleoperation.motion import MotionCommand
 from robo_real.teleoperation.teleoperator import Teleoperator, make_teleoperator
 
 if TYPE_CHECKING:
@@ -28,8 +32,8 @@ POLL = 0.1
 class Drive:
     """Drive a robot by keyboard, gamepad or SpaceMouse from this terminal; start, label and record episodes."""
 
-    url: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="URL")]
-    """Such as http://127.0.0.1:5000."""
+    url: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="URL")] = ""
+    """Such as http://127.0.0.1:5000; without one the device's commands are shown, and nothing moves."""
     teleoperator: str = KEYBOARD
     """Device: keyboard, gamepad, gamepad-sdl, spacemouse, or one of your own (entry points robo_rl.teleoperators). In a
     terminal the keys start, label and stop beside it."""
@@ -50,6 +54,8 @@ class Drive:
 def drive(arguments: Drive) -> int:
     """Drive until Ctrl-C; the arm is left still."""
     device = make_teleoperator(arguments.teleoperator, arguments.teleoperator_settings)
+    if not arguments.url:
+        return _try_out(device)
     if arguments.teleoperator == KEYBOARD or not sys.stdin.isatty():
         devices = [device]
     else:
@@ -65,6 +71,27 @@ def drive(arguments: Drive) -> int:
         runs=arguments.runs,
     )
     return serve_console(console, lambda opened: _operator_in_terminal(opened, devices))
+
+
+def _try_out(device: Teleoperator) -> int:
+    """Print the commands of a device until Ctrl-C; raises TeleoperatorUnavailable if it is lost."""
+    spec = arm_spec("an arm").action
+    motion, shown, printed = MotionCommand(device.settings, spec), "", 0.0
+    try:
+        print(f"{device.connect()}: {device.keys}\nno robot is named, nothing moves   (Ctrl-C ends it)", flush=True)
+        while True:
+            reading = device.read()
+            command = motion.of(reading, time.monotonic())
+            parts = zip(spec.names, spec.to_physical(command.action) / CONTROL_PERIOD, spec.units, strict=True)
+            speeds = "   ".join(f"{name} {value:+.3f} {unit}/s" for name, value, unit in parts if name != GRIP)
+            text = f"{'commands' if command.held else 'at rest '}   {speeds}   {' '.join(reading.presses)}"
+            if text != shown and (reading.presses or time.monotonic() - printed > POLL):
+                shown, printed = text, time.monotonic()
+                print(text, flush=True)
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        device.close()
 
 
 @contextmanager

@@ -29,8 +29,8 @@ from robo_rl.errors import RoboRLError
 
 PEER = Path(__file__).with_name("lerobot_rewriting.py")
 ENVIRONMENT = (
-    *("robo/ArmPick-v0", "--environment.arguments.action_repeat", "2"),  # 10 Hz: LeRobot's writer takes whole rates alone
-    *("--environment.arguments.sees", "front", "--environment.arguments.image_size", "96"),  # below 64 no video
+    *("robo/ArmReach-v0", "--environment.arguments.action_repeat", "2"),  # 10 Hz: LeRobot's writer takes whole rates alone
+    *("--environment.arguments.cameras", "[front]", "--environment.arguments.image_size", "96"),  # below 64 no video
 )
 CHUNK = 20
 SMALL = {"dim_model": 256, "n_heads": 4, "dim_feedforward": 512, "n_encoder_layers": 2, "n_vae_encoder_layers": 2}

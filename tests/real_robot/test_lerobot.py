@@ -308,3 +308,24 @@ def test_a_served_robot_is_driven_with_its_pictures(tmp_path):
     finally:
         server.close()
     assert journal(tmp_path)[-1]["event"] == "disconnected"
+
+
+@pytest.mark.slow
+def test_mock_robot_of_lerobot_that_never_moves_is_stopped(tmp_path, opened):
+    checkout = os.environ.get("ROBO_RL_LEROBOT_CHECKOUT")
+    if LEROBOT is None or checkout is None:
+        pytest.skip("ROBO_RL_LEROBOT_CHECKOUT names no source of lerobot, which has its mock robot in tests/mocks")
+    motors = dict(zip(NAMES, (f"motor_{number}.pos" for number in range(1, 6)), strict=True))
+    settings = {
+        "robot": {"type": "mock_robot", "n_motors": 5, "random_values": False, "static_values": [0.0, -35.0, 75.0, 50.0, 0.0]},
+        "joints": {joint: {"feature": motor} for joint, motor in motors.items()},
+        "gripper": None,
+        "modules": ["tests.mocks.mock_robot"],
+        "path": [checkout],
+    }
+    options = servo_arm(tmp_path, python=LEROBOT) | {"config": tmp_path / "mock.yaml"}
+    options["config"].write_text(yaml.safe_dump(yaml.safe_load((tmp_path / "arm.yaml").read_text()) | settings))
+    robot = opened(GuardedArm(LeRobotArm(LeRobotOptions(**options)), LIMITS))
+    robot.arm()
+    with pytest.raises(RobotStopped, match="state_frozen"):
+        drive(robot, robot.spec.action.to_normalized([0.01, 0, 0.01, 0, 0.0]), 60)

@@ -129,9 +129,6 @@ def importer_of(foreign: Foreign, spec: EnvironmentSpec | None = None) -> Episod
     if spec is None:
         return _derived(foreign, source)
     split = _is_split(foreign.observation, spec)
-    hidden = [name for name, array in spec.observation.items() if array.role == "privileged"]
-    if not split:  # privileged entries, known in a simulation alone, may be missing
-        spec = held(spec, [*foreign.observation, *(name for name in spec.observation if name not in hidden)])
     if not split and (missing := [name for name in spec.observation if name not in foreign.observation]):
         raise SpecMismatch(
             f"The data is not of {spec.name}",

@@ -85,9 +85,13 @@ def export(order: Order, out: Path) -> dict[str, Any]:
 
 def train_there(order: Order, out: Path) -> dict[str, Any]:
     """Train LeRobot's ACT on the export, and load the policy that it saved."""
-    policy = {"type": "act", "device": "cpu", "pretrained_backbone_weights": "null", "push_to_hub": "false"}
+    policy: dict[str, Any] = {"type": "act", "device": "cpu", "pretrained_backbone_weights": "null", "push_to_hub": "false"}
     policy |= {"chunk_size": CHUNK, "n_action_steps": CHUNK} | SMALL
-    settings = {"dataset.repo_id": "robo_rl/exported", "dataset.root": order.out / "exported", "dataset.video_backend": "pyav"}
+    settings: dict[str, Any] = {
+        "dataset.repo_id": "robo_rl/exported",
+        "dataset.root": order.out / "exported",
+        "dataset.video_backend": "pyav",
+    }
     settings |= {f"policy.{name}": value for name, value in policy.items()}
     settings |= {"steps": order.steps, "batch_size": 4, "log_freq": max(order.steps // 5, 1), "save_freq": order.steps}
     settings |= {"num_workers": 0, "eval_freq": 0, "wandb.enable": "false", "output_dir": out}

@@ -96,8 +96,9 @@ def read(source: Path) -> Foreign:
     ours = _load_json(source, OURS) if (source / OURS).is_file() else None
     spec = None if ours is None else EnvironmentSpec.from_json(ours["spec"])
     is_served = info.get("robot_type") == SERVED
+    unread: list[str] = []
     if spec is not None and ours is not None:
-        parts, unread = _parts_of(spec, ours["observations"], features), []
+        parts = _parts_of(spec, ours["observations"], features)
     else:
         parts, unread = _parts(features, is_served)
     if not parts:

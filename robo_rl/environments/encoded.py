@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import gymnasium
+import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
@@ -20,14 +21,20 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import FrozenEncoder
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 
+FEATURES = "picture_features"
 Observed = dict[str, npt.NDArray[Any]]
 
 
 class EncodedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment that observes `<name>_features` after each picture `<name>`."""
+    """Environment that observes the features of its pictures in `picture_features`."""
 
-    def __init__(self, environment: gymnasium.Env[Any, Any], encoder: FrozenEncoder, *, keep_pictures: bool = True) -> None:
-        """Raise InvalidSetting if there is no picture, or one that the encoder cannot read."""
+    def __init__(
+        self, environment: gymnasium.Env[Any, Any], encoder: FrozenEncoder, *, keep_pictures: bool = True, blank: bool = False
+    ) -> None:
+        """Raise InvalidSetting if there is no picture, or one that the encoder cannot read.
+
+        keep_pictures: False leaves them out of observations. blank: encode black pictures, for a control that sees nothing.
+        """
         super().__init__(environment)
         spec = specification(environment)
         self._pictures = spec.observation.subset("image")
@@ -38,19 +45,16 @@ class EncodedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
                 allowed="an environment with cameras",
                 fix="add them by an argument of the environment, such as sees=both or cameras=[front]",
             )
-        self._encoder, self._keep_pictures = encoder, keep_pictures
-        features = (
-            ArraySpec(
-                f"{name}_features",
-                (size,),
-                frame=f"encoder {encoder.digest}",
-                role="object",
-                meaning=f"features of {name} by a frozen encoder",
-            )
-            for name, size in encoder.sizes(self._pictures).items()
+        self._encoder, self._brightness = encoder, np.uint8(not blank)
+        features = ArraySpec(
+            FEATURES,
+            (encoder.size(spec),),
+            frame=f"encoder {encoder.digest}",
+            role="object",
+            meaning="features of the pictures by a frozen encoder",
         )
         kept = (spec if keep_pictures else spec.without_pictures()).observation.arrays
-        self.environment_spec: EnvironmentSpec = replace(spec, observation=ObservationSpec((*kept, *features)))
+        self.environment_spec: EnvironmentSpec = replace(spec, observation=ObservationSpec((*kept, features)))
         self.observation_space = self.environment_spec.observation.space
 
     @override
@@ -64,8 +68,10 @@ class EncodedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._encoded(observation), reward, terminated, truncated, info
 
     def _encoded(self, observation: Observation) -> Observed:
-        features = {f"{name}_features": self._encoder.encode(name, observation[name][None])[0] for name in self._pictures}
-        return {name: observation[name] for name in self.environment_spec.observation if name not in features} | features
+        read = {name: values[None] for name, values in observation.items()}
+        blanked = {name: self._brightness * read[name] for name in self._pictures}
+        kept = {name: values for name, values in observation.items() if name in self.environment_spec.observation}
+        return {**kept, FEATURES: self._encoder.encode(read | blanked)[0]}
 
 
 class EncodedFamily:
@@ -76,15 +82,22 @@ class EncodedFamily:
         return ()
 
     def at(
-        self, address: str, *, encoder: str, device: str = "cpu", keep_pictures: bool = True, **arguments: Any
+        self,
+        address: str,
+        *,
+        encoder: str,
+        device: str = "cpu",
+        keep_pictures: bool = True,
+        blank: bool = False,
+        **arguments: Any,
     ) -> EncodedEnv:
         """Return the environment that `address` names, its pictures encoded.
 
         encoder: "KIND:FOLDER", such as "fitted:encoders/pick"; kinds are entry points of robo_rl.encoders.
-        device: on which it runs. keep_pictures: False leaves them out of observations and recordings.
-        The rest goes to the environment.
+        device: on which it runs. keep_pictures, blank: as of EncodedEnv. The rest goes to the environment.
         """
-        return EncodedEnv(make_environment(address, **arguments), load_encoder(encoder, device), keep_pictures=keep_pictures)
+        environment = make_environment(address, **arguments)
+        return EncodedEnv(environment, load_encoder(encoder, device), keep_pictures=keep_pictures, blank=blank)
 
 
 def load_encoder(name: str, device: str = "cpu") -> FrozenEncoder:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 
-from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation
+from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import ActionSource, Array, Batch, Episode, Executed, Metrics, StateDict, Transition
 
@@ -137,11 +137,11 @@ class FrozenEncoder(Protocol):
     digest: str
     """Hex digits that distinguish encoders with other weights."""
 
-    def sizes(self, pictures: Mapping[str, ArraySpec]) -> dict[str, int]:
-        """Return name -> number of features of each picture; raises InvalidSetting if the encoder cannot read one."""
+    def size(self, spec: EnvironmentSpec) -> int:
+        """Return the number F of features in an environment; raises InvalidSetting if it cannot read its observations."""
 
-    def encode(self, name: str, pictures: Array) -> Array:
-        """Return features (B, F) float32 of uint8 pictures (B, H, W, C) that are called `name` in the observation."""
+    def encode(self, observations: Mapping[str, Array]) -> Array:
+        """Return features (B, F) float32 of observations (B, ...), uint8 pictures among them."""
 
 
 class Supervisor(Protocol):

@@ -33,6 +33,7 @@ BENCHES = {
     "env": ("simulation",),
     "learner": ("off_policy", "ppo"),
     "updates": ("updates",),
+    "seeing": ("seeing",),
     "render": ("rendering",),
     "memory": ("replay_memory",),
     "resume": ("checkpoints",),

@@ -25,7 +25,7 @@ NOT_HERE = {
     r"lerobot-env/|lerobot/me/": "installs packages, or needs them",
     r"--driver (vendor|ur) |--limits lab": "a real robot",
     r"--llm endpoint|--replay searches/push": "a server of a language model",
-    r"likeness|safe\.yaml|safe-calibrated": "weights that are downloaded",
+    r"likeness|safe\.yaml|safe-calibrated|transformers:models": "weights that are downloaded",
     r"progress\.yaml|--labels progress|my-reward\.yaml": "a server of a vision-language model",
     r"robot drive|--teleoperator": "a person at a device; tests/cli/test_drive.py is one",
     r"--rater person|--human console|^robo-rl demo hil( --task peg)?$": "a person",
@@ -127,6 +127,7 @@ TINY = {
 }
 """Settings of learners here, where they have them."""
 MORE = {
+    "fit-encoder": "--settings.frames 1000 --settings.updates 2",
     "reward fit embedded": "--pictures 120 --settings.see-steps 4 --settings.read-steps 4",
     "reward fit classifier": "--settings.least 1 --settings.updates 4 --settings.image-size 16",
     "reward fit preference": "--settings.epochs 1 --settings.hidden 8",

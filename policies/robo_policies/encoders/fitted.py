@@ -1,12 +1,14 @@
 """Frozen encoder of pictures, fitted to objects and goals that a simulator knows.
 
-B pictures, T targets: entries of the observation that pictures are to replace, standardised.
+It also reads the vectors of proprioception: the pose of the hand gives meaning to the picture of its camera. B rows, T targets:
+entries of the observation that pictures are to replace, standardised.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn import functional
 
 from robo_policies.networks.convolutions import convolution_layers
 from robo_policies.networks.settings import resolve_device
 from robo_rl.errors import InvalidSetting, printable
-from robo_rl.spec.environment import ArraySpec
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.system.durable_files import write_durably
 
 FORMAT = 1
@@ -30,19 +32,44 @@ HALVING = (16, 32)
 """Channels of the convolutions that halve each side."""
 KEEPING = (32, 32)
 """Channels of the convolutions after them."""
+HIDDEN = 128
 FEATURES = 64
+WEIGHTS = "weights.safetensors"
+DESCRIPTION = "encoder.json"
 
 
 class KeypointNetwork(nn.Module):
-    """Convolutions, spatial soft-argmax and two layers: features (B, FEATURES) in [-1, 1], then targets (B, T).
+    """Convolutions and spatial soft-argmax for each camera, then two layers that also read the vectors.
 
-    Soft-argmax is the mean position of each channel's activation, as in Levine et al. 2016, "End-to-End Training
-    of Deep Visuomotor Policies", arXiv:1504.00702; it keeps positions that pooling would lose.
+    Soft-argmax is the mean position of each channel's activation, as in Levine et al. 2016, "End-to-End Training of Deep
+    Visuomotor Policies", arXiv:1504.00702; it keeps positions that pooling would lose.
     """
 
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, cameras: Mapping[str, tuple[int, ...]], vectors: int, targets: int) -> None:
+        """Take the shapes (H, W, C) of pictures by name, the size D of all vectors, and the number T of targets."""
+        super().__init__()
+        self.cameras = nn.ModuleDict({name: _Keypoints(shape) for name, shape in cameras.items()})
+        self.register_buffer("mean", torch.zeros(vectors))
+        self.register_buffer("std", torch.ones(vectors))
+        read = 3 * KEEPING[-1] * len(cameras) + vectors
+        self.hidden = nn.Sequential(nn.Linear(read, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, FEATURES), nn.Tanh())
+        self.head = nn.Linear(FEATURES + read, targets)
+
+    def forward(self, pictures: Mapping[str, Tensor], vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Return features (B, FEATURES) in [-1, 1] and targets (B, T) of uint8 pictures (B, H, W, C) and vectors (B, D)."""
+        keypoints = [network(pictures[name]) for name, network in self.cameras.items()]
+        read = torch.cat((*keypoints, (vectors - self.mean) / self.std), 1)
+        features: Tensor = self.hidden(read)
+        return features, self.head(torch.cat((features, read), 1))
+
+
+class _Keypoints(nn.Module):
     places: Tensor
 
-    def __init__(self, shape: tuple[int, ...], targets: int) -> None:
+    def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
         layers, (depth, height, width) = convolution_layers(shape, HALVING)
         for count in KEEPING:
@@ -52,78 +79,82 @@ class KeypointNetwork(nn.Module):
         rows, columns = torch.meshgrid(torch.linspace(-1, 1, height), torch.linspace(-1, 1, width), indexing="ij")
         self.register_buffer("places", torch.stack((rows.ravel(), columns.ravel()), 1), persistent=False)
         self.sharpness = nn.Parameter(torch.ones(()))
-        self.hidden = nn.Linear(3 * depth, FEATURES)
-        self.head = nn.Linear(FEATURES + 3 * depth, targets)
 
-    def forward(self, pictures: Tensor) -> tuple[Tensor, Tensor]:
-        """Return features and targets of uint8 pictures (B, H, W, C)."""
-        maps = self.convolutions(pictures.permute(0, 3, 1, 2).float().mul_(1 / 255).sub_(0.5)).flatten(2)
+    def forward(self, pictures: Tensor) -> Tensor:
+        """Return row, column and strength of each channel, (B, 3 * channels)."""
+        prepared = (
+            pictures.permute(0, 3, 1, 2).float().contiguous()
+        )  # the layout decides on the kernel, and so on the last digits
+        maps = self.convolutions(prepared.mul_(1 / 255).sub_(0.5)).flatten(2)
         maps = self.sharpness * functional.layer_norm(
             maps, maps.shape[-1:]
         )  # else maps that are flat at first stay so for long
         weights = functional.softmax(maps, -1)
-        keypoints = torch.cat(((weights @ self.places).flatten(1), (weights * maps).sum(-1)), 1)
-        features = torch.tanh(self.hidden(keypoints))
-        return features, self.head(torch.cat((features, keypoints), 1))
+        return torch.cat(((weights @ self.places).flatten(1), (weights * maps).sum(-1)), 1)
 
 
 class FittedEncoder:
-    """Encoder of one or several cameras, read from the folder of `robo-rl fit-encoder`."""
+    """Encoder of an environment's cameras, read from the folder of `robo-rl fit-encoder`."""
 
     def __init__(self, folder: str, device: str = "cpu") -> None:
         """Raise InvalidSetting if the folder holds no encoder, or there is no such device."""
         self._folder, self._device = Path(folder), resolve_device(device)
-        description = _description(self._folder)
-        self._targets: int = description["targets"]
-        self._shapes: dict[str, tuple[int, ...]] = {name: tuple(shape) for name, shape in description["cameras"].items()}
-        digest, self._networks = hashlib.sha256(), {}
-        for name, shape in self._shapes.items():
-            network, path = KeypointNetwork(shape, self._targets), self._folder / f"{name}.safetensors"
-            try:
-                network.load_state_dict(load_file(path))
-            except (OSError, RuntimeError, SafetensorError) as error:
-                raise InvalidSetting("Weights of an encoder cannot be read.", got=f"{path}: {error}") from error
-            digest.update(path.read_bytes())
-            self._networks[name] = network.requires_grad_(requires_grad=False).to(self._device)
-        self.digest = digest.hexdigest()[:12]
+        self._description = _description(self._folder)
+        path = self._folder / WEIGHTS
+        network = network_for(self._arrays("cameras"), self._arrays("vectors"), self._description["targets"])
+        try:
+            network.load_state_dict(load_file(path))
+        except (OSError, RuntimeError, SafetensorError) as error:
+            raise InvalidSetting("Weights of an encoder cannot be read.", got=f"{path}: {error}") from error
+        self.digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+        self._network = network.requires_grad_(requires_grad=False).to(self._device)
 
-    def sizes(self, pictures: Mapping[str, ArraySpec]) -> dict[str, int]:
-        """Return name -> FEATURES + T; raises InvalidSetting for an unknown camera or another size."""
-        for name, array in pictures.items():
-            if array.shape != self._shapes.get(name):
-                raise InvalidSetting(
-                    f"The encoder {self._folder} was not fitted to this picture.",
-                    got=f"{name} {list(array.shape)}",
-                    allowed=", ".join(f"{camera} {list(shape)}" for camera, shape in self._shapes.items()),
-                    fix="set cameras and image_size as they were in its fit, or fit another encoder",
-                )
-        return dict.fromkeys(pictures, FEATURES + self._targets)
+    def size(self, spec: EnvironmentSpec) -> int:
+        """Return FEATURES + T; raises InvalidSetting if a camera or vector of the fit is missing or differs."""
+        wanted = self._arrays("cameras") | self._arrays("vectors")
+        found = {name: array.shape for name, array in spec.observation.items() if name in wanted}
+        if found != wanted:
+            raise InvalidSetting(
+                f"The encoder {self._folder} was fitted to other observations than those of {spec.name!r}.",
+                got=", ".join(f"{name} {list(shape)}" for name, shape in found.items()),
+                allowed=", ".join(f"{name} {list(shape)}" for name, shape in wanted.items()),
+                fix="set cameras and image_size as they were in its fit, or fit another encoder",
+            )
+        return FEATURES + int(self._description["targets"])
 
     @torch.no_grad()
-    def encode(self, name: str, pictures: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        """Return features and estimated targets (B, FEATURES + T) of pictures (B, H, W, C)."""
-        encoded = torch.cat(self._networks[name](torch.as_tensor(pictures, device=self._device)), 1)
-        values: npt.NDArray[np.float32] = encoded.cpu().numpy()
+    def encode(self, observations: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
+        """Return features and estimated targets (B, FEATURES + T) of observations (B, ...)."""
+        tensors = {name: torch.as_tensor(array, device=self._device) for name, array in observations.items()}
+        vectors = torch.cat([tensors[name].flatten(1) for name in self._description["vectors"]], 1)
+        values: npt.NDArray[np.float32] = torch.cat(self._network(tensors, vectors), 1).cpu().numpy()
         return values
 
+    def _arrays(self, kind: str) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(shape) for name, shape in self._description[kind].items()}
 
-def save_encoder(
-    folder: Path, networks: Mapping[str, tuple[KeypointNetwork, tuple[int, ...]]], facts: Mapping[str, Any]
-) -> None:
-    """Write camera -> network and shape of its pictures; the description comes last, so that a torn folder is no encoder."""
+
+def network_for(
+    cameras: Mapping[str, tuple[int, ...]], vectors: Mapping[str, tuple[int, ...]], targets: int
+) -> KeypointNetwork:
+    """Return an untrained network for pictures and vectors of these shapes."""
+    return KeypointNetwork(cameras, sum(math.prod(shape) for shape in vectors.values()), targets)
+
+
+def save_encoder(folder: Path, network: KeypointNetwork, description: Mapping[str, Any]) -> None:
+    """Write a network to a folder; the description comes last, so that a torn folder is no encoder.
+
+    description: shapes of `cameras` and `vectors` by name, number of `targets`, and any facts.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, (network, _) in networks.items():
-        save_file({key: value.contiguous() for key, value in network.state_dict().items()}, folder / f"{name}.safetensors")
-    targets = next(iter(networks.values()))[0].head.out_features
-    cameras = {name: list(shape) for name, (_, shape) in networks.items()}
-    description = {"format": FORMAT, "targets": targets, "cameras": cameras, **facts}
-    write_durably(folder / "encoder.json", json.dumps(description, indent=2).encode())
+    write_durably(folder / WEIGHTS, save({key: value.contiguous() for key, value in network.state_dict().items()}))
+    write_durably(folder / DESCRIPTION, json.dumps({"format": FORMAT, **description}, indent=2).encode())
 
 
 def _description(folder: Path) -> dict[str, Any]:
     try:
-        description: dict[str, Any] = json.loads((folder / "encoder.json").read_bytes())
-        if description["format"] != FORMAT or not description["cameras"]:
+        description: dict[str, Any] = json.loads((folder / DESCRIPTION).read_bytes())
+        if description["format"] != FORMAT or not description["cameras"] or not description["targets"]:
             raise ValueError(f"format {description['format']}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidSetting(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from robo_policies.encoders.fitted import KeypointNetwork, save_encoder
+from robo_policies.encoders.fitted import network_for, save_encoder
 from robo_policies.encoders.settings import EncoderFit
 from robo_policies.learners.parts import CheckedAdam
 from robo_policies.networks.settings import resolve_device
@@ -35,6 +35,7 @@ RANDOM_STEPS = 10
 """Most steps of an episode of random actions."""
 PERSISTENCE = 0.8
 """Of random actions: independent ones would leave the hand in place."""
+LEAST_DEVIATION = 1e-6
 LARGEST_BATCH = 512
 """Pictures encoded at once on held-out episodes."""
 Progress = Callable[[Sequence[int], str], Iterable[int]]
@@ -42,10 +43,14 @@ Progress = Callable[[Sequence[int], str], Iterable[int]]
 
 @dataclass(frozen=True)
 class Frames:
-    """Pictures and targets of N steps."""
+    """Observations and targets of N steps."""
 
-    pictures: Mapping[str, npt.NDArray[np.uint8]]
-    """name -> (N, H, W, C)"""
+    observations: Mapping[str, npt.NDArray[Any]]
+    """Pictures and vectors by name, (N, ...)"""
+    cameras: Mapping[str, tuple[int, ...]]
+    """Shapes of pictures."""
+    vectors: Mapping[str, tuple[int, ...]]
+    """Shapes of vectors of proprioception."""
     targets: npt.NDArray[np.float32]
     """(N, T)"""
     units: Mapping[str, str]
@@ -56,18 +61,17 @@ class Frames:
 
 @dataclass(frozen=True)
 class TargetError:
-    """Root mean square errors of one target on held-out episodes, in its unit."""
+    """Root mean square error of one target on held-out episodes, in its unit."""
 
     target: str
     unit: str
+    error: float
     blind: float
     """Error of the mean of the other episodes."""
-    cameras: dict[str, float]
 
     def line(self) -> str:
         """Return a row of the report."""
-        errors = "  ".join(f"{name} {error:.4f}" for name, error in self.cameras.items())
-        return f"{self.target:28} [{self.unit}]  {errors}  (the mean alone: {self.blind:.4f})"
+        return f"{self.target:28} {self.error:.4f} {self.unit}  (the mean alone: {self.blind:.4f})"
 
 
 def collect(environment: gymnasium.Env[Any, Any], settings: EncoderFit, progress: Progress) -> Frames:
@@ -86,10 +90,13 @@ def collect(environment: gymnasium.Env[Any, Any], settings: EncoderFit, progress
     steps, kept = _steps(environment, settings.seed), []
     for _ in progress(range(settings.frames), "frames"):
         kept.append(next(steps))
-    observations = [observation for _, observation in kept]
-    rows = [np.concatenate([observation[array.name].ravel() for array in wanted]) for observation in observations]
+    seen = [observation for _, observation in kept]
+    rows = [np.concatenate([observation[array.name].ravel() for array in wanted]) for observation in seen]
+    pictures, vectors = spec.observation.subset("image"), spec.observation.subset("proprioception")
     return Frames(
-        pictures={name: np.stack([observation[name] for observation in observations]) for name in cameras},
+        observations={name: np.stack([observation[name] for observation in seen]) for name in (*pictures, *vectors)},
+        cameras={name: array.shape for name, array in pictures.items()},
+        vectors={name: array.shape for name, array in vectors.items()},
         targets=np.stack(rows).astype(np.float32),
         units={f"{array.name}[{index}]": array.unit for array in wanted for index in range(array.size)},
         episodes=np.array([episode for episode, _ in kept]),
@@ -120,51 +127,49 @@ def _steps(environment: gymnasium.Env[Any, Any], seed: int) -> Iterator[tuple[in
 def fit_encoder(
     frames: Frames, folder: Path, settings: EncoderFit, facts: Mapping[str, Any], progress: Progress
 ) -> list[TargetError]:
-    """Fit one network to each camera by the squared error of standardised targets, and write the encoder to a folder.
+    """Fit a network by the squared error of standardised targets, and write the encoder to a folder.
 
     facts: entries of its description, such as the environment.
     """
     device = resolve_device(settings.device)
-    is_held_out = torch.from_numpy(np.isin(frames.episodes, np.unique(frames.episodes)[1::HELD_OUT]))
-    learnt = frames.targets[~is_held_out.numpy()]
-    mean, std = learnt.mean(0), np.maximum(learnt.std(0), 1e-6)
+    is_held_out = np.isin(frames.episodes, np.unique(frames.episodes)[1::HELD_OUT])
+    learnt = frames.targets[~is_held_out]
+    mean, std = learnt.mean(0), np.maximum(learnt.std(0), LEAST_DEVIATION)
     targets = torch.from_numpy((frames.targets - mean) / std).to(device)
-    networks: dict[str, tuple[KeypointNetwork, tuple[int, ...]]] = {}
-    errors: dict[str, list[float]] = {}
-    for name, pictures in frames.pictures.items():
-        shape, seen = pictures.shape[1:], torch.from_numpy(pictures).to(device)
-        network = _fitted(shape, seen, targets, (~is_held_out).nonzero().ravel(), settings, progress, name)
-        with torch.no_grad():
-            estimates = torch.cat([network(part)[1] for part in seen[is_held_out].split(LARGEST_BATCH)])
-        deviation = (estimates - targets[is_held_out]).square().mean(0).sqrt().cpu().numpy()
-        networks[name], errors[name] = (network.cpu(), shape), (deviation * std).tolist()
-    blind = np.sqrt(np.square(frames.targets[is_held_out.numpy()] - mean).mean(0)).tolist()
-    report = [
-        TargetError(target, unit, blind[index], {name: each[index] for name, each in errors.items()})
-        for index, (target, unit) in enumerate(frames.units.items())
-    ]
-    scale = {"mean": mean.tolist(), "std": std.tolist(), "errors": errors, "frames": len(frames.targets)}
-    save_encoder(folder, networks, {"target_units": dict(frames.units), **scale, **facts})
-    return report
-
-
-def _fitted(
-    shape: tuple[int, ...],
-    pictures: torch.Tensor,
-    targets: torch.Tensor,
-    rows: torch.Tensor,
-    settings: EncoderFit,
-    progress: Progress,
-    name: str,
-) -> KeypointNetwork:
-    """Return the network of one camera."""
-    generator = torch.Generator().manual_seed(settings.seed)
+    pictures = {name: torch.from_numpy(frames.observations[name]).to(device) for name in frames.cameras}
+    columns = [frames.observations[name].reshape(len(frames.targets), -1) for name in frames.vectors]
+    vectors = torch.from_numpy(np.concatenate([*columns, frames.targets[:, :0]], 1).astype(np.float32)).to(device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        network = KeypointNetwork(shape, targets.shape[1]).to(targets.device)
-    optimizer = CheckedAdam(f"encoder loss of {name}", network, settings.lr)
-    for update in progress(range(settings.updates), name):
-        chosen = rows[torch.randint(len(rows), (settings.batch_size,), generator=generator)].to(targets.device)
+        network = network_for(frames.cameras, frames.vectors, len(mean)).to(device)
+    held_out, rows = (torch.from_numpy(np.flatnonzero(chosen)) for chosen in (is_held_out, ~is_held_out))
+    network.mean, network.std = vectors[rows].mean(0), vectors[rows].std(0).clamp(min=LEAST_DEVIATION)
+    optimizer, generator = CheckedAdam("encoder loss", network, settings.lr), torch.Generator().manual_seed(settings.seed)
+    for update in progress(range(settings.updates), "updates"):
+        chosen = rows[torch.randint(len(rows), (settings.batch_size,), generator=generator)].to(device)
         optimizer.lr = settings.lr * (1 + math.cos(math.pi * update / settings.updates)) / 2
-        optimizer.minimize(functional.mse_loss(network(pictures[chosen])[1], targets[chosen]), update)
-    return network
+        estimates = network({name: picture[chosen] for name, picture in pictures.items()}, vectors[chosen])[1]
+        optimizer.minimize(functional.mse_loss(estimates, targets[chosen]), update)
+    squares = torch.zeros(len(mean), device=device)
+    with torch.no_grad():
+        for part in held_out.split(LARGEST_BATCH):
+            estimates = network({name: picture[part] for name, picture in pictures.items()}, vectors[part])[1]
+            squares += (estimates - targets[part]).square().sum(0)
+    errors = (squares / len(held_out)).sqrt().cpu().numpy() * std
+    blind = np.sqrt(np.square(frames.targets[is_held_out] - mean).mean(0))
+    report = [
+        TargetError(target, unit, float(errors[index]), float(blind[index]))
+        for index, (target, unit) in enumerate(frames.units.items())
+    ]
+    description = {
+        "cameras": frames.cameras,
+        "vectors": frames.vectors,
+        "targets": len(mean),
+        "mean": mean.tolist(),
+        "std": std.tolist(),
+        "errors": [asdict(error) for error in report],
+        "frames": len(frames.targets),
+        "settings": asdict(settings),
+    }
+    save_encoder(folder, network.cpu(), description | dict(facts))
+    return report

@@ -16,7 +16,7 @@ import torch
 from robo_policies.networks.settings import resolve_device
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.images.local_models import identity_of, loaded, loaded_model
-from robo_rl.spec.environment import ArraySpec
+from robo_rl.spec.environment import EnvironmentSpec
 
 KIND = "vision model"
 FIX = "name the folder of a vision model in safetensors, such as DINOv2, SigLIP or ResNet, with its preprocessor_config.json"
@@ -45,22 +45,27 @@ class PretrainedEncoder:
         self._model = model.float().eval().requires_grad_(requires_grad=False).to(self._device)
         self._size: int = self._encoded(np.zeros((1, 32, 32, 3), np.uint8)).shape[1]
 
-    def sizes(self, pictures: Mapping[str, ArraySpec]) -> dict[str, int]:
-        """Return name -> features of the model; pictures of any size are scaled. Raises InvalidSetting unless they are RGB."""
+    def size(self, spec: EnvironmentSpec) -> int:
+        """Return the number of features of all pictures; raises InvalidSetting unless they are RGB. Any size is scaled."""
+        pictures = spec.observation.subset("image")
         for name, array in pictures.items():
             if array.dtype != "uint8" or len(array.shape) != 3 or array.shape[2] != 3:
                 raise InvalidSetting(
                     "A vision model reads colour pictures.",
                     got=f"{name}: {array.dtype} {list(array.shape)}",
                     allowed="uint8 (height, width, 3)",
-                    fix="leave frame_stack out: features of single pictures can be stacked afterwards",
+                    fix="stack features of single pictures instead of pictures",
                 )
-        return dict.fromkeys(pictures, self._size)
+        self._cameras = tuple(pictures)
+        return self._size * len(pictures)
 
-    def encode(self, name: str, pictures: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        """Return features (B, F) of pictures (B, H, W, 3), RGB."""
-        parts = [self._encoded(pictures[start : start + LARGEST_BATCH]) for start in range(0, len(pictures), LARGEST_BATCH)]
-        return np.concatenate(parts)
+    def encode(self, observations: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
+        """Return the features (B, F) of each picture (B, H, W, 3), RGB, one after the other."""
+        cameras = [observations[name] for name in self._cameras]
+        parts = (
+            pictures[start : start + LARGEST_BATCH] for pictures in cameras for start in range(0, len(pictures), LARGEST_BATCH)
+        )
+        return np.concatenate(np.split(np.concatenate([self._encoded(part) for part in parts]), len(cameras)), 1)
 
     @torch.inference_mode()
     def _encoded(self, pictures: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:

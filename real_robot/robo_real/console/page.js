@@ -144,6 +144,7 @@ function draw() {
   alertOf(status.operator === "another" ? "Another operator is at the console. You may watch, and stop." : health.problem ?? "");
   node("follow").checked = status.follows;
   node("doing").textContent = status.doing;
+  node("device").textContent = status.device;
   if (status.message || runs) node("message").textContent = status.message;
   facts();
   for (const camera of cameras) {
@@ -187,7 +188,6 @@ function facts() {
     "Success": status.recent ? `${percent(status.success_rate)} of ${status.recent}` : "no episode yet",
     "By a person": percent(status.intervention_rate),
     "Episodes": status.episodes,
-    ...(status.device ? { "Device": status.device } : {}),
     "Fingers sent to": status.grip === null ? "–" : `${Math.round(50 * (controls.grip + 1))} % open`,
   };
   node("facts").replaceChildren(...Object.entries(rows).map(([name, value]) => {

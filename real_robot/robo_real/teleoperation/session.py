@@ -139,13 +139,13 @@ class TeleoperatorSession:
 
     def _lose(self, error: Exception) -> None:
         reason = str(error).partition("\n")[0] if isinstance(error, RoboRLError) else f"{type(error).__name__}: {error}"
-        reason = printable(reason, 200)
+        reason = printable(reason, 200).rstrip(".")
         why = f"{self._name} was lost: {reason}"
         if self._is_operator:
             self._state.release(self, why)
         else:
             self._state.lose(self, why)
-        self._tell(f"{why} It commands nothing until it is back and was released.")
+        self._tell(f"{why}. It commands nothing until it is back and was released.")
 
     def _tell(self, message: str) -> None:
         with suppress(OSError):  # the terminal is gone, which must not end the thread

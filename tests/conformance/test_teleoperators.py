@@ -12,9 +12,15 @@ from robo_rl.errors import TeleoperatorUnavailable, UnknownName
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "real_robot"))
 
-from input_devices import EvdevHand, KeyboardHand, SDLHand, SpaceMouseHand
+from input_devices import EvdevHand, KeyboardHand, LeaderHand, SDLHand, SpaceMouseHand
 
-ROWS = {"keyboard": KeyboardHand, "gamepad": EvdevHand, "gamepad-sdl": SDLHand, "spacemouse": SpaceMouseHand}
+ROWS = {
+    "keyboard": KeyboardHand,
+    "gamepad": EvdevHand,
+    "gamepad-sdl": SDLHand,
+    "spacemouse": SpaceMouseHand,
+    "leader-arm": LeaderHand,
+}
 SLOW = 0.2
 """[s] beyond POLL, on a busy machine"""
 

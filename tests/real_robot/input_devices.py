@@ -1,17 +1,22 @@
 """Stand-ins for devices that a person drives with: the interface below our drivers, as the real packages have it."""
 
 import ctypes
+import json
 import os
 import pty
 import socket
 import struct
+import tempfile
+import time
 from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from lerobot_bench import servo_arm
 
 from robo_real.teleoperation.evdev_gamepad import EvdevGamepad, EvdevGamepadSettings
 from robo_real.teleoperation.keyboard import Keyboard, KeyboardSettings
+from robo_real.teleoperation.leader_arm import LeaderArm, LeaderArmOptions
 from robo_real.teleoperation.sdl_gamepad import SDLGamepad
 from robo_real.teleoperation.spacemouse import SpaceMouse, SpaceMouseOptions
 
@@ -280,3 +285,47 @@ class SDLHand:
 
     def end(self):
         self.pygame.quit()
+
+
+STILL = {"slide": [0.0, 0.0, 0.05]}
+
+
+class LeaderHand:
+    """A hand at a leader arm, whose places the test writes to a file; LeRobot's classes are the stand-in's."""
+
+    def __init__(self, monkeypatch):
+        self.folder = Path(tempfile.mkdtemp())
+        self.places = self.folder / "places.json"
+        self.move(STILL)
+        leader = {"type": "leader_arm", "places_file": str(self.places)}
+        options = servo_arm(self.folder, teleoperator=leader, rate=100)
+        self.device = LeaderArm(LeaderArmOptions(**options))
+
+    def move(self, places):
+        draft = self.places.with_suffix(".new")
+        draft.write_text(json.dumps(places))
+        draft.replace(self.places)
+
+    def forward(self):
+        """Moves the hand forward, faster than full deflection."""
+        self.move({"slide": [time.monotonic(), 0.3, 0.0]})
+        time.sleep(0.15)
+
+    def release(self):
+        self.move(STILL)
+        time.sleep(0.3)
+
+    def close_gripper(self):
+        self.device.read()
+        self.move({**STILL, "gripper": 5.0})
+        time.sleep(0.1)
+
+    def unplug(self):
+        self.move({"unplugged": 1})
+        time.sleep(0.8)
+
+    def plug(self):
+        self.move(STILL)
+
+    def end(self):
+        pass

@@ -42,7 +42,8 @@ class RobotConsole:
         holds. Raises RobotUnavailable if no server answers at the address.
         """
         robot, settings = RemoteRobot(url), settings or {}
-        self.environment = with_stack(RobotEnv(robot, robot, **without_stack(settings)), settings)
+        bare = RobotEnv(robot, robot, **without_stack(settings))
+        self.environment = with_stack(bare, settings)
         spec = specification(self.environment)
         policy = policy_for(self.environment) if policy_for else None
         self._operator = operator = Operator(robot, spec.action, address=address, port=port)
@@ -51,7 +52,7 @@ class RobotConsole:
         self._operator_env, takeover = operator.training_env(self.environment, doing=SHADOWING if shadow else "")
         self._takeover = None if shadow else takeover
         if shadow:
-            self.environment.commands = PersonCommands(self._operator_env.human, operator.hold_action)
+            bare.commands = PersonCommands(self._operator_env.human, operator.hold_action)
         self.on_episode: Callable[[Episode], None] | None = None
         """Called with each episode that was not discarded."""
         self._store: Store | None = None

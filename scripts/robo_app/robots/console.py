@@ -77,7 +77,7 @@ def print_shadow(console: RobotConsole) -> Callable[[], None]:
 
     played: list[Episode] = []
     console.on_episode = lambda episode: played.append(replace(episode, observations={}))
-    action = console.environment.environment_spec.action
+    action = specification(console.environment).action
     return lambda: print(shadow_report(played, action) if played else "shadow   no episode was kept")
 
 

@@ -28,6 +28,7 @@ Group = Literal[
     "captioners",
     "robots",
     "cameras",
+    "teleoperators",
     "formats",
     "operations",
 ]

@@ -39,6 +39,7 @@
     │   │       ├── CameraFrozen  it repeats one picture or time stamp
     │   │       └── CameraChanged its pictures have another size, or another camera takes them
     │   ├── RobotBusy        another process holds the robot
+    │   ├── TeleoperatorUnavailable a device that a person drives with is not there, was unplugged, or reports nonsense
     │   └── RobotStopped     its guard allows no motion until a person re-arms it
     ├── RunError
     │   ├── RunNotFound
@@ -331,6 +332,10 @@ class CameraChanged(CameraFault):
 
 class RobotBusy(RobotError):
     """Another process holds the robot."""
+
+
+class TeleoperatorUnavailable(RobotError):
+    """A device that a person drives with cannot be opened, was unplugged, or reports nonsense."""
 
 
 class RobotStopped(RobotError):

@@ -115,7 +115,8 @@ class ArmDriver(Protocol):
     - `home` (J,) [rad], the posture of a joint reset, if it takes a JointTarget;
     - `tare()`, which zeroes the force sensor: later forces and torques are relative to the present ones;
     - `freedrive(is_on)`, which lets a person move the arm by hand, or holds it again; it ends with the process;
-    - `has_gripper`, False if there is none.
+    - `has_gripper`, False if there is none;
+    - `cameras` and `newest`, of an ImagingDriver, if the robot has cameras of its own; `spec` then has their pictures.
     """
 
     name: str

@@ -66,6 +66,17 @@ class CameraDevice(Protocol):
         """Release the device; harmless if it is closed, or gone."""
 
 
+class ImagingDriver(Protocol):
+    """Driver of a robot with cameras of its own."""
+
+    @property
+    def cameras(self) -> tuple[str, ...]:
+        """Names of the cameras, as in the observation."""
+
+    def newest(self, camera: str) -> Frame:
+        """Return the newest picture of a camera, of any age; raises RobotUnavailable before the first."""
+
+
 @dataclass
 class FreshFrames:
     """Checks of a camera's pictures: age, order, size and device."""

@@ -13,7 +13,7 @@ from robo_real.arm import Scene
 from robo_real.arm_spec import arm_spec
 from robo_real.audit_log import FILES, LARGEST, AuditLog
 from robo_real.camera_process import CameraOptions, CameraProcess
-from robo_real.cameras import Camera, Frame
+from robo_real.cameras import Camera, Frame, ImagingDriver
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import Limits, limits_from
 from robo_real.server.application import ADDRESS, Application, RobotServer
@@ -74,8 +74,7 @@ def build_server(settings: ServerSettings) -> RobotServer:
         robot.connect()
         for name, of_camera in options.items():
             cameras[f"camera_{name}"] = CameraProcess(name, of_camera, driver.clock, log_fault)
-        if isinstance(driver, Twin):
-            cameras |= {name: TwinCamera(driver, name) for name in driver.cameras}
+        cameras |= {name: DriverCamera(driver, name) for name in getattr(driver, "cameras", ())}
         is_open = getattr(kind, "is_simulated", False) if settings.plain_clients is None else settings.plain_clients
         application = Application(
             robot,
@@ -93,19 +92,19 @@ def build_server(settings: ServerSettings) -> RobotServer:
 
 
 @dataclass
-class TwinCamera(Camera):
-    """Camera rendered by the twin."""
+class DriverCamera(Camera):
+    """Camera that belongs to the robot's driver."""
 
-    twin: Twin
+    driver: ImagingDriver
     name: str
 
     @override
     def newest(self) -> Frame:
-        return self.twin.newest(self.name)
+        return self.driver.newest(self.name)
 
     @override
     def close(self) -> None:
-        """Do nothing: the twin closes it."""
+        """Do nothing: the driver closes it."""
 
 
 def _limits(settings: ServerSettings, kind: Any) -> Limits:

@@ -61,6 +61,10 @@ class SupervisedProcess:
                 cwd=folder,
                 start_new_session=True,
             )
+        except BaseException:
+            if ours is not None:
+                ours.close()
+            raise
         finally:
             if theirs is not None:
                 theirs.close()

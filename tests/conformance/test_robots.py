@@ -1,6 +1,7 @@
 """Every driver of an arm, and the environment over one, keep their promises. One row per robot."""
 
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from robo_real.clock import ManualClock
 from robo_real.conformance import DRIVER_CHECKS
 from robo_real.drivers.fake import FakeArm
 from robo_real.drivers.franka_http import FrankaHttp, FrankaHttpOptions
+from robo_real.drivers.lerobot import LeRobotArm, LeRobotOptions
 from robo_real.drivers.ur import UR, UROptions
 from robo_real.fake_reach import fake_reach
 from robo_real.guarded_arm import GuardedArm
@@ -69,11 +71,22 @@ class BehindPeer:
         return UR(UROptions(address=PEERS[-1].address, timeout=20.0))
 
 
+class BehindBridge:
+    """The lerobot driver with servos made of arithmetic behind a stand-in of LeRobot."""
+
+    def __call__(self) -> LeRobotArm:
+        sys.path.insert(0, str(Path(__file__).parents[1] / "real_robot"))
+        from lerobot_bench import servo_arm
+
+        return LeRobotArm(LeRobotOptions(**servo_arm(Path(tempfile.mkdtemp()))))
+
+
 ROWS = {
     "fake": lambda: FakeArm(clock=ManualClock()),
     "twin": lambda: Twin(clock=ManualClock()),
     "franka-http": BehindContract,
     "ur": BehindPeer(),
+    "lerobot": BehindBridge(),
 }
 
 

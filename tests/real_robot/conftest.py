@@ -11,7 +11,7 @@ from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.remote_robot import RemoteRobot
 from robo_real.server.application import Application, RobotServer
-from robo_real.serving import TwinCamera
+from robo_real.serving import DriverCamera
 from robo_real.twin import Twin, TwinOptions
 
 STRICT = replace(TWIN, stop_after=1.0)
@@ -32,7 +32,7 @@ def serve():
         twin = Twin(TwinOptions(**options), clock)
         robot = GuardedArm(twin, limits, spec=twin.spec, scene=twin, log=log)
         robot.connect()
-        cameras = {name: TwinCamera(twin, name) for name in twin.cameras}
+        cameras = {name: DriverCamera(twin, name) for name in twin.cameras}
         server = RobotServer(Application(robot, cameras, plain_clients=plain_clients, auto_clear=auto_clear), port=0)
         server.start()
         servers.append(server)

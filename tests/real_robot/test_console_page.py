@@ -105,6 +105,50 @@ def ended(page, words):
     playwright.expect(page.locator("#message")).to_have_text(words, timeout=60_000)
 
 
+GAMEPAD = """
+    window.pad = { connected: true, mapping: "standard", axes: [0, 0, 0, 0],
+                   buttons: Array.from({ length: 17 }, () => ({ pressed: false })) };
+    window.down = (button, pressed) => { window.pad.buttons[button] = { pressed }; };
+    navigator.getGamepads = () => [window.pad];
+"""
+
+
+def test_gamepad_starts_drives_labels_stops_and_is_lost(console):
+    arm = console.environment.robot
+    with browser() as found:
+        context = found.new_context(viewport=DESKTOP)
+        context.add_init_script(GAMEPAD)
+        page, errors = opened(context, console.server.url)
+
+        def press(button):
+            page.evaluate(f"down({button}, true)")
+            page.wait_for_timeout(200)
+            page.evaluate(f"down({button}, false)")
+
+        for button, words in ((12, "ended: goal"), (13, "ended: operator"), (14, "discarded")):
+            press(9)
+            said(page, "The policy acts")
+            press(button)
+            ended(page, words)
+        press(9)
+        said(page, "The policy acts")
+        before = arm.observe()["end_effector_position"]
+        page.evaluate("down(5, true); pad.axes[0] = -1")
+        said(page, "You act")
+        until(page, "document.querySelector('#facts').innerText.match(/Step\\n*\\s*(\\d+)/)[1] > 30")
+        assert arm.observe()["end_effector_position"][1] - before[1] > 0.005, "to the left"
+        page.evaluate("window.pad.connected = false")
+        said(page, "Stopped")
+        page.evaluate("window.pad.connected = true; down(5, false); pad.axes[0] = 0")
+        page.click("#rearm")
+        page.wait_for_selector("#start:enabled")
+        press(9)
+        said(page, "The policy acts")
+        press(1)
+        said(page, "Stopped")
+        assert errors == []
+
+
 def test_reopened_socket_keeps_policy_inactive_in_episode(console):
     with browser() as found:
         context, sockets = found.new_context(viewport=DESKTOP), []

@@ -19,6 +19,8 @@ EPISODES_PATH = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.par
 VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 FILES_A_CHUNK, DATA_MEGABYTES, VIDEO_MEGABYTES = 1000, 100, 200
 STATE, ENVIRONMENT, WALL_TIME = "observation.state", "observation.environment_state", "observation.wall_time"
+SERVED = "robo_rl"
+"""Robot type of recordings that LeRobot made of a served robot, through the plugin lerobot_robot_robo_rl."""
 FACTS = "robo_rl/facts"
 """Column of an episode: success, seed, instruction and stop reason as JSON."""
 UNTIMED_RATE = 10

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,10 +17,13 @@ import numpy as np
 from robo_datasets.formats.lerobot_layout import (
     CODEBASE,
     DATA_PATH,
+    ENVIRONMENT,
     EPISODES_PATH,
     FACTS,
     INFO,
     OURS,
+    SERVED,
+    STATE,
     TASKS,
     VIDEO_PATH,
     WALL_TIME,
@@ -91,7 +95,12 @@ def read(source: Path) -> Foreign:
         raise DatasetError(f"{source} has no {', '.join(sorted(missing))}.")
     ours = _load_json(source, OURS) if (source / OURS).is_file() else None
     spec = None if ours is None else EnvironmentSpec.from_json(ours["spec"])
-    parts, unread = _parts(features, None if spec is None or ours is None else (spec, ours["observations"]))
+    is_served = info.get("robot_type") == SERVED
+    unread: list[str] = []
+    if spec is not None and ours is not None:
+        parts = _parts_of(spec, ours["observations"], features)
+    else:
+        parts, unread = _parts(features, is_served)
     if not parts:
         raise DatasetError(f"{source} has no observation of numbers or pictures.", got=sorted(features))
     layout = _Layout(source, features, float(info["fps"]), parts)
@@ -106,7 +115,7 @@ def read(source: Path) -> Foreign:
     return Foreign(
         lambda: _recordings(layout),
         ObservationSpec(tuple(arrays)),
-        _actions(layout, spec),
+        _actions(layout, spec, are_normalized=spec is not None or is_served),
         name=str(info.get("robot_type") or "lerobot"),
         spec=spec,
         control_period=1.0 / layout.rate if spec is None else None,
@@ -128,12 +137,14 @@ def _contradictions(source: Path, info: Mapping[str, Any], features: Mapping[str
     return notes
 
 
-def _parts(
-    features: Mapping[str, Mapping[str, Any]], ours: tuple[EnvironmentSpec, Mapping[str, list[str]]] | None
-) -> tuple[dict[str, tuple[ArraySpec, ...]], list[str]]:
-    if ours is not None:
-        spec, layout = ours
-        return {key: tuple(spec.observation[name] for name in names) for key, names in layout.items() if key in features}, []
+def _parts_of(
+    spec: EnvironmentSpec, layout: Mapping[str, list[str]], features: Container[str]
+) -> dict[str, tuple[ArraySpec, ...]]:
+    return {key: tuple(spec.observation[name] for name in names) for key, names in layout.items() if key in features}
+
+
+def _parts(features: Mapping[str, Mapping[str, Any]], is_served: bool) -> tuple[dict[str, tuple[ArraySpec, ...]], list[str]]:
+    """Return the observations of each feature, and features that are not read."""
     parts: dict[str, tuple[ArraySpec, ...]] = {}
     unread: list[str] = []
     for key, described in features.items():
@@ -143,7 +154,10 @@ def _parts(
         if dtype in ("image", "video"):
             if len(shape) == 3 and shape[0] == 3 != shape[2]:
                 shape = (*shape[1:], 3)  # described channels first, stored channels last
-            parts[key] = (foreign_array(key.removeprefix("observation."), shape, np.uint8),)
+            name = key.removeprefix("observation.")
+            parts[key] = (foreign_array(name.removeprefix("images.") if is_served else name, shape, np.uint8),)
+        elif is_served and key in (STATE, ENVIRONMENT) and (vectors := _vectors(described.get("names"), shape[0])):
+            parts[key] = vectors
         elif dtype not in ("string", "object") and len(shape) == 1:
             parts[key] = (foreign_array(key.removeprefix("observation."), shape, dtype),)
         else:
@@ -153,7 +167,16 @@ def _parts(
     return parts, unread
 
 
-def _actions(layout: _Layout, spec: EnvironmentSpec | None) -> Actions:
+def _vectors(labels: Any, size: int) -> tuple[ArraySpec, ...]:
+    """Return the vectors of labels such as joint_position.0, joint_position.1; empty if they are no such labels."""
+    names = [str(label).rpartition(".")[0] for label in labels] if isinstance(labels, list) and len(labels) == size else []
+    sizes = Counter(names)
+    if not names or labels != [f"{name}.{index}" for name, count in sizes.items() for index in range(count)]:
+        return ()
+    return tuple(foreign_array(name, (count,), np.float32) for name, count in sizes.items())
+
+
+def _actions(layout: _Layout, spec: EnvironmentSpec | None, *, are_normalized: bool) -> Actions:
     described = layout.features["action"]
     size = int(described["shape"][0])
     if len(described["shape"]) != 1:
@@ -169,7 +192,7 @@ def _actions(layout: _Layout, spec: EnvironmentSpec | None) -> Actions:
     least, most = within(rows)
     names = described.get("names")
     names = tuple(flat_name(str(name)) for name in names) if isinstance(names, list) and len(names) == size else ()
-    return Actions(size, least=least, most=most, names=names, are_normalized=spec is not None)
+    return Actions(size, least=least, most=most, names=names, are_normalized=are_normalized)
 
 
 def _recordings(layout: _Layout) -> Iterator[Recording]:

@@ -3,6 +3,7 @@ const SWITCHES = ["ShiftLeft", "ShiftRight"];
 const GAMEPAD_SWITCH = 5; // right shoulder button of the standard layout
 const GAMEPAD_STOP = 1; // B
 const GAMEPAD_GRIP = 0; // A
+const GAMEPAD_PRESSES = { 9: "start", 12: "success", 13: "failure", 14: "discard" }; // start; cross up, down, left
 const DEAD_ZONE = 0.15;
 // [part of the action, sign, key, words]
 export const MOVES = [
@@ -12,7 +13,7 @@ export const MOVES = [
 export const GRIP = "KeyG";
 
 export class Controls {
-  constructor(onStop, onLost) {
+  constructor(onStop, onLost, onPress = () => {}) {
     this.keys = new Set();
     this.pads = new Map(); // pointer -> move
     this.names = [];
@@ -21,6 +22,7 @@ export class Controls {
     this.speed = 0.4;
     this.onStop = onStop;
     this.onLost = onLost;
+    this.onPress = onPress; // "start", or a label
     this.buttons = [];
     this.hadPad = false;
   }
@@ -61,6 +63,9 @@ export class Controls {
     const pressed = pad.buttons.map((button) => button.pressed);
     if (pressed[GAMEPAD_STOP] && !this.buttons[GAMEPAD_STOP]) this.onStop();
     if (pressed[GAMEPAD_GRIP] && !this.buttons[GAMEPAD_GRIP]) this.grasp();
+    for (const [button, kind] of Object.entries(GAMEPAD_PRESSES)) {
+      if (pressed[button] && !this.buttons[button]) this.onPress(kind);
+    }
     this.buttons = pressed;
     this.hadPad = pressed[GAMEPAD_SWITCH];
     const at = (axis) => (Math.abs(pad.axes[axis] ?? 0) < DEAD_ZONE ? 0 : pad.axes[axis]);

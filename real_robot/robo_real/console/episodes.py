@@ -36,6 +36,8 @@ class Tally:
     """purpose of the episodes, "" without a training"""
     message: str = ""
     """end of the last episode, or obstacle to the next"""
+    device: str = ""
+    """newest message about the devices beside the page"""
     steps: int = 0
     episode_return: float = 0.0
     human_steps: int = 0

@@ -18,6 +18,8 @@ from robo_real.environment import RobotEnv
 from robo_real.family import FAMILY
 from robo_real.http_client import RobotClient
 from robo_real.remote_robot import RemoteRobot
+from robo_real.teleoperation.session import TeleoperatorSession
+from robo_real.teleoperation.teleoperator import Teleoperator
 from robo_rl.rollout.intervention import PersonInTheLoop
 from robo_rl.spec.environment import ActionSpec, specification
 from robo_rl.system.pages.server import ADDRESS
@@ -27,23 +29,36 @@ POLL = 0.1
 """[s] period of the check for a start request"""
 
 
-def operator_at(environment: str, *, address: str, port: int) -> Operator:
+def operator_at(environment: str, *, address: str, port: int, notify: Callable[[str], None] = lambda _: None) -> Operator:
     """Return the operator of the robot in an environment name; raises RobotUnavailable, InvalidSetting."""
     found = FAMILY.at(environment.partition(":")[2])
     bare = found.unwrapped
     assert isinstance(bare, RobotEnv)
     assert isinstance(bare.robot, RemoteRobot)
-    return Operator(bare.robot, specification(found).action, address=address, port=port)
+    return Operator(bare.robot, specification(found).action, address=address, port=port, notify=notify)
 
 
 class Operator:
     """Operator at the page of one robot. The page is served until `close`."""
 
-    def __init__(self, robot: RemoteRobot, action: ActionSpec, *, address: str = ADDRESS, port: int = 0) -> None:
-        """action: spec of the operator's commands. Raises RobotUnavailable, or InvalidSetting for a port in use."""
-        self._robot = robot
+    def __init__(
+        self,
+        robot: RemoteRobot,
+        action: ActionSpec,
+        *,
+        address: str = ADDRESS,
+        port: int = 0,
+        notify: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """action: spec of the operator's commands. notify: shows a message about a device.
+
+        Raises RobotUnavailable, or InvalidSetting for a port in use.
+        """
+        self._robot, self._notify = robot, notify
         self.operator_state, self.hold_action, self.tally = OperatorState(), HoldAction(action), Tally()
         self.links: dict[str, str] = {}
+        self._action = action
+        self._devices: list[TeleoperatorSession] = []
         self._cancelled = threading.Event()
         self._monitor = RobotMonitor(robot.client.url)
         console = Console(
@@ -54,6 +69,23 @@ class Operator:
         except BaseException:
             self._monitor.close()
             raise
+
+    def drive_with(self, device: Teleoperator, *, is_operator: bool = False) -> None:
+        """Open a device and let it command beside the page, or as the operator; its messages are shown on the page, too.
+
+        Raises TeleoperatorUnavailable, InvalidSetting.
+        """
+        session = TeleoperatorSession(
+            device,
+            self.operator_state,
+            self.hold_action,
+            self._action,
+            stop=self._robot.stop,
+            rearm=self._rearm,
+            notify=self._show_device,
+            is_operator=is_operator,
+        )
+        self._devices.append(session)
 
     def training_env(
         self, environment: gymnasium.Env[Any, Any], *, doing: str = "training"
@@ -97,9 +129,15 @@ class Operator:
         self._cancelled.set()
 
     def close(self) -> None:
-        """Close the page."""
+        """Close the page and the devices."""
+        for device in self._devices:
+            device.close()
         self.server.close()
         self._monitor.close()
+
+    def _show_device(self, message: str) -> None:
+        self.tally.device = message
+        self._notify(message)
 
     def _rearm(self, stops: int | None = None) -> None:
         """stops: number of stops of the robot that the page showed; the present number by default."""

@@ -1,5 +1,7 @@
 """State of the operator: session, present command, start requests, labels, and loss of contact.
 
+A session is a page, or a device that the operator drives with. A device beside the page commands, starts and labels like it.
+
 Once contact is lost within an episode, the policy does not act again in it: the arm holds, then it is stopped. Only a new press
 of the dead-man switch ends the loss, and it starts an intervention.
 """
@@ -45,6 +47,18 @@ class Decision:
     """False if the page has not seen the gripper of this episode yet: it stays"""
 
 
+@dataclass
+class Hand:
+    """Dead-man switch and action of one session."""
+
+    held: bool = False
+    action: Array = field(default_factory=lambda: np.zeros(0, np.float32))
+    action_of: int | None = None
+    """Episode whose gripper the session has seen."""
+    heard: float = -np.inf
+    """[s] Time of its newest message."""
+
+
 class OperatorState:
     """State of one operator at a time; written by connection threads, read by the control loop. Thread-safe."""
 
@@ -52,10 +66,8 @@ class OperatorState:
         self._clock = clock
         self._changed = threading.Condition()
         self._operator: object | None = None
-        self._held = self._stopped = self._starts = self._runs = self._follows = False
-        self._action: Array = np.zeros(0, np.float32)
-        self._action_of: int | None = None  # episode whose gripper the page has seen
-        self._heard = -np.inf
+        self._stopped = self._starts = self._runs = self._follows = False
+        self._hands: dict[object, Hand] = {}  # session -> hand: of the operator, and of devices beside the page
         self._lost_at: float | None = None
         self._label = ""
         self._stopper = self._loss = ""  # origin of the stop, and reason of the loss
@@ -72,40 +84,48 @@ class OperatorState:
         """Make this session the operator unless there is another; return whether it is."""
         with self._changed:
             if self._operator is None:
-                self._operator, self._held, self._heard = session, False, self._clock()
+                self._operator = session
+                self._hands[session] = Hand(heard=self._clock())
             return self._operator is session
 
-    def release(self, session: object) -> None:
-        """Remove a session that has ended, for any reason; within an episode that is a loss."""
+    def attach(self, device: object) -> None:
+        """Let a device command, start and label beside the operator's page."""
         with self._changed:
+            self._hands[device] = Hand()
+
+    def release(self, session: object, why: str = "the operator's page was closed, or its connection broke") -> None:
+        """Remove a session that has ended; within an episode that of the operator is a loss."""
+        with self._changed:
+            self._hands.pop(session, None)
             if self._operator is session:
-                self._lose("the operator's page was closed, or its connection broke")
-                self._operator, self._held = None, False
+                self._lose(why)
+                self._operator = None
 
     def update(self, session: object, held: bool, action: Array, episode: int | None = None) -> None:
-        """Set dead-man switch and action (A,) of the operator.
+        """Set dead-man switch and action (A,) of a session.
 
-        episode: episode whose gripper the page has seen; in another one the action leaves the gripper as it is.
+        episode: episode whose gripper the session has seen; in another one the action leaves the gripper as it is.
         """
         with self._changed:
-            if self._operator is not session:
+            if session not in self._hands:
                 return
             self._notice_silence()
-            self._held, self._action, self._heard = held, action, self._clock()
-            self._action_of = episode
-            if held:
+            self._hands[session] = Hand(held, action, episode, self._clock())
+            if held and self._operator is not None and not self._silence():
                 self._lost_at = None
 
-    def lose(self, session: object) -> None:
-        """Report that the page lost its keys: released, or taken by another window."""
+    def lose(self, session: object, why: str = "the operator's page lost its keys while they were held") -> None:
+        """Report that a session lost its keys or its device; within an episode that is a loss if they were held."""
         with self._changed:
-            if self._operator is session and self._held:
-                self._lose("the operator's page lost its keys while they were held")
+            hand = self._hands.get(session)
+            if hand is not None and hand.held:
+                hand.held = False
+                self._lose(why)
 
     def stop(self, session: object = None) -> str:
         """Forbid all motion until the operator re-arms; any session may. Return the origin of the stop, in words."""
         with self._changed:
-            is_operator = session is None or session is self._operator
+            is_operator = session is None or session in self._hands
             self._stopper = "the operator at the console" if is_operator else "a second page of the console"
             self._stopped, self._starts, self._follows = True, False, False
             self.stops += 1
@@ -119,12 +139,12 @@ class OperatorState:
     def rearm(self, session: object, stops: int) -> None:
         """Clear the stop; stops: `stops` when the operator looked. A later stop stays."""
         with self._changed:
-            self._stopped = self._stopped and (self._operator is not session or stops != self.stops)
+            self._stopped = self._stopped and (not self._is_of_operator(session) or stops != self.stops)
 
     def start(self, session: object) -> None:
         """Request an episode."""
         with self._changed:
-            self._starts = self._operator is session and not self._runs and not self._stopped
+            self._starts = self._is_of_operator(session) and not self._runs and not self._stopped
             self._changed.notify_all()
 
     def set_autostart(self, session: object, follows: bool) -> None:
@@ -136,7 +156,7 @@ class OperatorState:
     def label(self, session: object, label: str) -> None:
         """End the running episode with one of LABELS."""
         with self._changed:
-            if self._operator is session and self._runs:
+            if self._is_of_operator(session) and self._runs:
                 self._label = label
 
     # read by the control loop
@@ -144,7 +164,7 @@ class OperatorState:
     def wait_for_start(self, timeout: float) -> bool:
         """Wait up to `timeout` [s] for a start request and clear it; return whether there was one."""
         with self._changed:
-            starts = self._changed.wait_for(lambda: self._starts or (self._follows and not self._is_silent), timeout)
+            starts = self._changed.wait_for(lambda: self._starts or (self._follows and not self._silence()), timeout)
             self._starts = False
             return starts
 
@@ -153,8 +173,9 @@ class OperatorState:
         with self._changed:
             self._runs, self._label, self._lost_at = True, "", None
             self.episode += 1
-            self._heard = self._clock()
-            if self._operator is None:
+            if (operator := self._hands.get(self._operator)) is not None:
+                operator.heard = self._clock()
+            else:
                 self._lose("there was no operator at the console")
 
     def end(self) -> None:
@@ -170,9 +191,10 @@ class OperatorState:
                 return Decision(DecisionKind.STOP)
             if self._lost_at is not None:
                 return Decision(DecisionKind.HOLD)
-            if not self._held:
+            hand = next((hand for hand in self._hands.values() if hand.held), None)
+            if hand is None:
                 return Decision(DecisionKind.POLICY)
-            return Decision(DecisionKind.PERSON, self._action, self._action_of == self.episode)
+            return Decision(DecisionKind.PERSON, hand.action, hand.action_of == self.episode)
 
     def pop_label(self) -> str:
         """Return and clear the newest label, "" for none."""
@@ -207,13 +229,20 @@ class OperatorState:
         """True if the next episode starts without a request."""
         return self._follows
 
-    @property
-    def _is_silent(self) -> bool:
-        return self._clock() - self._heard > (HELD_SILENCE if self._held else WATCH_SILENCE)
+    def _is_of_operator(self, session: object) -> bool:
+        """Return whether a session is the operator, or a device beside their page."""
+        return self._operator is not None and session in self._hands
+
+    def _silence(self) -> float:
+        """Return the limit [s] that the silence of a session exceeds, 0 if none does."""
+        now = self._clock()
+        if any(hand.held and now - hand.heard > HELD_SILENCE for hand in self._hands.values()):
+            return HELD_SILENCE
+        operator = self._hands.get(self._operator)
+        return WATCH_SILENCE if operator is None or now - operator.heard > WATCH_SILENCE else 0.0
 
     def _notice_silence(self) -> None:
-        if self._is_silent:
-            limit = HELD_SILENCE if self._held else WATCH_SILENCE
+        if limit := self._silence():
             self._lose(f"nothing came from the operator's page for {limit:g} s")
 
     def _lose(self, why: str) -> None:

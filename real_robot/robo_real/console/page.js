@@ -8,7 +8,11 @@ const AGAIN = 500; // [ms] until the next try to connect
 const STALE = 0.5; // [s] after which a picture is said to be old
 const LABEL_KEYS = { Digit1: "success", Digit2: "failure", Digit3: "discard" };
 const node = (id) => document.getElementById(id);
-const controls = new Controls(stop, () => say({ kind: "lost" }));
+const controls = new Controls(
+  stop,
+  () => say({ kind: "lost" }),
+  (kind) => (kind === "start" ? say({ kind }) : label(kind)),
+);
 let socket = null;
 let cameras = [];
 let status = null;
@@ -140,6 +144,7 @@ function draw() {
   alertOf(status.operator === "another" ? "Another operator is at the console. You may watch, and stop." : health.problem ?? "");
   node("follow").checked = status.follows;
   node("doing").textContent = status.doing;
+  node("device").textContent = status.device;
   if (status.message || runs) node("message").textContent = status.message;
   facts();
   for (const camera of cameras) {

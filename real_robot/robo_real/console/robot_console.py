@@ -35,18 +35,20 @@ class RobotConsole:
         address: str = ADDRESS,
         port: int = 0,
         shadow: bool = False,
+        notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         """policy_for: builds the policy that acts while the operator does not; by default the arm holds.
 
         settings: of the environment. shadow: the policy is judged by the guard and never acts; without the operator the arm
-        holds. Raises RobotUnavailable if no server answers at the address.
+        holds. notify: shows a message about a device. Raises RobotUnavailable if no server answers at the address.
         """
         robot, settings = RemoteRobot(url), settings or {}
         bare = RobotEnv(robot, robot, **without_stack(settings))
         self.environment = with_stack(bare, settings)
         spec = specification(self.environment)
         policy = policy_for(self.environment) if policy_for else None
-        self._operator = operator = Operator(robot, spec.action, address=address, port=port)
+        self._operator = operator = Operator(robot, spec.action, address=address, port=port, notify=notify)
+        self.drive_with = operator.drive_with
         self.server, self.operator_state, self.tally = operator.server, operator.operator_state, operator.tally
         self._policy = policy or HoldPolicy(spec, operator.hold_action)
         self._operator_env, takeover = operator.training_env(self.environment, doing=SHADOWING if shadow else "")

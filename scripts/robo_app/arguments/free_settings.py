@@ -62,6 +62,7 @@ ModelSettings = Annotated[Values, Group("llm.settings", "--llm-settings"), _JSON
 RecipeKeys = Annotated[Values, Group("recipe", "--settings"), _JSON, _option("recipe")]
 DriverSettings = Annotated[Values, Group("driver.settings", "--options"), _JSON, _option("driver.settings")]
 TwinSettings = Annotated[Values, Group("twin.settings", "--options"), _JSON, _option("twin.settings")]
+TeleoperatorSettings = Annotated[Values, Group("teleoperator.settings"), _JSON, _option("teleoperator.settings")]
 Cameras = Annotated[Values, Group("cameras", has_names=True), _JSON, _option("cameras")]
 Programs = Annotated[Values, Group("programs", has_names=True), _JSON, _option("programs")]
 OtherRecipes = Annotated[Values, Group("beside", has_names=True), _JSON, _option("beside")]

@@ -15,6 +15,7 @@ MAPPINGS = (
     "reward.settings",
     "reward.arguments",
     "reward.completion.settings",
+    "human.settings",
 )
 GROUPS = [Group(path) for path in MAPPINGS]
 Additions = Sequence[tuple[str, Mapping[str, Any]]]

@@ -117,6 +117,19 @@ class HumanSettings:
     """Port of the console's page; 0 takes any free one."""
     browser: bool = True
     """Open the page in the browser if there is a display."""
+    teleoperator: str = ""
+    """Device to drive with beside the console's page: spacemouse, gamepad, ... (docs/console.md); empty for the page alone."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings of the device: axes, linear_speed, angular_speed, dead_band, release."""
+
+    def __post_init__(self) -> None:
+        if (self.teleoperator or self.settings) and self.kind != "console":
+            raise InvalidSetting(
+                "Only a person at the console has a device.",
+                got=f"human.kind {self.kind!r}, human.teleoperator {self.teleoperator!r}",
+                allowed="kind console",
+                fix="--human.kind console, or leave the device out",
+            )
 
 
 @dataclass(frozen=True)

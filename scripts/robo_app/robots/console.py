@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from robo_app.arguments.free_settings import EnvironmentArguments, TwinSettings
+from robo_app.arguments.free_settings import EnvironmentArguments, TeleoperatorSettings, TwinSettings
 from robo_app.display.browser import has_display
 from robo_app.recording.actors import actor
 from robo_datasets.dataset import Dataset
@@ -45,6 +47,11 @@ class Console:
     """Policy that acts while you do not: "scripted", RUN or RUN@STEP; by default none."""
     shadow: bool = False
     """Send nothing of the policy: the guard judges it while you drive, and the difference is reported at the end."""
+    teleoperator: str = ""
+    """Device that you drive with beside the page: spacemouse, gamepad, ... or one of your own (entry points
+    robo_rl.teleoperators)."""
+    teleoperator_settings: TeleoperatorSettings = field(default_factory=dict)
+    """Setting of the device: axes, linear_speed, angular_speed, dead_band, release."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Dataset that the episodes are added to; it is made if there is none."""
     arguments: EnvironmentArguments = field(default_factory=dict)
@@ -79,6 +86,43 @@ def print_shadow(console: RobotConsole) -> Callable[[], None]:
     console.on_episode = lambda episode: played.append(replace(episode, observations={}))
     action = specification(console.environment).action
     return lambda: print(shadow_report(played, action) if played else "shadow   no episode was kept")
+
+
+def serve_console(
+    arguments: Console, operator: Callable[[RobotConsole], AbstractContextManager[None]] = lambda _: nullcontext()
+) -> int:
+    """Serve a console until Ctrl-C, and leave the arm still. operator: open meanwhile, in the place of a person at the page."""
+    from robo_real.console.robot_console import RobotConsole
+    from robo_real.teleoperation.teleoperator import make_teleoperator
+
+    device = make_teleoperator(arguments.teleoperator, arguments.teleoperator_settings) if arguments.teleoperator else None
+    with ExitStack() as stack:
+        url = stack.enter_context(twin_server(arguments)) if arguments.twin else arguments.robot
+        settings = arguments.arguments
+        console = RobotConsole(
+            url,
+            policy_for=policy_for(arguments),
+            settings=settings,
+            address=arguments.address,
+            port=arguments.port,
+            shadow=arguments.shadow,
+            notify=partial(print, flush=True),
+        )
+        stack.callback(console.close)
+        if arguments.shadow:
+            stack.callback(print_shadow(console))
+        if arguments.out is not None:
+            record_to_dataset(arguments, console, stack, {"environment": f"robot:{url}", "arguments": settings})
+        if device is not None:
+            console.drive_with(device)
+        print_address(arguments, console.server.url)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves the arm still, as Ctrl-C does
+        try:
+            stack.enter_context(operator(console))
+            console.run(arguments.seed)
+        except KeyboardInterrupt:
+            print("\nended; the arm holds still")
+    return 0
 
 
 def record_to_dataset(arguments: Console, console: RobotConsole, stack: ExitStack, card: dict[str, Any]) -> None:

@@ -41,6 +41,8 @@ class Hil:
     """pick: lift a cube. peg: put a peg, which the closed fingers hold, into a hole."""
     human: Literal["console", "simulated"] = "console"
     """Source of corrections: you, on a page in the browser, or a scripted perfect person."""
+    teleoperator: str = ""
+    """Device that you drive with beside the page: spacemouse, gamepad, gamepad-sdl."""
     steps: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Decisions; by default 4,000 of 0.15 s of the robot's time to pick, 8,000 of 0.1 s for the peg."""
     episodes: int = 5
@@ -94,7 +96,7 @@ def recipe_of(arguments: Hil, url: str, demonstrations: Path) -> Recipe[Any]:
             name=_name(arguments),
             environment=EnvironmentSettings(robot_at(url), recipe.environment.arguments),
             demonstrations=DemonstrationSettings(str(demonstrations.absolute())),
-            human=HumanSettings(kind, port=arguments.port, browser=arguments.browser),
+            human=HumanSettings(kind, port=arguments.port, browser=arguments.browser, teleoperator=arguments.teleoperator),
             evaluation=evaluation,
             steps=STEPS[arguments.task] if arguments.steps is None else arguments.steps,
             seed=arguments.seed,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
 
 import tyro
 
-from robo_app.arguments.free_settings import option_words
+from robo_app.arguments.free_settings import TeleoperatorSettings, option_words
 from robo_app.recipes.defaults import completed
 from robo_app.recipes.environments import spec_of
 from robo_app.recipes.loop_choice import asked_of
@@ -56,6 +56,10 @@ class Refine:
     """Dataset of demonstrations with the robot's spec; that of the run by default if it had one."""
     human: str = NO_SUPERVISOR
     """Source of corrections: console for you, perfect, noisy, delayed, lazy or wrong for a simulated person, none."""
+    teleoperator: str = ""
+    """Device that you drive with beside the console's page: spacemouse, gamepad, gamepad-sdl."""
+    teleoperator_settings: TeleoperatorSettings = field(default_factory=dict)
+    """Setting of the device: axes, linear_speed, angular_speed, dead_band, release."""
     steps: int = 2000
     """Steps on the robot."""
     episodes: int = 20
@@ -93,7 +97,11 @@ def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
         initial=InitialSettings(str(trained.path.absolute())),
         demonstrations=_demonstrations(before, arguments.dataset),
         human=HumanSettings(
-            "" if arguments.human == NO_SUPERVISOR else arguments.human, port=arguments.port, browser=arguments.browser
+            "" if arguments.human == NO_SUPERVISOR else arguments.human,
+            port=arguments.port,
+            browser=arguments.browser,
+            teleoperator=arguments.teleoperator,
+            settings=dict(arguments.teleoperator_settings),
         ),
         reward=RewardSettings(),
         evaluation=EvaluationSettings(

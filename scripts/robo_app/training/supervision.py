@@ -23,6 +23,7 @@ from robo_rl.system.pages.server import ADDRESS
 
 if TYPE_CHECKING:
     from robo_real.console.operator import Operator
+    from robo_real.teleoperation.teleoperator import Teleoperator
 
 CONSOLE = "console"
 """Kind of a real person."""
@@ -60,21 +61,34 @@ def operator_of(recipe: Recipe[Any]) -> Iterator[Operator | None]:
         return
     _require_robot(recipe)
     loop_of(recipe)
+    from robo_real.teleoperation.teleoperator import make_teleoperator
+
     human = recipe.human
-    with open_operator(recipe.environment.name, address=human.address, port=human.port, browser=human.browser) as operator:
+    device = make_teleoperator(human.teleoperator, human.settings) if human.teleoperator else None
+    with open_operator(
+        recipe.environment.name, address=human.address, port=human.port, browser=human.browser, device=device
+    ) as operator:
         yield operator
 
 
 @contextmanager
-def open_operator(environment: str, *, address: str = ADDRESS, port: int, browser: bool = True) -> Iterator[Operator]:
-    """Open the console of a robot's environment, print its address and yield the operator; browser: open the page in it."""
+def open_operator(
+    environment: str, *, address: str = ADDRESS, port: int, browser: bool = True, device: Teleoperator | None = None
+) -> Iterator[Operator]:
+    """Open the console of a robot's environment, print its address and yield the operator.
+
+    browser: open the page in it. device: drives beside the page.
+    """
     from robo_real.console.operator import operator_at
 
-    operator = operator_at(environment, address=address, port=port)
-    print(f"the console is at {operator.server.url}", flush=True)
-    if browser and has_display():
-        webbrowser.open(operator.server.url)
+    show = partial(print, flush=True)
+    operator = operator_at(environment, address=address, port=port, notify=show)
     try:
+        if device is not None:
+            operator.drive_with(device)
+        show(f"the console is at {operator.server.url}")
+        if browser and has_display():
+            webbrowser.open(operator.server.url)
         yield operator
     finally:
         operator.close()

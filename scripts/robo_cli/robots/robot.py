@@ -17,6 +17,7 @@ URL = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="URL")]
 EXAMPLES = """robo-rl robot serve --driver twin --port 5000
 robo-rl robot serve --driver twin --driver.settings.task robo/ArmPick-v0 --driver.settings.speed 2
 robo-rl robot serve --driver franka-http --driver.settings.url http://192.168.1.7:5000 --limits lab.yaml --cameras.wrist 0
+robo-rl robot drive http://127.0.0.1:5000 --teleoperator spacemouse --out data/driven
 robo-rl robot check http://127.0.0.1:5000
 robo-rl robot stop http://127.0.0.1:5000
 robo-rl robot rearm http://127.0.0.1:5000
@@ -41,6 +42,7 @@ def main(arguments: list[str]) -> int:
     """Runs an action."""
     actions: Actions = {
         "serve": (Serve, serve),
+        "drive": Later("robo_app.robots.drive", "Drive", "drive"),
         "check": (Check, look),
         "stop": (Stop, stop),
         "rearm": (Rearm, rearm),

@@ -9,15 +9,15 @@ import h5py
 import numpy as np
 import pytest
 
-from robo_datasets.conversion import import_dataset
+from robo_datasets.conversion import export, import_dataset
 from robo_datasets.dataset import Dataset
 from robo_datasets.formats.recording import flat_name
 from robo_rl.entry_points import load
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import DatasetError, SpecMismatch
-from robo_rl.spec.environment import specification
+from robo_rl.spec.environment import ArraySpec, specification
 
-D4RL, ROBOMIMIC, MINARI = (load("formats", name) for name in ("d4rl", "robomimic", "minari"))
+D4RL, ROBOMIMIC, MINARI, LEROBOT = (load("formats", name) for name in ("d4rl", "robomimic", "minari", "lerobot"))
 
 
 def flat_file(path: Path, steps: int = 6, **changes: object) -> Path:
@@ -179,7 +179,7 @@ def test_demonstrations_without_observations(tmp_path):
         import_dataset(ROBOMIMIC, path, tmp_path / "out")
 
 
-@pytest.mark.parametrize("form", [D4RL, ROBOMIMIC, MINARI, load("formats", "lerobot")], ids=lambda form: form.name)
+@pytest.mark.parametrize("form", [D4RL, ROBOMIMIC, MINARI, LEROBOT], ids=lambda form: form.name)
 @pytest.mark.parametrize("content", [b"", b"no HDF5 at all", b"\x89HDF\r\n\x1a\n" + bytes(200)])
 def test_what_is_no_such_file(tmp_path, form, content):
     """One clear error, whatever lies under the names that a format looks for."""
@@ -192,6 +192,25 @@ def test_what_is_no_such_file(tmp_path, form, content):
             (path / name).write_bytes(content)
     with pytest.raises(DatasetError, match=f"cannot be read as {form.name}"):
         import_dataset(form, path, tmp_path / "out")
+
+
+def test_lerobot_recording_of_a_served_robot(tmp_path, cells):
+    """Its columns are taken apart by their labels, and its actions are in [-1, 1]; those of any other robot are not."""
+    arrays = (ArraySpec("joint_position", (3,), unit="rad"), ArraySpec("goal", (2,), role="goal"), cells["CAMERAS"][0])
+    spec = cells["spec"](arrays)
+    dataset = cells["dataset"](tmp_path / "data", spec, [cells["episode"](spec, 0, steps=5, truncated=True)])
+    export(LEROBOT, dataset, tmp_path / "out", keep_losses=False)
+    (tmp_path / "out" / "meta" / "robo_rl.json").unlink()
+    info = tmp_path / "out" / "meta" / "info.json"
+    for robot_type in ("so101_follower", "robo_rl"):
+        info.write_text(json.dumps(json.loads(info.read_text()) | {"robot_type": robot_type}))
+        if robot_type != "robo_rl":
+            with pytest.raises(SpecMismatch, match=r"joint_position(.|\n)*missing in the data"):
+                import_dataset(LEROBOT, tmp_path / "out", tmp_path / "theirs", spec=spec)
+    import_dataset(LEROBOT, tmp_path / "out", tmp_path / "ours", spec=spec)
+    (before,), (after,) = dataset, Dataset(tmp_path / "ours")
+    assert np.array_equal(after.actions, before.actions[:4])  # nothing was observed after the last one
+    assert all(np.array_equal(after.observations[name], values[:5]) for name, values in before.observations.items())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""Forward and inverse kinematics of an arm's model (MJCF or URDF), for arms that report and take joint positions alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from robo_real.arm import Array
+from robo_real.rotations import Quaternion, between, quaternion
+from robo_rl.errors import InvalidSetting, UnknownName
+
+ORIENTATION_WEIGHT = 0.1
+"""[m/rad] weight of an orientation error against a position error, so that an arm with too few joints keeps the position"""
+DAMPING = 1e-6
+"""[m^2] of the damped least squares"""
+ITERATIONS = 20
+CONVERGED = 1e-5
+"""[rad] largest change of a joint in one iteration"""
+STEP = 0.2
+"""[rad] largest change of a joint in one iteration, near singular postures"""
+
+
+class Kinematics:
+    """Kinematics of the hand over some hinge joints of a model; for one thread."""
+
+    def __init__(self, model: Path, joints: Sequence[str], hand: str) -> None:
+        """hand: site or body whose z axis points out of the hand. Raises InvalidSetting or UnknownName."""
+        try:
+            self._model = mujoco.MjModel.from_xml_path(str(model))
+        except ValueError as error:
+            got = " ".join(str(error).split())
+            raise InvalidSetting(f"The model {model} cannot be loaded.", got=got, allowed="MJCF or URDF") from None
+        self._data = mujoco.MjData(self._model)
+        kind = mujoco.mjtObj.mjOBJ_SITE
+        hands = [self._model.site(i).name for i in range(self._model.nsite)]
+        if hand not in hands:
+            kind, bodies = mujoco.mjtObj.mjOBJ_BODY, [self._model.body(i).name for i in range(self._model.nbody)]
+            if hand not in bodies:
+                raise UnknownName(f"site or body of {model.name}", hand, [*hands, *bodies])
+        is_site = kind == mujoco.mjtObj.mjOBJ_SITE
+        self._hand = (self._data.site if is_site else self._data.body)(hand)
+        self._jacobian = mujoco.mj_jacSite if is_site else mujoco.mj_jacBody
+        found = [self._joint(model, name) for name in joints]
+        self._positions = np.array([int(joint.qposadr[0]) for joint in found])
+        self._velocities = np.array([int(joint.dofadr[0]) for joint in found])
+        limited = np.array([bool(joint.limited[0]) for joint in found])
+        self.low: Array = np.where(limited, [joint.range[0] for joint in found], -np.inf)
+        """(J,) [rad] of the joints; infinite without a limit"""
+        self.high: Array = np.where(limited, [joint.range[1] for joint in found], np.inf)
+
+    def _joint(self, model: Path, name: str) -> Any:
+        names = [self._model.joint(i).name for i in range(self._model.njnt)]
+        if name not in names:
+            raise UnknownName(f"joint of {model.name}", name, names)
+        joint = self._model.joint(name)
+        if joint.type[0] != mujoco.mjtJoint.mjJNT_HINGE:
+            raise InvalidSetting(f"The joint {name!r} is no hinge.", got=model.name, allowed="hinge joints")
+        return joint
+
+    def hand(self, joints: Array) -> tuple[Array, Quaternion, Array]:
+        """Return position (3,) [m], orientation and Jacobian (6, J) of the hand, in the frame of the model's world."""
+        self._data.qpos[self._positions] = joints
+        mujoco.mj_kinematics(self._model, self._data)
+        mujoco.mj_comPos(self._model, self._data)
+        full = np.zeros((6, self._model.nv))
+        self._jacobian(self._model, self._data, full[:3], full[3:], self._hand.id)
+        matrix = self._hand.xmat
+        found = np.zeros(4)
+        mujoco.mju_mat2Quat(found, matrix)
+        return self._hand.xpos.copy(), quaternion(found), full[:, self._velocities]
+
+    def joints(self, position: Array, orientation: Quaternion, start: Array) -> Array:
+        """Return joint positions (J,) [rad] near `start` for a pose of the hand, or the nearest that they reach."""
+        found = start.copy()
+        weights = np.array([1.0] * 3 + [ORIENTATION_WEIGHT] * 3)
+        for _ in range(ITERATIONS):
+            here, direction, jacobian = self.hand(found)
+            error = weights * np.concatenate([position - here, between(direction, orientation)])
+            weighted = weights[:, None] * jacobian
+            change = weighted.T @ np.linalg.solve(weighted @ weighted.T + DAMPING * np.eye(6), error)
+            change *= min(1.0, STEP / max(float(np.abs(change).max()), 1e-12))
+            found = np.clip(found + change, self.low, self.high)
+            if np.abs(change).max() < CONVERGED:
+                break
+        return found

@@ -1,0 +1,161 @@
+"""LeRobot device in a process of its own: its newest reading, and commands to it. No call waits for the device."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import RobotUnavailable, printable
+from robo_rl.system.supervised_process import SupervisedProcess, ending
+
+BRIDGE = Path(__file__).with_name("bridge.py")
+STARTUP = 60.0
+"""[s] until a device is connected; importing LeRobot takes most of it"""
+CLOSING = 3.0
+"""[s] for a device to disconnect"""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One reading of a device."""
+
+    stamp: float
+    """[s] of the machine's monotonic clock before the device was read"""
+    values: Mapping[str, float]
+    """LeRobot's name -> number, in the unit of the device"""
+    pictures: Mapping[str, npt.NDArray[np.uint8]]
+    """LeRobot's name -> (H, W, 3) RGB"""
+    number: int
+    """counted from 1"""
+
+
+class DeviceProcess:
+    """One `Robot` or `Teleoperator` of LeRobot, driven by another Python interpreter."""
+
+    def __init__(
+        self,
+        python: str,
+        kind: Literal["robot", "teleoperator"],
+        config: Mapping[str, Any],
+        *,
+        rate: float,
+        modules: Sequence[str] = (),
+        path: Sequence[str] = (),
+    ) -> None:
+        """python: interpreter that can import lerobot. config: of LeRobot, with `type`. rate: [1/s] of readings.
+
+        modules: imported there first, for types of your own. path: folders to find them in.
+        """
+        self._python, self._kind, self._type = python, kind, config.get("type")
+        about = {"kind": kind, "config": dict(config), "rate": rate, "modules": [*modules], "path": [*path]}
+        self._about = json.dumps(about).encode()
+        self._process: SupervisedProcess | None = None
+        self._reading: Reading | None = None
+        self._error = ""
+        self._changed = threading.Event()
+        self.features: Mapping[str, tuple[int, ...]] = {}
+        """Name -> shape of what is read; () for a number"""
+        self.commands: tuple[str, ...] = ()
+        """Names of what can be sent"""
+
+    def start(self) -> None:
+        """Start the process and wait for the first reading; raises RobotUnavailable with its error."""
+        self._reading, self._error = None, ""
+        self._changed.clear()
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}  # of our packages
+        log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by the process)
+        try:
+            self._process = SupervisedProcess(
+                [self._python, str(BRIDGE)], on_message=self._receive, log=log, environment=environment
+            )
+        except OSError as error:
+            log.close()
+            raise self._unavailable("does not start", f"{self._python}: {error.strerror}") from None
+        self._process.send(self._about)
+        end = time.monotonic() + STARTUP
+        while self._reading is None and not self._error and self._changed.wait(max(end - time.monotonic(), 0.0)):
+            self._changed.clear()
+        if self._reading is None:
+            got = self._failure()
+            self.close()
+            raise self._unavailable("does not connect", got)
+
+    @property
+    def is_started(self) -> bool:
+        """True from `start` to `close`."""
+        return self._process is not None
+
+    def newest(self, most_age: float) -> Reading:
+        """Return the newest reading; raises RobotUnavailable if the process ended, or it is older than `most_age` [s]."""
+        process, reading = self._process, self._reading
+        if process is None or reading is None:
+            raise RobotUnavailable(f"The LeRobot {self._kind} is not connected.", fix="connect() first")
+        if self._error:
+            raise self._unavailable("is lost", self._failure())
+        age = time.monotonic() - reading.stamp
+        if age > most_age:
+            raise self._unavailable("is silent", f"newest reading {age:.2f} s old", f"{most_age} s")
+        return reading
+
+    def wait_for_reading(self, timeout: float) -> None:
+        """Block until there is a new reading, up to `timeout` [s]; for one thread."""
+        self._changed.wait(timeout)
+        self._changed.clear()
+
+    def send(self, values: Mapping[str, float]) -> None:
+        """Send a command and return at once; one to a process that has ended is lost."""
+        if self._process is not None:
+            self._process.send(json.dumps(dict(values)).encode())
+
+    def close(self) -> None:
+        """End the process, which disconnects the device; kill it if it hangs. Closing twice is no error."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.stop(CLOSING)
+
+    def _receive(self, message: bytes | None) -> None:
+        if message is None:
+            self._error = self._error or "its process ended"
+        else:
+            line, _, content = message.partition(b"\n")
+            head = json.loads(line)
+            if "error" in head:
+                self._error = head["error"]
+            elif "features" in head:
+                self.features = {name: tuple(shape) for name, shape in head["features"]["values"].items()}
+                self.commands = tuple(head["features"]["commands"])
+            else:
+                self._reading = self._read(head, content)
+        self._changed.set()
+
+    def _read(self, head: Mapping[str, Any], content: bytes) -> Reading:
+        pictures, start = {}, 0
+        for name, shape in head["pictures"].items():
+            size = int(np.prod(shape))
+            pictures[name] = np.frombuffer(content, np.uint8, size, start).reshape(shape)
+            start += size
+        number = 1 if self._reading is None else self._reading.number + 1
+        return Reading(float(head["stamp"]), head["values"], pictures, number)
+
+    def _failure(self) -> str:
+        """Return the device's own error, or the end of its process and of its output."""
+        assert self._process is not None
+        if self._error and self._error != "its process ended":
+            return self._error
+        status = self._process.wait(0.2)
+        return f"{ending(status)}: {self._process.output().splitlines()[-1:] or ['no output']}"
+
+    def _unavailable(self, predicate: str, got: str, allowed: str | None = None) -> RobotUnavailable:
+        fix = f"is it plugged in, and can {self._python} import lerobot?"
+        what = f"The LeRobot {self._kind} {self._type!r} {predicate}."
+        return RobotUnavailable(what, got=printable(got), allowed=allowed, fix=fix)

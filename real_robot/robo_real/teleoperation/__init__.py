@@ -1,0 +1,1 @@
+"""Devices that a person drives a robot with: keyboard, gamepad, SpaceMouse."""

@@ -1,0 +1,3 @@
+"""Stand-in for lerobot.cameras: a package without cameras."""
+
+__path__ = []

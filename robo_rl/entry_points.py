@@ -1,4 +1,4 @@
-"""Components by name through package entry points: environments, learners, rewards, their models, robots and formats.
+"""Components by name through package entry points: environments, learners, rewards, their models, robots, cameras and formats.
 
 So are the operations of `robo_rl`, such as `train`, which packages above it implement.
 
@@ -28,6 +28,7 @@ Group = Literal[
     "captioners",
     "robots",
     "teleoperators",
+    "cameras",
     "formats",
     "operations",
 ]

@@ -34,7 +34,10 @@
     │   └── SandboxUnavailable this machine cannot confine programs
     ├── RobotError
     │   ├── RobotUnavailable the robot, its server or its camera does not answer in time, or answers nonsense
-    │   │   └── CameraStale  the newest picture is too old to act on
+    │   │   └── CameraFault  a camera is unplugged, or its process has ended
+    │   │       ├── CameraStale   the newest picture is too old to act on
+    │   │       ├── CameraFrozen  it repeats one picture or time stamp
+    │   │       └── CameraChanged its pictures have another size, or another camera takes them
     │   ├── RobotBusy        another process holds the robot
     │   ├── TeleoperatorUnavailable a device that a person drives with is not there, was unplugged, or reports nonsense
     │   └── RobotStopped     its guard allows no motion until a person re-arms it
@@ -311,8 +314,20 @@ class RobotUnavailable(RobotError):
     """The robot, its server or its camera does not answer in time, or answers nonsense."""
 
 
-class CameraStale(RobotUnavailable):
+class CameraFault(RobotUnavailable):
+    """A camera delivers nothing: it is unplugged, or its process has ended."""
+
+
+class CameraStale(CameraFault):
     """The newest picture of a camera is too old to act on; no old one is given as new."""
+
+
+class CameraFrozen(CameraFault):
+    """A camera repeats one picture or one time stamp."""
+
+
+class CameraChanged(CameraFault):
+    """The pictures of a camera have another size, or another camera takes them; nothing is resized."""
 
 
 class RobotBusy(RobotError):

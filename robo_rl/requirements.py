@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from robo_rl.errors import InvalidSetting, NonFiniteUpdate, require_allowed
+from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RunError, require_allowed
 from robo_rl.spec.environment import EnvironmentSpec, ObservationSpec
 from robo_rl.spec.observation import Role
 from robo_rl.types import Array
@@ -42,6 +42,30 @@ def require_continuous(spec: EnvironmentSpec, learner: str) -> None:
             allowed="an action in [-1, 1]^A",
             fix="use sb3-dqn or sb3-ppo, or bc with demonstrations",
         )
+
+
+def require_vectors(spec: EnvironmentSpec) -> ObservationSpec:
+    """Return the vectors that a policy may read; raises InvalidSetting if there are none."""
+    if vectors := spec.observation.vectors:
+        return vectors
+    raise InvalidSetting(
+        f"This learner reads vectors, and {spec.name!r} has none that a policy may see.",
+        got=list(spec.observation),
+        allowed="proprioception, object or goal entries",
+    )
+
+
+def require_same_networks(got: str, allowed: str) -> None:
+    """Raise RunError if a checkpoint holds other networks than those that are to be restored."""
+    if got != allowed:
+        what = "This checkpoint was made by a version of robo-rl with other networks: train again, or use that version."
+        raise RunError(what, got=got, allowed=allowed)
+
+
+def refuse_step(update: int, what: str, *, got: str, fix: str) -> NoReturn:
+    """Raise NonFiniteUpdate for a step along a gradient that is not finite."""
+    what = f"Update {update} was refused: the {what} is not finite; the parameters before it are kept."
+    raise NonFiniteUpdate(what, got=got, allowed="finite numbers", fix=fix)
 
 
 def require_role(spec: EnvironmentSpec, role: Role, setting: str) -> ObservationSpec:

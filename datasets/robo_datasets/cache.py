@@ -27,7 +27,7 @@ from robo_datasets.mapped_rows import map_rows, write_rows
 from robo_rl.errors import DatasetError, InvalidSetting
 from robo_rl.extras import Extra, recorded_columns
 from robo_rl.replay.recorded import RecordedReplay
-from robo_rl.replay.rows import layout_of, rows_of, with_rewards
+from robo_rl.replay.rows import layout_of, restricted_rows, rows_of, with_rewards
 from robo_rl.replay.storage import GIGABYTE, size_of
 from robo_rl.runs.run import write_text
 from robo_rl.spec.environment import EnvironmentSpec
@@ -84,15 +84,16 @@ class CachedEpisodes(Sequence[Episode]):
     def replay(self, seed: int, extras: Sequence[Extra] = (), spec: EnvironmentSpec | None = None) -> RecordedReplay:
         """Return a sampler of the episodes; pictures stay on disk. Steps without a label are not sampled.
 
-        spec: of a policy; pictures that it does not read are not read here. All are read if None. Columns of extras lie in
-        RAM: the episodes are read once for those that are recorded.
+        spec: of a policy; pictures that it does not read are not read here, and vectors are copied into RAM without those.
+        All are read if None. Columns of extras lie in RAM: the episodes are read once for those that are recorded.
         """
         cache = open_cache(self.dataset, self.entries, self.watch)
-        rows, content, whole = cache.rows, cache.content, self.dataset.spec
+        content, whole = cache.content, self.dataset.spec
+        read = whole if spec is None else spec.restricted(whole.observation)
+        rows = restricted_rows(whole, read, cache.rows)
         if self.labels is not None:
-            rows = with_rewards(whole, rows, _rewards(self.labels, self.entries))
+            rows = with_rewards(read, rows, _rewards(self.labels, self.entries))
             content = f"{content}-{self.labels.digest(self.entries)}"
-        read = whole if spec is None else whole.without_pictures(but=spec.observation)
         columns = recorded_columns(read, extras, [entry.steps for entry in self.entries], self._watched())
         return RecordedReplay(read, {**rows, **columns}, seed, content=content, extras=extras)
 

@@ -61,7 +61,7 @@ class Dataset:
             for folder in FOLDERS:
                 (made / folder).mkdir(parents=True, exist_ok=True)
             Catalogue(made).create()
-            description = {"schema": SCHEMA, "spec": spec.to_json(), "card": dict(card or {})}
+            description = {"schema": SCHEMA, "spec": spec.single.to_json(), "card": dict(card or {})}
             _write_description(made, description)  # last: a folder without it is no dataset
         return cls(path)
 
@@ -159,9 +159,9 @@ class DatasetWriter:
         self.dataset.catalogue.add(entry)
         return entry
 
-    def journal(self) -> Journal:
-        """Returns a new journal; store its episode under the identity in the journal's file name."""
-        return Journal(self.dataset.path / "journal", new_identity(), self.dataset.spec)
+    def journal(self, spec: EnvironmentSpec) -> Journal:
+        """Returns a new journal of an environment; store its episode under the identity in the journal's file name."""
+        return Journal(self.dataset.path / "journal", new_identity(), spec)
 
 
 def new_identity() -> str:

@@ -27,7 +27,7 @@ class EpisodeRecorder:
     def begin(self, rollout: Rollout) -> None:
         """Open the journal of an episode."""
         self.close()
-        self._journal = self._writer.journal()
+        self._journal = self._writer.journal(rollout.spec)
         self._journal.begin(rollout.observation, seed=rollout.seed, instruction=rollout.instruction, source=self._source)
 
     def step(self, transition: Transition) -> None:
@@ -69,7 +69,7 @@ def record_episode(
     Raises SpecMismatch unless the environment is the dataset's.
     """
     rollout = Rollout(environment, policy, seed=seed, supervisor=supervisor, deterministic=deterministic)
-    writer.dataset.spec.require(rollout.spec, what="The dataset was recorded in another environment")
+    writer.dataset.spec.require(rollout.spec.single, what="The dataset was recorded in another environment")
     with closing(EpisodeRecorder(writer, source)) as recorder:
         recorder.begin(rollout)
         while not rollout.done:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.errors import CameraStale, InvalidObservation, RobotUnavailable
+from robo_rl.errors import CameraChanged, CameraFault, CameraFrozen, CameraStale
 
 Picture = npt.NDArray[np.uint8]
-MOST_AGE = 0.5
-"""[s] largest age of a picture that a policy acts on"""
+MOST_AGE = 0.4
+"""[s] largest age of a picture that a policy acts on; the next control period sees that it is exceeded, within 0.5 s"""
+FAULTS: Mapping[str, type[CameraFault]] = {
+    kind.__name__: kind for kind in (CameraFault, CameraStale, CameraFrozen, CameraChanged)
+}
+"""Errors of a camera by name, as they pass from process to process."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +30,15 @@ class Frame:
     """[s] of the robot's clock at the exposure"""
     number: int
     """counted by the camera; equal numbers mean the same picture"""
+    identity: str = ""
+    """of the device, such as its serial number; empty if it has none"""
 
 
 class Camera(Protocol):
     """Camera that captures continuously."""
 
     def newest(self) -> Frame:
-        """Return the newest picture, of any age; raises RobotUnavailable before the first."""
+        """Return the newest picture, of any age; raises CameraFault if the camera fails, or before the first."""
 
     def close(self) -> None:
         """Release the device."""
@@ -50,9 +55,31 @@ class ImagingDriver(Protocol):
         """Return the newest picture of a camera, of any age; raises RobotUnavailable before the first."""
 
 
+class CameraDevice(Protocol):
+    """Device that takes pictures: one file, one entry point in `robo_rl.cameras`. A process of its own reads it."""
+
+    options: ClassVar[Any]
+    """Dataclass of its settings, the argument of its constructor."""
+
+    def open(self) -> str:
+        """Open the device and return its identity, such as model and serial number, "" if it has none.
+
+        Raises CameraFault if it is not there or refuses a setting, MissingExtra. A constructor opens nothing.
+        """
+
+    def read(self) -> tuple[Picture, float]:
+        """Return the next picture (H, W, 3) RGB and the time [s] of its exposure by time.monotonic().
+
+        Blocks until there is one; raises CameraFault if none comes.
+        """
+
+    def close(self) -> None:
+        """Release the device; harmless if it is closed, or gone."""
+
+
 @dataclass
 class FreshFrames:
-    """Checks of a camera's pictures: age, order and size."""
+    """Checks of a camera's pictures: age, order, size and device."""
 
     name: str
     shape: tuple[int, ...]
@@ -60,15 +87,27 @@ class FreshFrames:
     """[s]"""
     backward: int = 0
     """number of pictures dropped because they were older than the one before"""
+    ages: list[float] = field(default_factory=list)
+    """[s] of each picture that was returned; negative if it was taken after the measurement that it goes with"""
 
     def __post_init__(self) -> None:
         self._last: Frame | None = None
 
     def checked(self, frame: Frame, now: float) -> Picture:
-        """Return the picture; raises CameraStale if it is too old, InvalidObservation if its size has changed."""
+        """Return the picture; raises CameraStale if it is too old, CameraChanged if its size or its device has changed."""
         if frame.picture.shape != self.shape:
-            raise InvalidObservation(
-                f"The camera {self.name!r} has changed its pictures.", got=frame.picture.shape, allowed=self.shape
+            raise CameraChanged(
+                f"The camera {self.name!r} has changed its pictures.",
+                got=frame.picture.shape,
+                allowed=self.shape,
+                fix="serve the robot again with the size of its spec",
+            )
+        if self._last is not None and frame.identity != self._last.identity:
+            raise CameraChanged(
+                f"Another device takes the pictures of the camera {self.name!r}.",
+                got=frame.identity,
+                allowed=self._last.identity,
+                fix="plug them as they were; if the change is meant, connect to the robot again",
             )
         if self._last is not None and frame.stamp < self._last.stamp:
             self.backward += 1
@@ -81,51 +120,5 @@ class FreshFrames:
                 allowed=f"at most {self.most_age} s",
                 fix="look at the camera and its cable; robo-rl robot check URL measures its rate",
             )
+        self.ages.append(now - frame.stamp)
         return frame.picture
-
-
-class OpenCVCamera:
-    """Camera of this machine; a thread reads it and keeps only the newest picture."""
-
-    def __init__(self, device: int | str, size: int, now: Callable[[], float]) -> None:
-        """device: number or path for cv2.VideoCapture. size: height and width [pixel] after cropping to a square."""
-        import cv2
-
-        self._capture = cv2.VideoCapture(device)
-        if not self._capture.isOpened():
-            raise RobotUnavailable(f"The camera {device!r} does not open.", fix="ls /dev/video*; is another program using it?")
-        self._capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)
-        self._size, self._now = size, now
-        self._frame: Frame | None = None
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="camera", daemon=True)
-        self._thread.start()
-
-    def newest(self) -> Frame:
-        """Return the newest picture."""
-        if self._frame is None:
-            raise RobotUnavailable("The camera has not delivered a picture yet.")
-        return self._frame
-
-    def close(self) -> None:
-        """Release the device."""
-        self._done.set()
-        self._thread.join()
-        self._capture.release()
-
-    def _watch(self) -> None:
-        import cv2
-
-        number = 0
-        while not self._done.is_set():
-            taken, picture = self._capture.read()
-            if not taken:  # unplugged, or a file at its end: the last picture becomes too old and is refused
-                self._done.wait(0.05)
-                continue
-            number += 1
-            stamp = self._now()
-            side = min(picture.shape[:2])
-            top, left = (picture.shape[0] - side) // 2, (picture.shape[1] - side) // 2
-            square = picture[top : top + side, left : left + side]
-            scaled = cv2.resize(square, (self._size, self._size), interpolation=cv2.INTER_AREA)
-            self._frame = Frame(np.asarray(cv2.cvtColor(scaled, cv2.COLOR_BGR2RGB), np.uint8), stamp, number)

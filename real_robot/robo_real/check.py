@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +28,11 @@ class Finding(NamedTuple):
     text: str
 
 
-def check(url: str, *, requests: int = REQUESTS, watched: float = WATCHED) -> Iterator[Finding]:
-    """Yield findings about a robot; of a plain HIL-SERL server only the state is read."""
+def check(url: str, *, requests: int = REQUESTS, watched: float = WATCHED, pictures: Path | None = None) -> Iterator[Finding]:
+    """Yield findings about a robot; of a plain HIL-SERL server only the state is read.
+
+    pictures: folder for a PNG of each camera, the references of CameraSettings.
+    """
     try:
         robot = RemoteRobot(url)
     except RobotError as error:
@@ -42,7 +46,7 @@ def check(url: str, *, requests: int = REQUESTS, watched: float = WATCHED) -> It
         yield from _identity(robot)
         yield from _answers(robot, requests)
         for name in robot.cameras:
-            yield _camera(robot, name, watched)
+            yield _camera(robot, name, watched, pictures)
     finally:
         robot.close()
 
@@ -101,7 +105,7 @@ def _timed(name: str, request: Callable[[], Any], requests: int, period: float) 
     return Finding(bool(late <= SHARE * period), f"{text} of a control period of {1000 * period:.0f} ms")
 
 
-def _camera(robot: RemoteRobot, name: str, watched: float) -> Finding:
+def _camera(robot: RemoteRobot, name: str, watched: float, pictures: Path | None) -> Finding:
     numbers: set[int] = set()
     shape: tuple[int, ...] = ()
     blank, age = True, 0.0
@@ -113,11 +117,17 @@ def _camera(robot: RemoteRobot, name: str, watched: float) -> Finding:
             shape, blank = frame.picture.shape, blank and bool((frame.picture == frame.picture.flat[0]).all())
             age = float(robot.client.json("/robo/health", method="GET")["now"]) - frame.stamp
             time.sleep(0.01)
+        if pictures is not None:
+            import cv2
+
+            pictures.mkdir(parents=True, exist_ok=True)
+            cv2.imwrite(str(pictures / f"{name}.png"), frame.picture[..., ::-1])
     except RobotError as error:
         return Finding(False, f"camera {name}: {error}")
     rate = len(numbers) / watched
     problems = (["it delivers no new picture"] if len(numbers) < 2 else []) + (
         ["its pictures are of one colour"] if blank else []
     )
-    text = f"camera {name}: {rate:.1f} pictures/s, {shape}, newest {1000 * age:.0f} ms old"
+    device = f" of {frame.identity}" if frame.identity else ""
+    text = f"camera {name}: {rate:.1f} pictures/s{device}, {shape}, newest {1000 * age:.0f} ms old"
     return Finding(not problems, "; ".join([text, *problems]))

@@ -1,29 +1,35 @@
-"""Conformance suite for arm drivers, ours and third parties'.
+"""Conformance suites for arm drivers and cameras, ours and third parties'.
 
     from robo_real.conformance import DRIVER_CHECKS
 
     @pytest.mark.parametrize("check", DRIVER_CHECKS, ids=lambda check: check.__name__)
     def test_my_arm(check): check(lambda: MyArm())
 
-The checks move the hand by two centimetres. With a real arm, clear the space around it and keep the emergency stop at hand.
+CAMERA_CHECKS work alike, on a CameraDevice. Those of drivers move the hand by two centimetres: with a real arm, clear the space
+around it and keep the emergency stop at hand.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from robo_real.arm import ArmDriver, ArmTarget
+from robo_real.cameras import CameraDevice
 from robo_rl.errors import ConformanceFailure, RobotUnavailable
 
 Make = Callable[[], ArmDriver]
+MakeCamera = Callable[[], CameraDevice]
 STEP = np.array([0.0, 0.0, 0.02])
 """[m]"""
 SETTLED = 1.5
 """[s] until the hand has arrived"""
+OLDEST = 5.0
+"""[s] largest age of a camera's pictures"""
 
 
 def a_state_is_whole(make: Make) -> None:
@@ -94,6 +100,46 @@ def closing_twice_is_harmless(make: Make) -> None:
     make().close()
 
 
+def a_picture_is_rgb_of_one_size(make: MakeCamera) -> None:
+    """Pictures are (H, W, 3) uint8, and their size stays."""
+    with _opened(make) as camera:
+        first, second = camera.read()[0], camera.read()[0]
+        is_picture = first.dtype == np.uint8 and first.ndim == 3 and first.shape[2] == 3 and first.size > 0
+        _require(camera, a_picture_is_rgb_of_one_size, is_picture, "it is no RGB picture", (first.dtype, first.shape))
+        is_same = first.shape == second.shape
+        _require(camera, a_picture_is_rgb_of_one_size, is_same, "the size changes", (first.shape, second.shape))
+
+
+def exposures_run_forward(make: MakeCamera) -> None:
+    """The times of exposures are of time.monotonic(), grow, and do not exceed it."""
+    with _opened(make) as camera:
+        times = [camera.read()[1], camera.read()[1], time.monotonic()]
+        is_fine = times[0] < times[1] <= times[2] and times[2] - times[0] < OLDEST
+        _require(camera, exposures_run_forward, is_fine, "times stand still, run ahead, or are of another clock", times)
+
+
+def a_picture_is_its_own(make: MakeCamera) -> None:
+    """A later picture does not change an earlier one: the memory is not the driver's."""
+    with _opened(make) as camera:
+        first = camera.read()[0]
+        copy = first.copy()
+        camera.read()
+        _require(camera, a_picture_is_its_own, np.array_equal(first, copy), "a picture changes", None)
+
+
+def a_camera_opens_again(make: MakeCamera) -> None:
+    """After close() the device opens again, with the same identity; close() may be called before open(), and twice."""
+    camera = make()
+    camera.close()
+    identities = []
+    for _ in range(2):
+        identities.append(camera.open())
+        camera.read()
+        camera.close()
+        camera.close()
+    _require(camera, a_camera_opens_again, identities[0] == identities[1], "it has another identity", identities)
+
+
 DRIVER_CHECKS: tuple[Callable[[Make], None], ...] = (
     a_state_is_whole,
     times_run_forward,
@@ -102,6 +148,22 @@ DRIVER_CHECKS: tuple[Callable[[Make], None], ...] = (
     an_unconnected_arm_raises,
     closing_twice_is_harmless,
 )
+CAMERA_CHECKS: tuple[Callable[[MakeCamera], None], ...] = (
+    a_picture_is_rgb_of_one_size,
+    exposures_run_forward,
+    a_picture_is_its_own,
+    a_camera_opens_again,
+)
+
+
+@contextlib.contextmanager
+def _opened(make: MakeCamera) -> Iterator[CameraDevice]:
+    camera = make()
+    camera.open()
+    try:
+        yield camera
+    finally:
+        camera.close()
 
 
 @contextlib.contextmanager
@@ -114,6 +176,7 @@ def _connected(make: Make) -> Iterator[ArmDriver]:
         arm.close()
 
 
-def _require(arm: ArmDriver, check: Callable[[Make], None], holds: bool, problem: str, got: object) -> None:
+def _require(subject: object, check: Callable[..., None], holds: bool, problem: str, got: object) -> None:
     if not holds:
-        raise ConformanceFailure(arm.name, check.__name__.replace("_", " "), problem, got=got)
+        name = getattr(subject, "name", type(subject).__name__)
+        raise ConformanceFailure(name, check.__name__.replace("_", " "), problem, got=got)

@@ -18,13 +18,25 @@ from robo_real.arm import Scene
 from robo_real.clock import Clock
 from robo_real.control_loop import ControlLoop
 from robo_real.gripper import GRIP, gripper_control, hold_action
-from robo_rl.errors import CameraStale, InvalidSetting, RobotBusy, RobotStopped, RobotUnavailable
+from robo_rl.errors import (
+    CameraChanged,
+    CameraFault,
+    CameraFrozen,
+    CameraStale,
+    InvalidSetting,
+    RobotBusy,
+    RobotStopped,
+    RobotUnavailable,
+)
 from robo_rl.protocols.components import Policy, Robot
 from robo_rl.spec.environment import ActionSpec
 
 Observations = dict[str, npt.NDArray[Any]]
 ENDS: tuple[tuple[type[Exception], str], ...] = (
     (CameraStale, "camera_stale"),
+    (CameraFrozen, "camera_frozen"),
+    (CameraChanged, "camera_changed"),
+    (CameraFault, "camera_lost"),
     (RobotStopped, "safety"),
     (RobotBusy, "lease_lost"),
     (RobotUnavailable, "robot_lost"),
@@ -90,6 +102,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self._sent = np.zeros(spec.action.size, np.float32)  # last action executed by the robot, in [-1, 1]
         self._is_connected = False
         self._steps = self._overruns = 0
+        self._camera_fault: CameraFault | None = None  # that ended the episode
 
     @property
     def robot(self) -> ArmableRobot:
@@ -103,8 +116,10 @@ class RobotEnv(gymnasium.Env[Any, Any]):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Timing of the control loop so far, by tag."""
-        return {
+        """Timing of the control loop and of the pictures so far, by tag."""
+        ages: list[float] = getattr(self._robot, "picture_ages", [])
+        pictures = {"robot/picture_age_p99_ms": 1000 * float(np.percentile(ages, 99))} if ages else {}
+        return pictures | {
             "robot/cycles": float(len(self._loop.lateness)),
             "robot/overruns": float(self._loop.overruns),
             "robot/late_p99_ms": 1000 * self._loop.percentile(99),
@@ -210,6 +225,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
                 if self._scene.success():
                     break
         except (RobotUnavailable, RobotStopped, RobotBusy) as error:
+            self._camera_fault = error if isinstance(error, CameraFault) else None
             end = next(words for kind, words in ENDS if isinstance(error, kind))
             why = error.reason if isinstance(error, RobotStopped) else end
             return self._average(done), [*reasons, why], end
@@ -240,8 +256,9 @@ class RobotEnv(gymnasium.Env[Any, Any]):
     def _hold_arm(self, end: str | None) -> None:
         """Hold the arm after an episode; stop it if a camera has failed, which a person must check."""
         try:
-            if end == "camera_stale":
-                self._robot.stop("the environment: a camera's newest picture was too old")
+            if self._camera_fault is not None:
+                fault, self._camera_fault = self._camera_fault, None
+                self._robot.stop(f"the environment: {str(fault).splitlines()[0]}")
             else:
                 self._robot.pause()
         except (RobotUnavailable, RobotStopped, RobotBusy):

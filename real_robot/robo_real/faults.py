@@ -30,6 +30,8 @@ class Faults:
     """no new pictures"""
     camera_size: int = 0
     """[pixel] wrong width and height of the pictures; 0 for none"""
+    camera_swap: bool = False
+    """each camera's pictures come from the next one, as with swapped plugs"""
     reflex: bool = False
     """stop of the arm itself, as after a collision, until its error is cleared"""
     push: float = 0.0

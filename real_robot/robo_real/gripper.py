@@ -89,7 +89,7 @@ def hold_action(spec: ActionSpec, observation: Observation) -> Action:
     """Return the action (A,) in [-1, 1] that moves nothing: no displacement, and the measured gripper opening."""
     physical = np.clip(np.zeros(spec.size), spec.low, spec.high)
     if GRIP in spec.names and GRIP in observation:
-        physical[spec.names.index(GRIP)] = observation[GRIP][0]
+        physical[spec.names.index(GRIP)] = observation[GRIP][-1]  # the newest of a history
     return np.asarray(np.clip(spec.to_normalized(physical), -1.0, 1.0), np.float32)
 
 

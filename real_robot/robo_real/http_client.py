@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from robo_real.cameras import Frame
+from robo_real.cameras import FAULTS, Frame
 from robo_real.server.messages import LARGEST_ANSWER
-from robo_rl.errors import InvalidSetting, RobotBusy, RobotError, RobotStopped, RobotUnavailable, printable
+from robo_rl.errors import InvalidSetting, RobotBusy, RobotError, RobotStopped, RobotUnavailable, printable, printable_lines
 from robo_rl.system.timed_http import NoResponse, Response, ResponseTooLarge, TimedClient
 
 TIMEOUT = 5.0
@@ -47,7 +47,8 @@ class RobotClient:
         try:
             shape = tuple(int(side) for side in headers["x-robo-shape"].split(","))
             picture = np.frombuffer(answer.content, np.uint8).reshape(shape)
-            return Frame(picture, float(headers["x-robo-stamp"]), int(headers["x-robo-number"]))
+            identity = headers.get("x-robo-identity", "")
+            return Frame(picture, float(headers["x-robo-stamp"]), int(headers["x-robo-number"]), identity)
         except (KeyError, ValueError) as error:
             raise RobotUnavailable(f"The camera {camera!r} sends no picture.", got=error) from None
 
@@ -99,6 +100,8 @@ def _refusal(url: str, answer: Response) -> RobotError:
     facts = _object(answer.content) or {}
     if answer.status == 423:
         return RobotStopped(printable(str(facts.get("mode"))), printable(str(facts.get("reason", ""))))
+    if kind := FAULTS.get(str(facts.get("error"))):
+        return kind(printable_lines(str(facts.get("message"))[:1000]))
     why = printable(str(facts.get("message") or answer.headers.get("x-robo-reason") or f"status {answer.status}"))
-    kind = RobotUnavailable if answer.status >= 500 else _REFUSALS.get(answer.status, RobotError)
-    return kind(f"{url} refuses: {why}", got=f"status {answer.status}")
+    other = RobotUnavailable if answer.status >= 500 else _REFUSALS.get(answer.status, RobotError)
+    return other(f"{url} refuses: {why}", got=f"status {answer.status}")

@@ -94,6 +94,11 @@ class RemoteRobot(Robot, Scene):
         """Names of the server's cameras."""
         return [str(name) for name in self.client.json("/robo/health", method="GET")["cameras"]]
 
+    @property
+    def picture_ages(self) -> list[float]:
+        """Ages [s] of the observed pictures so far."""
+        return [age for fresh in self._fresh.values() for age in fresh.ages]
+
     def frame(self, name: str) -> Frame:
         """Return a camera's newest picture without a check of its age."""
         return self.client.frame(name, timeout=self._limit)

@@ -12,7 +12,8 @@ from typing_extensions import override
 from robo_real.arm import Scene
 from robo_real.arm_spec import arm_spec
 from robo_real.audit_log import FILES, LARGEST, AuditLog
-from robo_real.cameras import Camera, Frame, ImagingDriver, OpenCVCamera
+from robo_real.camera_process import CameraOptions, CameraProcess
+from robo_real.cameras import Camera, Frame, ImagingDriver
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import Limits, limits_from
 from robo_real.server.application import ADDRESS, Application, RobotServer
@@ -33,10 +34,10 @@ class ServerSettings:
     """of the driver, such as task and speed of the twin, or url of franka-http"""
     limits: Path | None = None
     """a YAML file; only simulated robots have default limits"""
-    cameras: Mapping[str, int | str] = field(default_factory=dict)
-    """name -> number or path of an OpenCV device"""
+    cameras: Mapping[str, Any] = field(default_factory=dict)
+    """name -> number or path of an OpenCV device, or a mapping of CameraSettings and the options of their kind"""
     image_size: int = 128
-    """[pixel] height and width of the cameras' pictures"""
+    """[pixel] height and width of the pictures of cameras that name none"""
     address: str = ADDRESS
     port: int = 5000
     """0 chooses a free one"""
@@ -61,13 +62,18 @@ def build_server(settings: ServerSettings) -> RobotServer:
     limits = _limits(settings, kind)
     scene: Scene | None = driver if isinstance(driver, Twin) else None
     spec = getattr(driver, "spec", None) or arm_spec(driver.name, len(limits.joint_low))
+    options = {name: CameraOptions.of(name, given, settings.image_size) for name, given in settings.cameras.items()}
     log = AuditLog(settings.log, largest=settings.log_bytes, files=settings.log_files)
-    robot = GuardedArm(driver, limits, scene=scene, spec=_with_cameras(spec, settings), log=log)
+    robot = GuardedArm(driver, limits, scene=scene, spec=_with_cameras(spec, options), log=log)
     cameras: dict[str, Camera] = {}
+
+    def log_fault(name: str, text: str) -> None:
+        log.add("camera_fault", camera=name, text=text)
+
     try:
         robot.connect()
-        for name, device in settings.cameras.items():
-            cameras[f"camera_{name}"] = OpenCVCamera(device, settings.image_size, driver.clock.now)
+        for name, of_camera in options.items():
+            cameras[f"camera_{name}"] = CameraProcess(name, of_camera, driver.clock, log_fault)
         cameras |= {name: DriverCamera(driver, name) for name in getattr(driver, "cameras", ())}
         is_open = getattr(kind, "is_simulated", False) if settings.plain_clients is None else settings.plain_clients
         application = Application(
@@ -115,7 +121,9 @@ def _limits(settings: ServerSettings, kind: Any) -> Limits:
     return own
 
 
-def _with_cameras(spec: EnvironmentSpec, settings: ServerSettings) -> EnvironmentSpec:
-    shape = (settings.image_size, settings.image_size, 3)
-    arrays = tuple(ArraySpec(f"camera_{name}", shape, "uint8", 0, 255, role="image") for name in settings.cameras)
+def _with_cameras(spec: EnvironmentSpec, cameras: Mapping[str, CameraOptions]) -> EnvironmentSpec:
+    arrays = tuple(
+        ArraySpec(f"camera_{name}", (options.common.image_size,) * 2 + (3,), "uint8", 0, 255, role="image")
+        for name, options in cameras.items()
+    )
     return replace(spec, observation=ObservationSpec((*spec.observation.arrays, *arrays))) if arrays else spec

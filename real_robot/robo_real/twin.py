@@ -21,7 +21,7 @@ from robo_real.limits import TWIN
 from robo_real.priority import drop_realtime
 from robo_real.rotations import quaternion
 from robo_rl.entry_points import load
-from robo_rl.errors import InvalidSetting, RobotUnavailable
+from robo_rl.errors import CameraFault, InvalidSetting, RobotUnavailable
 from robo_rl.spec.environment import EnvironmentSpec
 
 MOST_BEHIND = 0.25
@@ -46,6 +46,8 @@ class TwinOptions:
     """of the task's model, such as front and wrist"""
     image_size: int = 84
     """[pixel] height and width"""
+    sees: str | None = None
+    """front, wrist or both: as in the simulated task, adds these cameras and hides objects and goals from the policy"""
 
 
 class Twin(ArmDriver, Scene):
@@ -65,7 +67,8 @@ class Twin(ArmDriver, Scene):
         makes = getattr(load("environments", family), "make_realtime_arm", None)
         if makes is None:
             raise InvalidSetting("This task has no plant to make a twin of.", got=self._options.task, allowed="robo/Arm...")
-        self._plant = makes(task, cameras=self._options.cameras, image_size=self._options.image_size)
+        wanted = self._options
+        self._plant = makes(task, cameras=wanted.cameras, image_size=wanted.image_size, sees=wanted.sees)
         self.period: float = self._plant.tick
         self.response = Response(self._plant.lag, self._plant.quickest)
         self.home: npt.NDArray[np.float64] = self._plant.home
@@ -102,7 +105,7 @@ class Twin(ArmDriver, Scene):
         self._has_drawn.clear()
         self._undrawn = None
         if not isinstance(self.clock, ManualClock):
-            works: list[Callable[[], None]] = [self._run, *([self._take_pictures] if self._options.cameras else [])]
+            works: list[Callable[[], None]] = [self._run, *([self._take_pictures] if self.cameras else [])]
             self._threads = [threading.Thread(target=work, name=f"twin{work.__name__}", daemon=True) for work in works]
             for thread in self._threads:
                 thread.start()
@@ -184,15 +187,21 @@ class Twin(ArmDriver, Scene):
         return tuple(name for name, array in self.spec.observation.items() if array.role == "image")
 
     def newest(self, camera: str) -> Frame:
-        """Return the newest picture of a camera; raises RobotUnavailable before the first."""
+        """Return the newest picture of a camera; raises CameraFault before the first, and if rendering has failed."""
+        camera = self._plugged(camera)
         if isinstance(self.clock, ManualClock):
             return self._render_now(camera)
         frames = self._frames
         if self._undrawn is not None:
-            raise RobotUnavailable("The twin draws no pictures any more.", got=self._undrawn, fix="serve it again")
+            raise CameraFault("The twin draws no pictures any more.", got=self._undrawn, fix="serve it again")
         if camera not in frames:
-            raise RobotUnavailable(f"The twin has no picture of the camera {camera!r} yet.", allowed=self._options.cameras)
+            raise CameraFault(f"The twin has no picture of the camera {camera!r} yet.", allowed=self.cameras)
         return frames[camera]
+
+    def _plugged(self, camera: str) -> str:
+        """Return the name of the camera whose pictures come as those of another, if the plugs are swapped."""
+        names = self.cameras
+        return names[names.index(camera) - 1] if self.faults.camera_swap and camera in names else camera
 
     @property
     def _is_drawn(self) -> bool:
@@ -288,7 +297,7 @@ class Twin(ArmDriver, Scene):
                     pictures.copy_state()
                     stamp = self._simulated
                 number += 1
-                frames = {name: Frame(self._sized(found), stamp, number) for name, found in pictures.draw().items()}
+                frames = {name: Frame(self._sized(found), stamp, number, name) for name, found in pictures.draw().items()}
                 if stamp >= self._began:
                     self._frames = frames
                 self._has_drawn.set()
@@ -302,7 +311,7 @@ class Twin(ArmDriver, Scene):
             stamp = self._simulated
         found = pictures.draw()[camera]
         pictures.close()
-        self._frames[camera] = frame = Frame(self._sized(found), stamp, round(stamp / self._plant.tick))
+        self._frames[camera] = frame = Frame(self._sized(found), stamp, round(stamp / self._plant.tick), camera)
         return frame
 
     def _sized(self, picture: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

@@ -50,7 +50,7 @@ def batches(spec: EnvironmentSpec, rows: int, extras: Sequence[Extra] = EXTRAS) 
 
 
 def check_policy(policy: Policy, spec: EnvironmentSpec) -> None:
-    """Actions are those of the spec, deterministic ones repeat, and an action is not overwritten by the next one."""
+    """Actions are those of the spec, repeat if deterministic, are not overwritten, and depend on nothing privileged."""
     require = Rule(type(policy).__name__, "actions are those of the spec")
     policy.reset()
     for observation in _observations(spec, 12):
@@ -68,6 +68,12 @@ def check_policy(policy: Policy, spec: EnvironmentSpec) -> None:
     policy.reset()
     again = policy.act(first, deterministic=True)
     require(np.array_equal(again, kept), "a deterministic action does not repeat after a reset", got=again, allowed=kept)
+    changed = {**first, **{name: second[name] for name in spec.observation.subset("privileged")}}
+    missing = {name: first[name] for name in spec.observation.visible}
+    for observation in (changed, missing):
+        policy.reset()
+        other = policy.act(observation, deterministic=True)
+        require(np.array_equal(other, kept), "an action depends on privileged entries", got=other, allowed=kept)
 
 
 def its_policy_conforms(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:

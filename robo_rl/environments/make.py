@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from robo_rl.entry_points import known, load, plugin_errors
@@ -11,6 +11,10 @@ from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
 if TYPE_CHECKING:
     import gymnasium
     from gymnasium.vector import AutoresetMode
+
+
+STACK_ARGUMENTS = ("frame_stack", "stacks")
+"""Arguments of every environment (robo_rl.environments.frame_stack)."""
 
 
 def environment_names(tasks: Callable[[str], list[str]] | None = None) -> dict[str, str | None]:
@@ -30,9 +34,44 @@ def environment_names(tasks: Callable[[str], list[str]] | None = None) -> dict[s
 def make_environment(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
     """Returns a fresh environment from "family/task", from "family:address", or from the bare name of a family of one.
 
+    With `frame_stack=3` each picture comes with the two before it; `stacks` says what is stacked: pictures, vectors or all.
     Raises UnknownName with the close matches (of the family if that is known), MissingExtra if a package is not
     installed, BrokenPlugin if the family's package fails.
     """
+    return with_stack(_made(name, without_stack(arguments)), arguments)
+
+
+def with_stack(environment: gymnasium.Env[Any, Any], arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    """Return an environment with the frame stack of the arguments; itself for none. Closes it if the stack is refused."""
+    try:
+        if (stack := _stack_of(arguments)) is None:
+            return environment
+        from robo_rl.environments.frame_stack import FrameStack
+
+        return FrameStack(environment, **stack)
+    except RoboRLError:
+        environment.close()
+        raise
+
+
+def without_stack(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments without those of frame stacks."""
+    return {name: value for name, value in arguments.items() if name not in STACK_ARGUMENTS}
+
+
+def _stack_of(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the arguments of a frame stack, None for none; raises InvalidSetting for a kind of stack without a size."""
+    count, more = arguments.get("frame_stack", 1), {name: arguments[name] for name in ("stacks",) if name in arguments}
+    if count == 1 and not isinstance(count, bool):
+        if more:
+            raise InvalidSetting(
+                "Nothing is stacked.", got=f"stacks {more['stacks']!r}, frame_stack 1", fix="set frame_stack: 3"
+            )
+        return None
+    return {"count": count, **more}
+
+
+def _made(name: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     if (opened := _at_address(name, arguments)) is not None:
         return opened
     found, task = _find(name)
@@ -56,11 +95,17 @@ def make_vector_environment(
     if not isinstance(num_envs, int) or num_envs < 1:
         raise InvalidSetting("num_envs is out of range.", got=num_envs, allowed="integer from 1")
     found, task = _find(name)
+    stack = _stack_of(arguments)
     if (batched := getattr(found, "make_vector", None)) is not None:
         environment: gymnasium.vector.VectorEnv[Any, Any, Any] | None
-        environment = batched(task, num_envs, threads=threads, autoreset_mode=autoreset_mode, **arguments)
-        if environment is not None:
+        options = {"threads": threads, "autoreset_mode": autoreset_mode, **without_stack(arguments)}
+        environment = batched(task, num_envs, **options)
+        if environment is not None and stack is None:
             return environment
+        if environment is not None and stack is not None:
+            from robo_rl.environments.frame_stack import stacked_vector
+
+            return stacked_vector(environment, **stack)
     from robo_rl.environments.vector import SequentialEnvironments  # imports gymnasium, which finding a name does not need
 
     return SequentialEnvironments(lambda: make_environment(name, **arguments), num_envs, autoreset_mode=autoreset_mode)

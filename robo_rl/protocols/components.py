@@ -67,8 +67,17 @@ class Learner(Stateful, Protocol):
 class TrainingObserver(Protocol):
     """Callbacks of a training: writes logs, evaluates, saves checkpoints."""
 
-    def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None:
-        """An episode of training ended at environment step `step`."""
+    def on_episode(
+        self,
+        step: int,
+        *,
+        episode_return: float,
+        length: int,
+        success: bool | None,
+        stop_reason: str,
+        episode: Episode | None = None,
+    ) -> None:
+        """An episode of training ended at environment step `step`; episode: as a whole, if the training has it."""
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
         """A learner reported metrics."""

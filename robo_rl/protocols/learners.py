@@ -44,7 +44,6 @@ class SelfTrainedConfig(Protocol):
         steps: int,
         seed: int,
         demonstrations: Sequence[Episode] = (),
-        initial_policy: Policy | None = None,
         reward: OnlineRewards | None = None,
     ) -> Training:
         """Returns a training at step 0 that learns from as many environments as it asks the factory for.

@@ -11,7 +11,7 @@ from typing_extensions import override
 from robo_rl.errors import InvalidEpisode, InvalidSetting
 from robo_rl.extras import Extra, RowNumbers, recorded_columns, step_columns
 from robo_rl.protocols.components import Stateful
-from robo_rl.replay.rows import RowReader, columns_of, key_of, layout_of, saved_rows, with_views
+from robo_rl.replay.rows import RowReader, columns_of, history_of, key_of, layout_of, saved_rows, with_views
 from robo_rl.replay.storage import GIGABYTE, InMemory, Storage, size_of
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, Batch, Episode, StateDict, Transition
@@ -34,7 +34,7 @@ class ReplayBuffer(Stateful):
         self._spec = spec
         self._capacity = int(capacity)
         self._generator = np.random.default_rng(seed)
-        self._columns = columns_of(spec)
+        self._columns, self._history = columns_of(spec), history_of(spec)
         self._extras = extras
         self._stored = storage.allocate(layout_of(spec, extras), self._capacity)
         self._rows = with_views(spec, self._stored)
@@ -72,7 +72,7 @@ class ReplayBuffer(Stateful):
     def begin(self, observation: Observation) -> None:
         """Begin an episode; one that still runs counts as truncated at its last step."""
         self.cut()
-        self._write_observation(self._cursor, observation)
+        self._write_observation(self._cursor, observation, begins=True)
         self._is_running = True
 
     def add(self, transition: Transition) -> None:
@@ -85,7 +85,7 @@ class ReplayBuffer(Stateful):
                 fix="call begin with the first observation of each episode",
             )
         row, following = self._cursor, (self._cursor + 1) % self._capacity
-        self._write_observation(following, transition.next_observation)
+        self._write_observation(following, transition.next_observation, begins=False)
         self._rows["action"][row] = transition.action
         self._rows["reward"][row] = transition.reward
         self._rows["terminates"][row] = transition.terminated
@@ -156,15 +156,26 @@ class ReplayBuffer(Stateful):
         self._is_running = bool(state["is_running"])
         self._generator.bit_generator.state = state["generator"]
 
-    def _write_observation(self, row: int, observation: Observation) -> None:
+    def _write_observation(self, row: int, observation: Observation, *, begins: bool) -> None:
         """Writes a row that starts no transition (yet); whatever the ring held there is forgotten."""
         self._mark(row, False)
         self._used = max(self._used, row + 1)
+        if self._history > 1:
+            self._rows["begins"][row] = begins
+            self._forget_history(row)
+        newest = self._spec.observation.newest(observation)
         for name in self._spec.observation:
             if name in self._columns:
-                self._rows["vectors"][row, self._columns[name]] = np.ravel(observation[name])
+                self._rows["vectors"][row, self._columns[name]] = np.ravel(newest[name])
             else:
-                self._rows[key_of(name)][row] = observation[name]
+                self._rows[key_of(name)][row] = newest[name]
+
+    def _forget_history(self, row: int) -> None:
+        """Let no step start in the rows whose history lay in an overwritten row."""
+        for later in range(row + 1, row + self._history):
+            if self._rows["begins"][later % self._capacity]:
+                return
+            self._mark(later % self._capacity, False)
 
     def _steps_of_running_episode(self) -> RowNumbers:
         """Return its rows (T,), without those that are overwritten; the row before its first one starts no step."""

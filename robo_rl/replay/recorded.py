@@ -118,4 +118,4 @@ class ReplayableEpisodes(Protocol):
     """Recorded episodes that lie on disk in rows already, so that none of them need be in RAM."""
 
     def replay(self, seed: int, extras: Sequence[Extra] = (), spec: EnvironmentSpec | None = None) -> RecordedReplay:
-        """Return a replay of them, without the pictures that `spec` lacks; with all of them if None."""
+        """Return a replay of them, without the entries that `spec` lacks; with all of them if None."""

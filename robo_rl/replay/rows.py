@@ -9,6 +9,9 @@ Every observation is stored once. An episode of T steps takes T + 1 consecutive 
 The next observation of row i is row i + 1. An episode's last row starts no step, so that neither a transition nor an n-step sum
 can cross into another episode. Float observations, in the order of the spec, then continuous actions, then the reward lie side
 by side in one float32 matrix, `vectors`, so that a batch is one gather; arrays of another type (images) keep their type.
+
+Of an entry with a history (`ArraySpec.history`) a row holds the newest observation alone: batches gather the older ones from
+the rows before, down to the first row of the episode, which `begins` it and is repeated as a frame stack repeats it.
 """
 
 from __future__ import annotations
@@ -20,14 +23,14 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.extras import Extra, RowNumbers, SampledRows
-from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.types import ActionSource, Array, Batch, Episode, Labels, Layout, Windows
 
 
 def columns_of(spec: EnvironmentSpec) -> dict[str, slice]:
-    """Returns name -> columns of each float array in the matrix of vectors."""
+    """Returns name -> columns of each float array in the matrix of vectors; of a history those of the newest observation."""
     columns, start = {}, 0
-    for name, array in spec.observation.items():
+    for name, array in spec.single.observation.items():
         if np.dtype(array.dtype).kind == "f":
             columns[name] = slice(start, start + array.size)
             start += array.size
@@ -36,7 +39,8 @@ def columns_of(spec: EnvironmentSpec) -> dict[str, slice]:
 
 def layout_of(spec: EnvironmentSpec, extras: Sequence[Extra] = ()) -> Layout:
     """Return shape and type of one row of every array that is stored; raises InvalidSetting if two have one name."""
-    columns = columns_of(spec)
+    columns, single = columns_of(spec), spec.single.observation
+    begins = {"begins": ((), np.bool_)} if history_of(spec) > 1 else {}
     actions = {"action": (spec.action.shape, spec.action.dtype)} if spec.action.is_discrete else {}
     layout = {
         "vectors": ((_reward_column(spec) + 1,), np.float32),
@@ -44,13 +48,19 @@ def layout_of(spec: EnvironmentSpec, extras: Sequence[Extra] = ()) -> Layout:
         "terminates": ((), np.bool_),
         "starts": ((), np.bool_),
         "is_human": ((), np.bool_),
-        **{key_of(name): (array.shape, array.dtype) for name, array in spec.observation.items() if name not in columns},
+        **begins,
+        **{key_of(name): (array.shape, array.dtype) for name, array in single.items() if name not in columns},
     }
     for extra in extras:
         for name, column in extra.columns(spec).items():
             _require_new(name, extra, {*layout, "action", "reward"})
             layout[name] = column
     return layout
+
+
+def history_of(spec: EnvironmentSpec) -> int:
+    """Return the longest history of an entry; 1 if none has any."""
+    return max((array.history for array in spec.observation.arrays), default=1)
 
 
 def _require_new(name: str, extra: Extra, names: Iterable[str]) -> None:
@@ -96,7 +106,7 @@ def rows_of(spec: EnvironmentSpec, episode: Episode) -> dict[str, Array]:
     """Returns the T + 1 rows of a recorded episode, and none of one without steps; pictures are not copied."""
     steps, columns, layout = len(episode), columns_of(spec), layout_of(spec)
     count = steps + 1 if steps else 0
-    observed = {name: values[:count] for name, values in episode.observations.items()}
+    observed = {name: values[:count] for name, values in spec.observation.newest(episode.observations).items()}
     pictures = {
         key_of(name): np.ascontiguousarray(observed[name], array.dtype)
         for name, array in spec.observation.items()
@@ -108,10 +118,26 @@ def rows_of(spec: EnvironmentSpec, episode: Episode) -> dict[str, Array]:
         rows["vectors"][:, column] = observed[name].reshape(count, column.stop - column.start)
     rows["action"][:steps], rows["reward"][:steps] = episode.actions, episode.rewards
     rows["starts"][:steps] = True
+    if "begins" in rows:
+        rows["begins"][:1] = True
     rows["is_human"][:steps] = episode.sources == ActionSource.HUMAN
     if steps:
         rows["terminates"][steps - 1] = episode.terminated
     return stored | pictures
+
+
+def restricted_rows(spec: EnvironmentSpec, read: EnvironmentSpec, rows: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Return rows of whole episodes of `spec` as rows of `read`, which has some of its entries, with or without a history.
+
+    Vectors are copied if one is left out.
+    """
+    columns, reward = columns_of(spec), _reward_column(spec)
+    if history_of(read) > 1 and "begins" not in rows:
+        rows = {**rows, "begins": np.concatenate([np.ones(1, np.bool_), ~rows["starts"]])[: len(rows["starts"])]}
+    if [*columns] == [*columns_of(read)]:
+        return rows
+    acted = slice(max((column.stop for column in columns.values()), default=0), reward + 1)
+    return {**rows, "vectors": np.array(rows["vectors"][:, np.r_[(*(columns[name] for name in columns_of(read)), acted)]])}
 
 
 def with_rewards(spec: EnvironmentSpec, rows: Mapping[str, Array], labels: Labels) -> dict[str, Array]:
@@ -134,8 +160,8 @@ class RowReader:
     def __init__(self, spec: EnvironmentSpec, stored: Mapping[str, Array], extras: Sequence[Extra] = ()) -> None:
         self._stored, self._reward, self._extras = stored, _reward_column(spec), extras
         self._action = None if spec.action.is_discrete else slice(self._reward - spec.action.size, self._reward)
-        columns = columns_of(spec)
-        self._observed = [(name, array.shape, columns.get(name)) for name, array in spec.observation.items()]
+        columns, self._history = columns_of(spec), history_of(spec)
+        self._observed = [(name, array, columns.get(name)) for name, array in spec.observation.items()]
 
     def draw(self, generator: np.random.Generator, used: int, size: int) -> RowNumbers:
         """Draws from the first `used` rows uniformly and redraws those that start no transition, at worst two of three."""
@@ -221,10 +247,31 @@ class RowReader:
     def _observations(self, rows: RowNumbers, vectors: Array) -> dict[str, Array]:
         """Returns name -> the observations of these rows, of shape (*rows.shape, ...); those of floats are views."""
         found = {}
-        for name, shape, column in self._observed:
+        older = self._older(rows) if self._history > 1 else []
+        for name, array, column in self._observed:
+            if array.history > 1:
+                found[name] = self._stacked(name, array, column, older[-array.history :])
+                continue
             values = self._take(key_of(name), rows) if column is None else vectors[..., column]
-            found[name] = values if len(shape) == 1 or column is None else values.reshape(*rows.shape, *shape)
+            found[name] = values if len(array.shape) == 1 or column is None else values.reshape(*rows.shape, *array.shape)
         return found
+
+    def _older(self, rows: RowNumbers) -> list[RowNumbers]:
+        """Return the rows of the history of some rows, oldest first; the first row of an episode is repeated."""
+        found = [rows]
+        for _ in range(1, self._history):
+            found.append(found[-1] - ~self._take("begins", found[-1]))
+        return found[::-1]
+
+    def _stacked(self, name: str, array: ArraySpec, column: slice | None, older: list[RowNumbers]) -> Array:
+        """Return an entry with its history, (*rows.shape, *array.shape)."""
+        stacked: Array = np.empty((*older[0].shape, *array.shape), array.dtype)
+        last = array.shape[-1] // array.history
+        for place, rows in enumerate(older):
+            values = self._take(key_of(name), rows) if column is None else self._take("vectors", rows)[..., column]
+            part = stacked[..., place * last : (place + 1) * last]
+            part[...] = values.reshape(part.shape)
+        return stacked
 
     def _sum_rewards(
         self, first: RowNumbers, rewards: npt.NDArray[np.float32], n_step: int, discount: float

@@ -15,9 +15,9 @@ from markupsafe import Markup
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.evaluation.measures import Measure
 from robo_rl.evaluation.statistics import Interval
-from robo_rl.report.charts import GREY, Series, line_chart, share_bar, thinned
+from robo_rl.report.charts import GREY, share_bar
+from robo_rl.report.curves import Curves
 from robo_rl.report.films import embed_films
-from robo_rl.report.hacking import MODEL
 from robo_rl.report.headline import duration, headline
 from robo_rl.report.reading import ACTIVITIES, OTHER, RecordedRun, read_runs
 from robo_rl.rollout.episode import SUCCESS_CONVENTION
@@ -32,15 +32,15 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
     Missing or damaged parts of a run are left out, with a note on the page.
     """
     recorded = read_runs(runs)
-    groups = _groups(recorded)
+    curves = Curves(recorded)
     judged = [pair for run in recorded for pair in run.judged]
     page = template("page").render(
         title=", ".join(dict.fromkeys(run.name for run in recorded)),
         written=f"{datetime.now():%d %B %Y, %H:%M}",
-        headlines=[headline(group) for group in groups],
+        headlines=[headline(group) for group in curves.groups],
         films=embed_films(recorded),
-        curves=_curves(recorded, groups),
-        legend=_legend(recorded, groups),
+        curves=curves.evaluations(),
+        legend=curves.legend,
         runs=recorded,
         judged=judged,
         measures=_measures(judged),
@@ -48,8 +48,8 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
         conditions=list({(each.success_rule, each.seeds, each.deterministic): each for _, each in judged}.values()),
         convention=SUCCESS_CONVENTION,
         times=_times(recorded),
-        losses=_losses(recorded, groups),
-        recipes=[group[0] for group in groups],
+        losses=curves.metrics(lambda tag: tag.startswith(("train/", "time/fps"))),
+        recipes=[group[0] for group in curves.groups],
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, page)
@@ -69,13 +69,6 @@ def template(name: str, package: str = __name__) -> jinja2.Template:
     return environment.from_string(files(package).joinpath(f"{name}.html.jinja").read_text(), globals={"style": style})
 
 
-def _groups(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:
-    groups: dict[str, list[RecordedRun]] = {}
-    for run in runs:
-        groups.setdefault(run.group, []).append(run)
-    return list(groups.values())
-
-
 def _measures(judged: Sequence[tuple[str, Evaluation]]) -> list[tuple[Measure, list[tuple[str, Interval]]]]:
     """Returns each measure of the environment with its figures by evaluation."""
     known = dict.fromkeys(measure for _, each in judged for measure in each.measures)
@@ -83,20 +76,6 @@ def _measures(judged: Sequence[tuple[str, Evaluation]]) -> list[tuple[Measure, l
         (measure, [(label, each.measure_intervals[measure.name]) for label, each in judged if measure in each.measures])
         for measure in known
     ]
-
-
-def _color(run: RecordedRun, runs: Sequence[RecordedRun], groups: list[list[RecordedRun]]) -> int:
-    if len(groups) == 1:
-        return list(runs).index(run)
-    return next(index for index, group in enumerate(groups) if group[0].group == run.group)
-
-
-def _legend(runs: Sequence[RecordedRun], groups: list[list[RecordedRun]]) -> list[tuple[str, int]]:
-    if len(groups) == 1:
-        return [(run.label, index) for index, run in enumerate(runs)]
-    names = [group[0].name for group in groups]
-    distinct = len(set(names)) == len(names)
-    return [(name if distinct else group[0].label, i) for i, (name, group) in enumerate(zip(names, groups, strict=True))]
 
 
 def _times(runs: Sequence[RecordedRun]) -> dict[str, Any]:
@@ -110,46 +89,3 @@ def _times(runs: Sequence[RecordedRun]) -> dict[str, Any]:
         "bars": [(run, share_bar(run.time_split, colors, title="Time by activity")) for run in timed],
         "legend": [(name, total[name], total[name] / seconds, colors[name]) for name in colors if name in total],
     }
-
-
-def _curves(runs: Sequence[RecordedRun], groups: list[list[RecordedRun]]) -> list[tuple[str, Markup]]:
-    success, returns, models = [], [], []
-    for run in runs:
-        color = _color(run, runs, groups)
-        rates = [(step, e.success_rate) for step, e in run.curve if e.success_rate is not None]
-        means = [(step, e.mean_return) for step, e in run.curve]
-        success += [_background(run, "rollout/success_rate", color), _evaluated(run.label, rates, color)]
-        returns += [_background(run, "rollout/ep_rew_mean", color), _evaluated(run.label, means, color)]
-        models += [_background(run, MODEL, color)]
-    charts = [
-        ("Success rate", line_chart(success, title="Success rate over training steps", y_limits=(0.0, 1.0), percent=True)),
-        ("Return", line_chart(returns, title="Return over training steps")),
-        ("Return by the reward model", line_chart(models, title="Return by the reward model over training steps")),
-    ]
-    return [(title, chart) for title, chart in charts if chart]
-
-
-def _evaluated(label: str, intervals: Sequence[tuple[int, Any]], color: int) -> Series:
-    return Series(
-        label,
-        color,
-        points=[(step, interval.estimate) for step, interval in intervals],
-        band=[(step, interval.low, interval.high) for step, interval in intervals],
-    )
-
-
-def _background(run: RecordedRun, tag: str, color: int) -> Series:
-    return Series(run.label, color, thinned(_values(run, tag)), faint=True)
-
-
-def _values(run: RecordedRun, tag: str) -> list[tuple[float, float]]:
-    return [(float(line["step"]), float(line[tag])) for line in run.metrics if isinstance(line.get(tag), int | float)]
-
-
-def _losses(runs: Sequence[RecordedRun], groups: list[list[RecordedRun]]) -> list[tuple[str, Markup]]:
-    tags = dict.fromkeys(tag for run in runs for line in run.metrics for tag in line if tag.startswith(("train/", "time/fps")))
-    charts = []
-    for tag in tags:
-        series = [_background(run, tag, _color(run, runs, groups)) for run in runs]
-        charts.append((tag, line_chart(series, title=f"{tag} over training steps")))
-    return [(tag, chart) for tag, chart in charts if chart]

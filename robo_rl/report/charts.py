@@ -12,6 +12,8 @@ from markupsafe import Markup
 WIDTH, HEIGHT = 400.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 16.0, 10.0, 38.0
 MOST_POINTS = 240  # of one line; more cannot be distinguished
+LARGEST = 1e300
+"""Values from here on, infinity and NaN are not drawn: the difference of two of them may be infinite."""
 COLORS = 8
 GREY = 8
 
@@ -154,7 +156,7 @@ def short(value: float) -> str:
 
 def thinned(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """Returns at most MOST_POINTS of the finite points, the last one included."""
-    kept = [point for point in points if math.isfinite(point[1])]
+    kept = [point for point in points if abs(point[1]) < LARGEST]
     stride = max(1, math.ceil(len(kept) / MOST_POINTS))
     return kept[::-1][::stride][::-1]
 

@@ -113,9 +113,64 @@ class RecordedRun:
         return [(step, evaluation) for step, evaluation in self.evaluations if step < self.steps] + [(self.steps, self.final)]
 
 
+class RunFiles:
+    """Files of a run folder, each parsed once until it changes: a run that is written may be read again and again."""
+
+    def __init__(self, path: Path, metrics: Callable[[], list[dict[str, Any]]] | None = None) -> None:
+        """metrics: reads metrics.jsonl; by default it is read as a whole."""
+        self.path = path
+        self._metrics = metrics or Run(path).metrics
+        self._parsed: dict[str, tuple[tuple[int, ...], Any, str]] = {}
+
+    def recorded(self, *, is_over: bool = True) -> RecordedRun:
+        """Return what the folder holds now; is_over: warn of missing parts.
+
+        Raises RunNotFound, RunError or InvalidSetting for a bad recipe.
+        """
+        path, run = self.path, Run(self.path)
+        if not (path / "recipe.yaml").is_file():
+            raise RunNotFound(f"{path} is not a run folder.", got=path, allowed="a folder that holds recipe.yaml")
+        warnings = list[str]()
+
+        def attempt(file: str, read: Callable[[], Any], otherwise: Any) -> Any:
+            value, warning = self._attempt(file, read, otherwise)
+            warnings.extend([warning] if warning else [])
+            return value
+
+        recipe = read_yaml(path / "recipe.yaml")  # without it nothing on the page would be known to be true
+        if not isinstance(recipe, dict):
+            raise RunError(f"{path / 'recipe.yaml'} is damaged.", got=type(recipe).__name__, fix="take it from a copy")
+        recipe_text = (path / "recipe.yaml").read_text()
+        facts = attempt("run.json", lambda: dict(run.description), {})
+        spec = attempt("spec.json", lambda: run.spec, None)
+        metrics = attempt("metrics.jsonl", lambda: [dict(line) for line in self._metrics() if line], [])
+        files = sorted((path / "evaluations").glob("*.json"))
+        found = [(file, attempt(f"evaluations/{file.name}", _reader(file), None)) for file in files]
+        evaluations = [(int(file.stem), evaluation) for file, evaluation in found if evaluation and file.stem.isdigit()]
+        elsewhere = {file.stem: evaluation for file, evaluation in found if evaluation and not file.stem.isdigit()}
+        final = attempt("evaluation.json", _reader(path / "evaluation.json"), None)
+        recorded = RecordedRun(path, recipe_text, recipe, facts, spec, metrics, evaluations, final, elsewhere)
+        return replace(recorded, warnings=warnings + _warnings(recorded, is_over=is_over))
+
+    def _attempt(self, file: str, read: Callable[[], Any], otherwise: Any) -> tuple[Any, str]:
+        """Return the content of a file, or `otherwise`, and a warning."""
+        try:
+            now = (self.path / file).stat()
+        except OSError:
+            return otherwise, ""
+        version = (now.st_ino, now.st_size, now.st_mtime_ns)
+        if file not in self._parsed or self._parsed[file][0] != version:
+            self._parsed[file] = version, *_tried(file, read, otherwise)
+        return self._parsed[file][1:]
+
+
 def read_runs(paths: Sequence[Path]) -> list[RecordedRun]:
     """Returns the runs with labels that tell them apart; raises RunNotFound, or RunError or InvalidSetting for a bad recipe."""
-    runs = [_read(Path(path)) for path in paths]
+    return labelled([RunFiles(Path(path)).recorded() for path in paths])
+
+
+def labelled(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
+    """Return runs with labels that tell them apart."""
     names = {run.group: run.name for run in runs}
     one_name = len(set(names.values())) == 1
     labels = [f"seed {run.seed}" if one_name else f"{run.name}, seed {run.seed}" for run in runs]
@@ -126,63 +181,42 @@ def read_runs(paths: Sequence[Path]) -> list[RecordedRun]:
     ]
 
 
-def _read(path: Path) -> RecordedRun:
-    if not (path / "recipe.yaml").is_file():
-        raise RunNotFound(f"{path} is not a run folder.", got=path, allowed="a folder that holds recipe.yaml")
-    run, warnings = Run(path), []
-
-    def attempt(file: str, read: Callable[[], Any], otherwise: Any) -> Any:
-        if not (path / file).exists():
-            return otherwise
-        try:
-            return read()
-        except (
-            ValueError,
-            LookupError,
-            TypeError,
-            AttributeError,
-            ArithmeticError,
-            OSError,
-            RecursionError,
-            RoboRLError,
-        ) as error:
-            kind = "" if isinstance(error, RoboRLError) else f"{type(error).__name__}: "
-            warnings.append(f"{file} cannot be read: {kind}{' '.join(str(error).split())}")
-            return otherwise
-
-    recipe = read_yaml(path / "recipe.yaml")  # without it nothing on the page would be known to be true
-    if not isinstance(recipe, dict):
-        raise RunError(f"{path / 'recipe.yaml'} is damaged.", got=type(recipe).__name__, fix="take it from a copy")
-    recipe_text = (path / "recipe.yaml").read_text()
-    facts = attempt("run.json", lambda: dict(run.description), {})
-    spec = attempt("spec.json", lambda: run.spec, None)
-    metrics = attempt("metrics.jsonl", lambda: [dict(line) for line in run.metrics() if line], [])
-    files = sorted((path / "evaluations").glob("*.json"))
-    found = [(file, attempt(f"evaluations/{file.name}", _reader(file), None)) for file in files]
-    evaluations = [(int(file.stem), evaluation) for file, evaluation in found if evaluation and file.stem.isdigit()]
-    elsewhere = {file.stem: evaluation for file, evaluation in found if evaluation and not file.stem.isdigit()}
-    final = attempt("evaluation.json", _reader(path / "evaluation.json"), None)
-    recorded = RecordedRun(path, recipe_text, recipe, facts, spec, metrics, evaluations, final, elsewhere)
-    return replace(recorded, warnings=warnings + _warnings(recorded))
+def _tried(file: str, read: Callable[[], Any], otherwise: Any) -> tuple[Any, str]:
+    try:
+        return read(), ""
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        OSError,
+        RecursionError,
+        RoboRLError,
+    ) as error:
+        kind = "" if isinstance(error, RoboRLError) else f"{type(error).__name__}: "
+        return otherwise, f"{file} cannot be read: {kind}{' '.join(str(error).split())}"
 
 
 def _reader(file: Path) -> Callable[[], Evaluation]:
     return lambda: Evaluation.read(file)
 
 
-def _warnings(run: RecordedRun) -> list[str]:
-    warnings = []
+def _warnings(run: RecordedRun, *, is_over: bool) -> list[str]:
+    warnings = list[str]()
     for resume in run.facts.get("resumes") or []:
         if resume.get("kind") != "exact":
             warnings.append(
                 f"Resumed warm at step {resume.get('step', '?')}: the running episode was cut, so that this run is not "
                 "bit for bit the one that was never interrupted."
             )
-    if not run.metrics:
+    if is_over and not run.metrics:
         warnings.append("No metrics were logged.")
     if (found := probe(run.metrics)) is not None and found.is_suspicious:
         warnings.append(str(found))
     warnings += annotation_warnings(run.newest)
+    if run.final is None and not is_over:
+        return warnings
     if run.final is None:
         warnings.append("There is no final evaluation: the run is unfinished, or was stopped.")
     else:

@@ -156,13 +156,14 @@ class Rollout:
         self.truncated, self._stop_reason = True, reason
 
     def episode(self) -> Episode:
-        """Returns the recorded episode; raises InvalidEpisode while it is under way."""
+        """Returns the recorded episode, each observation once; raises InvalidEpisode while it is under way."""
         if not self.done:
             raise InvalidEpisode(
                 "The episode is still under way.", got=f"{len(self)} steps", fix="step until done, or cut(reason) it"
             )
+        observed = [self.spec.observation.newest(each) for each in self._observations]
         return Episode(
-            observations={name: np.stack([o[name] for o in self._observations]) for name in self._observations[0]},
+            observations={name: np.stack([each[name] for each in observed]) for name in observed[0]},
             actions=self._stack(self._actions),
             policy_actions=self._stack(self._policy_actions),
             rewards=np.asarray(self._rewards, np.float32),
@@ -177,7 +178,7 @@ class Rollout:
             stop_reason=self.stop_reason,
             success=self.success,
             seed=self.seed,
-            spec_fingerprint=self.spec.fingerprint,
+            spec_fingerprint=self.spec.single.fingerprint,
             instruction=self._instruction,
             metadata=dict(self._metadata)
             | ({MEASURES: dict(self._measures)} if self._measures else {})

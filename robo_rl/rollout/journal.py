@@ -47,6 +47,7 @@ class Journal:
     """Written while an episode runs; removed once the episode is stored."""
 
     def __init__(self, folder: Path, identity: str, spec: EnvironmentSpec) -> None:
+        """spec: of the environment; of a history the newest observation is written."""
         self.path = folder / f"{identity}{SUFFIX}"
         self._spec = spec
         self._log = FramedLog(self.path)
@@ -54,7 +55,7 @@ class Journal:
     def begin(self, observation: Observation, *, seed: int | None, instruction: str | None, source: str) -> None:
         """Writes the first observation; `source` names the actor."""
         facts = {"seed": seed, "instruction": instruction, "source": source, "timestamp": time.monotonic()}
-        self._write({"spec": self._spec.to_json(), **facts}, _prefixed(observation))
+        self._write({"spec": self._spec.single.to_json(), **facts}, self._observed(observation))
 
     def step(self, transition: Transition) -> None:
         """Writes one step."""
@@ -73,7 +74,7 @@ class Journal:
         facts |= {"cost": float(info["cost"])} if "cost" in info else {}
         actions = {"action": transition.action, "policy_action": transition.policy_action}
         columns = {f"{COLUMNS}{name}": value for name, value in transition.columns.items()}
-        self._write(facts, actions | _prefixed(transition.next_observation) | columns)
+        self._write(facts, actions | self._observed(transition.next_observation) | columns)
 
     def close(self) -> None:
         """Ends writing; the file stays until `remove`, so that a failed episode can be stored later."""
@@ -89,6 +90,9 @@ class Journal:
         """Removes the file, once its episode is stored or not wanted."""
         self.close()
         self.path.unlink(missing_ok=True)
+
+    def _observed(self, observation: Observation) -> dict[str, Array]:
+        return {f"{OBSERVATIONS}{name}": array for name, array in self._spec.observation.newest(observation).items()}
 
     def _write(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         held = {name: np.asarray(array) for name, array in arrays.items()}
@@ -165,10 +169,6 @@ def _parse(payload: bytes) -> Record:
         array = np.frombuffer(content, np.dtype(kind), int(np.prod(shape)), start).reshape(shape)
         arrays[name], start = array, start + array.nbytes
     return Record(described["facts"], arrays)
-
-
-def _prefixed(observation: Observation) -> dict[str, Array]:
-    return {f"{OBSERVATIONS}{name}": array for name, array in observation.items()}
 
 
 def _stack(entries: list[Record], name: str) -> Array:

@@ -16,10 +16,13 @@ from robo_rl.errors import RunError, fix_of
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.protocols.components import Policy, SavesItself, Stateful, Training
 from robo_rl.runs.checkpoints import Checkpoint
+from robo_rl.runs.newest_episode import NewestEpisode
 from robo_rl.runs.run import Run, write_text
-from robo_rl.types import DISCARDED, DIVERGED, Metrics, StateDict
+from robo_rl.types import DISCARDED, DIVERGED, Episode, Metrics, StateDict
 
 RECENT = 100  # episodes in rollout/ep_rew_mean, as in Stable-Baselines3
+REPORT_PERIOD = 1.0  # [s] between two writes of status.json
+KEEP_PERIOD = 5.0  # [s] between two training episodes that are kept in RUN/newest
 SAVES_THAT_MAY_FAIL = 3  # a full disk may be emptied again; after that the run stops
 
 
@@ -59,10 +62,14 @@ class RunRecord:
         self._returns: deque[float] = deque(maxlen=RECENT)
         self._lengths: deque[int] = deque(maxlen=RECENT)
         self._successes: deque[bool] = deque(maxlen=RECENT)
+        self._terms: dict[str, deque[float]] = {}
+        self._episode: Episode | None = None
+        """Ended in this step."""
+        self._kept_at = float("-inf")
         self._newest: Metrics = {}
         self._unlogged: Metrics = {}
         self._stop_requested = False
-        self._started = self._shown = self._logged_at = time.monotonic()
+        self._started = self._shown = self._logged_at = self._reported = time.monotonic()
         self._logged_step = self._step = step
         self._saved_step = step or None  # a resumed run starts from a saved step
         self._failed_saves = 0
@@ -75,10 +82,12 @@ class RunRecord:
         self._returns.extend(state["returns"])
         self._lengths.extend(state["lengths"])
         self._successes.extend(state["successes"])
+        self._terms = {name: deque(values, RECENT) for name, values in state.get("terms", {}).items()}
 
     def state_dict(self) -> StateDict:
         """Returns seconds so far, the newest metrics and the recent episodes."""
         recent = {"returns": list(self._returns), "lengths": list(self._lengths), "successes": list(self._successes)}
+        recent |= {"terms": {name: list(values) for name, values in self._terms.items()}}
         metrics = {"newest": self._newest, "unlogged": self._unlogged}
         return {"elapsed": self.elapsed, **metrics, **recent}
 
@@ -92,14 +101,28 @@ class RunRecord:
         """Returns seconds of training, those before a resume included."""
         return time.monotonic() - self._started
 
-    def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None:
+    def on_episode(
+        self,
+        step: int,
+        *,
+        episode_return: float,
+        length: int,
+        success: bool | None,
+        stop_reason: str,
+        episode: Episode | None = None,
+    ) -> None:
         """Records a training episode."""
         self._returns.append(episode_return)
         self._lengths.append(length)
         if success is not None and stop_reason != DISCARDED:
             self._successes.append(success)
+        if episode is not None:
+            self._episode = episode
+            for name, values in episode.reward_terms.items():
+                self._terms.setdefault(name, deque(maxlen=RECENT)).append(float(np.sum(values)))
         if stop_reason == DIVERGED:
-            self._display.say(f"step {step}: the simulation diverged; the episode was cut")
+            self._say(step, "the simulation diverged; the episode was cut")
+        self._report(step)
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
         """Records a learner's metrics."""
@@ -122,6 +145,9 @@ class RunRecord:
         """
         cadence = self._cadence
         before, self._step = self._step, step
+        if self._episode is not None:
+            self._keep(self._episode, step, training)
+            self._episode = None
         evaluates = _due(before, step, cadence.evaluate)
         if evaluates:
             self.on_metrics(step, training.stopwatch.time("evaluation", partial(self._evaluation, step, training)))
@@ -132,6 +158,8 @@ class RunRecord:
         if time.monotonic() - self._shown > 0.1:
             self._shown = time.monotonic()
             self._display.update(step, self._newest | self._recent_metrics())
+            if not getattr(training, "is_in_real_time", False):  # a robot waits for no disk within an episode
+                self._report(step)
         if self._stop_requested:
             if self._saved_step != step:
                 self.save(step, training)
@@ -163,7 +191,7 @@ class RunRecord:
             self._failed_saves, self._saved_step = 0, step
         except OSError as error:
             self._failed_saves += 1
-            self._display.say(f"step {step}: checkpoint not saved ({error}); the one before is kept")
+            self._say(step, f"checkpoint not saved ({error}); the one before is kept")
             if self._failed_saves >= SAVES_THAT_MAY_FAIL:
                 raise RunError(
                     f"{self._failed_saves} checkpoints in a row could not be saved.",
@@ -171,7 +199,24 @@ class RunRecord:
                     fix=f"{fix_of(error)}, then go on with: robo-rl resume {self._run.path}",
                 ) from error
 
+    def _keep(self, episode: Episode, step: int, training: Training) -> None:
+        """Keep an episode for those who watch the run, unless the one before is new."""
+        if time.monotonic() - self._kept_at > KEEP_PERIOD:
+            self._kept_at = time.monotonic()
+            replays = bool(getattr(training, "replays", True))
+            NewestEpisode.of(episode, kind="training", step=step, replays=replays).write(self._run.path)
+
+    def _say(self, step: int, message: str) -> None:
+        self._display.say(f"step {step}: {message}")
+        self._run.note(step, message)
+
+    def _report(self, step: int, activity: str = "training", *, at_once: bool = False) -> None:
+        if at_once or time.monotonic() - self._reported > REPORT_PERIOD:
+            self._reported = time.monotonic()
+            self._run.announce(step, activity)
+
     def _evaluation(self, step: int, training: Training) -> Metrics:
+        self._report(step, "evaluation", at_once=True)
         policy = training.policy
         state = policy.state_dict() if isinstance(policy, Stateful) else None
         evaluation = self._evaluate(policy)
@@ -180,6 +225,7 @@ class RunRecord:
         folder = self._run.path / "evaluations"
         folder.mkdir(exist_ok=True)
         write_text(folder / f"{step:010d}.json", json.dumps(evaluation.to_json()))
+        self._report(step, at_once=True)
         return evaluation.metrics
 
     def _recent_metrics(self) -> Metrics:
@@ -188,6 +234,7 @@ class RunRecord:
             "rollout/ep_len_mean": self._lengths,
             "rollout/success_rate": self._successes,
         }
+        recent |= {f"terms/{name}": values for name, values in self._terms.items()}
         return {tag: float(np.mean(list(values))) for tag, values in recent.items() if values}
 
     def _log(self, step: int, training: Training) -> None:

@@ -2,6 +2,7 @@
 
 runs/<time>-<recipe>-<seed>/  recipe.yaml  run.json  spec.json  metrics.jsonl  events.out.tfevents.*
                               checkpoints/  evaluations/  policies/  episodes/  videos/  evaluation.json  report.html
+                              status.json  messages.jsonl
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -29,12 +32,14 @@ from robo_rl.errors import InvalidSetting, RoboRLError, RunError, RunNotFound, U
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
 from robo_rl.protocols.components import Policy
 from robo_rl.runs.checkpoints import Checkpoint, checkpoint_steps, has_checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.runs.status import LOCK, RunStatus, State, error_text
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.system.durable_files import exclusive_lock, write_durably
 from robo_rl.system.plain_files import read_object, read_yaml
 from robo_rl.types import Metrics, StateDict
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+MESSAGES = "messages.jsonl"
 _PACKAGES = ("robo-rl", "numpy", "torch", "mujoco", "dm_control", "gymnasium", "stable-baselines3", "minigrid", "metaworld")
 
 
@@ -54,6 +59,7 @@ class Run:
         self.path = path
         self._metrics: IO[str] | None = None
         self._lock: IO[bytes] | None = None
+        self._status, self._is_announced = RunStatus(), False
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -100,14 +106,32 @@ class Run:
     def __enter__(self) -> Self:
         """Begins writing; raises RunError if another process is writing this run."""
         what, fix = f"Another process is writing the run {self.path.name}.", "wait for it, or stop it, then try again"
-        self._lock = exclusive_lock(self.path / "lock", RunError(what, fix=fix))
+        self._lock = exclusive_lock(self.path / LOCK, RunError(what, fix=fix))
+        self._status, self._is_announced = RunStatus.here(self.path), False
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._is_announced:  # else nothing was changed
+            state: State = "finished" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            reason = error_text(error) if state == "failed" and error else ""
+            replace(self._status, state=state, activity="", error=reason).write(self.path)
         self._close()
+
+    def announce(self, step: int, activity: str) -> None:
+        """Write the step that was reached, and the present activity, to status.json; without effect if the disk is full."""
+        self._is_announced = True
+        self._status = replace(self._status, step=step, activity=activity)
+        self._status.write(self.path)
+
+    def note(self, step: int, message: str) -> None:
+        """Append a message about the training to messages.jsonl; without effect if the disk is full."""
+        with suppress(OSError), (self.path / MESSAGES).open("a") as file:
+            file.write(json.dumps({"step": step, "time": round(time.time(), 3), "message": message}) + "\n")
 
     def log(self, step: int, metrics: Metrics, *, elapsed: float) -> None:
         """Appends one line to metrics.jsonl; `elapsed` [s] since the start of training."""
+        if not self._is_announced:
+            self.announce(step, "training")
         if self._metrics is None:
             self._metrics = (self.path / "metrics.jsonl").open("a")
         self._metrics.write(json.dumps({"step": step, "time": round(elapsed, 3), **metrics}) + "\n")
@@ -115,9 +139,11 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Returns the complete lines of metrics.jsonl; a torn last line is left out."""
-        path = self.path / "metrics.jsonl"
-        lines = path.read_text(errors="replace").splitlines(keepends=True) if path.exists() else []
-        return [_metrics_in(line, path, number) for number, line in enumerate(lines, 1) if line.endswith("\n")]
+        return _lines_of(self.path / "metrics.jsonl")
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Returns the messages about the training in order, each with `step`, `time` [s since 1970] and `message`."""
+        return _lines_of(self.path / MESSAGES)
 
     def curve(self, tag: str) -> Curve:
         """Return a metric of metrics.jsonl, such as "eval/success_rate"; raises UnknownName with the nearest tags."""
@@ -224,9 +250,12 @@ class Run:
         return has_checkpoint(self.path / "checkpoints")
 
     def rewind(self, step: int) -> None:
-        """Removes metrics, evaluations and kept policies later than `step`: a resumed run will write them again."""
+        """Removes metrics, messages, evaluations and kept policies later than `step`: a resumed run will write them again."""
         kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         write_text(self.path / "metrics.jsonl", "".join(kept))
+        messages = [json.dumps(each) + "\n" for each in self.messages() if each["step"] <= step]
+        if messages or (self.path / MESSAGES).exists():
+            write_text(self.path / MESSAGES, "".join(messages))
         for later, file in self.evaluation_files.items():
             if later > step:
                 file.unlink()
@@ -286,7 +315,13 @@ def _trainings(folder: Path) -> list[Path]:
     return [path.parent for path in sorted(folder.glob("runs/*/recipe.yaml")) if is_run(path.parent)]
 
 
-def _metrics_in(line: str, path: Path, number: int) -> dict[str, Any]:
+def _lines_of(path: Path) -> list[dict[str, Any]]:
+    """Return the complete lines of a file of JSON lines, [] without it; a torn last line is left out."""
+    lines = path.read_text(errors="replace").splitlines(keepends=True) if path.exists() else []
+    return [_line_in(line, path, number) for number, line in enumerate(lines, 1) if line.endswith("\n")]
+
+
+def _line_in(line: str, path: Path, number: int) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):

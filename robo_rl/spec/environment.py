@@ -33,6 +33,12 @@ __all__ = [
 """The whole contract, from wherever its parts are."""
 INTERFACE = ("observation", "observation order", "action")
 """Fields on which a policy depends."""
+UNWRITTEN = {"meaning": "", "channels": "rgb", "history": 1}
+"""Fields of arrays that are written only if they have other values, so that fingerprints of before they existed hold."""
+KEEP_RATE = (
+    "make the environment with the control rate of the training (action_repeat): a policy, its action chunks and its history "
+    "keep the rate it was trained at"
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ class EnvironmentSpec:
 
     def differences(self, other: EnvironmentSpec) -> list[str]:
         """Returns one line per field that differs, `self` first."""
-        return _differences("", _contract(self), _contract(other))
+        return _differences("", _contract(self, is_whole=True), _contract(other, is_whole=True))
 
     def require(self, other: EnvironmentSpec, *, what: str, fix: str | None = None) -> None:
         """Raises SpecMismatch with a field-by-field difference unless `other` has the same contract; `fix` is the remedy."""
@@ -81,6 +87,16 @@ class EnvironmentSpec:
         arrays = (array for array in self.observation.arrays if array.role != "image" or array.name in but)
         return replace(self, observation=ObservationSpec(tuple(arrays)))
 
+    def restricted(self, names: Container[str]) -> EnvironmentSpec:
+        """Return the spec with the observation entries of these names alone, in the order that they have here."""
+        arrays = (array for array in self.observation.arrays if array.name in names)
+        return replace(self, observation=ObservationSpec(tuple(arrays)))
+
+    @property
+    def single(self) -> EnvironmentSpec:
+        """Spec of the newest observations alone, without the older ones of entries that have a history."""
+        return replace(self, observation=ObservationSpec(tuple(array.with_history(1) for array in self.observation.arrays)))
+
     def require_interface(self, other: EnvironmentSpec, *, what: str, exactly: bool = False) -> None:
         """Raises SpecMismatch unless a policy of this spec can act in `other`.
 
@@ -91,9 +107,10 @@ class EnvironmentSpec:
         read = self.observation.visible
         there = tuple(array for array in other.observation.visible.arrays if exactly or array.name in read)
         compared = (replace(self, observation=read), replace(other, observation=ObservationSpec(there)))
-        mine, others = ({key: _contract(spec)[key] for key in INTERFACE} for spec in compared)
+        mine, others = ({key: _contract(spec, is_whole=True)[key] for key in INTERFACE} for spec in compared)
         if lines := _differences("", mine, others):
-            raise SpecMismatch(what, lines)
+            has_other_rate = self.action.control_period != other.action.control_period
+            raise SpecMismatch(what, lines, fix=KEEP_RATE if has_other_rate else None)
 
 
 def specification(environment: gymnasium.Env[Any, Any]) -> EnvironmentSpec:
@@ -108,9 +125,12 @@ def specification(environment: gymnasium.Env[Any, Any]) -> EnvironmentSpec:
     return spec
 
 
-def _contract(spec: EnvironmentSpec) -> dict[str, Any]:
+def _contract(spec: EnvironmentSpec, *, is_whole: bool = False) -> dict[str, Any]:
+    """Return the values that count; is_whole: with those that are not written."""
     data = spec.to_json()
     for array in data["observation"]["arrays"]:
+        if is_whole:
+            array |= {name: value for name, value in UNWRITTEN.items() if name not in array}
         array.pop("meaning", None)
     data["observation"] = {array.pop("name"): array for array in data["observation"]["arrays"]}
     data["observation order"] = list(data["observation"])
@@ -124,7 +144,7 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, ArraySpec | ObservationSpec | ActionSpec | EnvironmentSpec):
         plain = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-        return {name: item for name, item in plain.items() if (name, item) != ("meaning", "")}  # as it always was
+        return {name: item for name, item in plain.items() if name not in UNWRITTEN or item != UNWRITTEN[name]}
     return value
 
 

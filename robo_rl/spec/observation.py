@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import gymnasium
@@ -15,6 +16,7 @@ from robo_rl.errors import InvalidObservation, InvalidSetting
 
 Role = Literal["proprioception", "object", "image", "goal", "privileged"]
 Observation = Mapping[str, npt.NDArray[Any]]
+Channels = Literal["rgb", "bgr"]
 Limit = float | tuple[float, ...]
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -40,6 +42,10 @@ class ArraySpec:
     meaning: str = field(default="", compare=False)
     """Meaning of the numbers in words, by element if they differ; "" if the source does not say. No part of the contract: it
     changes no fingerprint, and specs that differ in it alone are equal."""
+    channels: Channels = "rgb"
+    """Order of the colour channels of a picture; without meaning for other arrays."""
+    history: int = 1
+    """Number of observations of the same thing that lie side by side along the last axis, the newest last."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -48,10 +54,16 @@ class ArraySpec:
             )
         if self.role not in get_args(Role):
             raise InvalidSetting(f"Unknown role of observation {self.name!r}.", got=self.role, allowed=get_args(Role))
+        if self.channels not in get_args(Channels):
+            what = f"Unknown order of the colour channels of observation {self.name!r}."
+            raise InvalidSetting(what, got=self.channels, allowed=get_args(Channels))
         object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
         object.__setattr__(self, "dtype", np.dtype(self.dtype).name)
         object.__setattr__(self, "low", _as_limit(self.low))
         object.__setattr__(self, "high", _as_limit(self.high))
+        if self.history < 1 or (self.history > 1 and (not self.shape or self.shape[-1] % self.history)):
+            what = f"The history of observation {self.name!r} does not divide its last axis."
+            raise InvalidSetting(what, got=f"{self.history} in {list(self.shape)}", allowed="a divisor from 1")
 
     @property
     def space(self) -> gymnasium.spaces.Box:
@@ -62,7 +74,20 @@ class ArraySpec:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
+
+    def with_history(self, count: int) -> ArraySpec:
+        """Return the spec of the newest `count` observations side by side; raises InvalidSetting if there is no last axis."""
+        if count == self.history:
+            return self
+        if not self.shape:
+            raise InvalidSetting(f"Observation {self.name!r} is one number, and has no axis to stack along.", got=self.shape)
+        *leading, last = self.shape
+        low, high = (
+            limit[: len(limit) // self.history] * count if isinstance(limit, tuple) else limit
+            for limit in (self.low, self.high)
+        )
+        return replace(self, shape=(*leading, last // self.history * count), low=low, high=high, history=count)
 
 
 @dataclass(frozen=True)
@@ -94,6 +119,11 @@ class ObservationSpec(Mapping[str, ArraySpec]):
         """Flat Dict of boxes."""
         return gymnasium.spaces.Dict({array.name: array.space for array in self.arrays})
 
+    @property
+    def size(self) -> int:
+        """Elements of all arrays."""
+        return sum(array.size for array in self.arrays)
+
     def subset(self, *roles: Role) -> ObservationSpec:
         """Returns the arrays that have one of the roles, in order."""
         return ObservationSpec(tuple(array for array in self.arrays if array.role in roles))
@@ -107,6 +137,13 @@ class ObservationSpec(Mapping[str, ArraySpec]):
     def visible(self) -> ObservationSpec:
         """Entries that a policy may read: all but privileged ones."""
         return ObservationSpec(tuple(array for array in self.arrays if array.role != "privileged"))
+
+    def newest(self, observations: Observation) -> Observation:
+        """Return observations (..., *shape) without the older ones in entries that have a history."""
+        last = {array.name: array.shape[-1] // array.history for array in self.arrays if array.history > 1}
+        if not last:
+            return observations
+        return {name: value[..., -last[name] :] if name in last else value for name, value in observations.items()}
 
     def stack(self, observations: Observation) -> npt.NDArray[np.float32]:
         """Return the arrays of B observations side by side, (B, D); no array at all gives (B, 0)."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 from typing import IO
 
 from robo_rl.errors import RoboRLError
+
+BRIEF = 0.05
+"""[s] in which a lock that is only looked at, by `is_locked`, is free again."""
 
 
 def exclusive_lock(path: Path, busy: RoboRLError | None = None) -> IO[bytes]:
@@ -16,13 +20,30 @@ def exclusive_lock(path: Path, busy: RoboRLError | None = None) -> IO[bytes]:
     busy: raised if another process holds it; None to wait for the lock. Raises OSError if the file cannot be made.
     """
     file = path.open("ab")
+    until = time.monotonic() + BRIEF
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if busy is None else fcntl.LOCK_NB))
+        except BlockingIOError:
+            if time.monotonic() < until:
+                time.sleep(BRIEF / 10)
+                continue
+            file.close()
+            assert busy is not None
+            raise busy from None
+        return file
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the exclusive lock of a file; False if it cannot be known."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if busy is None else fcntl.LOCK_NB))
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        file.close()
-        assert busy is not None
-        raise busy from None
-    return file
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def write_durably(path: Path, content: bytes | memoryview, *, draft: Path | None = None) -> None:

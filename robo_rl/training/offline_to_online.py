@@ -6,6 +6,8 @@ One training with one count of steps: updates without an environment, then envir
 
 from __future__ import annotations
 
+from typing import Any
+
 from robo_rl.protocols.components import Learner, Policy, Training, TrainingObserver
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.off_policy import OfflineTraining, OnlineTraining
@@ -74,10 +76,8 @@ class _Whole:
     def __init__(self, observer: TrainingObserver, training: OfflineThenOnline, before: int) -> None:
         self._observer, self._training, self._before = observer, training, before
 
-    def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None:
-        self._observer.on_episode(
-            self._before + step, episode_return=episode_return, length=length, success=success, stop_reason=stop_reason
-        )
+    def on_episode(self, step: int, **outcome: Any) -> None:
+        self._observer.on_episode(self._before + step, **outcome)
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
         self._observer.on_metrics(self._before + step, metrics)

@@ -105,14 +105,13 @@ class OnPolicyConfig(ABC):
         steps: int,
         seed: int,
         demonstrations: Sequence[Episode] = (),
-        initial_policy: Policy | None = None,
         reward: OnlineRewards | None = None,
     ) -> OnPolicyTraining:
         """Return a training at step 0; raises InvalidSetting if there is data of another policy, which is of no use."""
-        if demonstrations or initial_policy is not None:
+        if demonstrations:
             raise InvalidSetting(
                 "An on-policy learner learns from its own actions alone.",
-                got=f"{len(demonstrations)} demonstrations, {'an' if initial_policy is not None else 'no'} initial policy",
+                got=f"{len(demonstrations)} demonstrations",
                 fix="leave them out, or use rlpd, bc, or sb3-ppo with clone_epochs",
             )
         environments, spec = make_vector(environment_factory, self.num_envs)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import gymnasium
 
+from robo_rl.environments.frame_stack import stacked_episode
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import EpisodeRecorder, Learner, Training, TrainingSupervisor, VectorFactory
 from robo_rl.protocols.contract import OFFLINE, OFFLINE_THEN_CORRECTED, OFFLINE_THEN_ONLINE, Loop
@@ -90,13 +91,16 @@ class TrainingPlan:
     """State that the learner begins with; None for a fresh one."""
     recorder: EpisodeRecorder | None = None
     """Records training episodes; None for none."""
+    reads: Sequence[str] = ()
+    """Observation entries that the learner reads, those of its initial run; empty for all."""
     acts_at_once: bool = False
     """The learner's policy acts from the first step on, in place of random actions."""
 
     @property
     def visible(self) -> EnvironmentSpec:
         """Observations of the environments that a policy reads."""
-        return self.spec if self.reward is None else self.reward.visible(self.spec)
+        spec = self.spec if self.reward is None else self.reward.visible(self.spec)
+        return spec.restricted(self.reads) if self.reads else spec
 
     def learner(self) -> Learner:
         """Return a fresh learner, or one that begins with `initial`.
@@ -128,7 +132,7 @@ class TrainingPlan:
         """Return the training at step 0, ready to run or to be restored, of a loop in this process."""
         if self.loop.is_learners:
             model: dict[str, Any] = {} if self.reward is None else {"reward": self.reward}
-            episodes = list(self.demonstrations)  # such a learner keeps them in its own memory
+            episodes = [stacked_episode(self.spec, each) for each in self.demonstrations]  # it keeps them in its own memory
             brought: SelfTrainedConfig = self.config
             return brought.training(self.environments, steps=self.steps, seed=self.seed, demonstrations=episodes, **model)
         if self.loop is OFFLINE:

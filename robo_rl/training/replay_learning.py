@@ -106,10 +106,15 @@ class ReplayLearner(Stateful):
         rows = sampling.batch_size * sampling.updates_per_step
         batch = self.sampler.sample(rows, sampling.n_step, sampling.discount)
         if self.relabelling is None:
-            return self.learner.update(batch)
+            return self._counted(step, self.learner.update(batch))
         time = self.stopwatch.time
         found = time("score", self.relabelling.update)
-        return found | self.learner.update(time("score", partial(self.relabelling.relabel, batch)))
+        return found | self._counted(step, self.learner.update(time("score", partial(self.relabelling.relabel, batch))))
+
+    def _counted(self, step: int, metrics: Metrics) -> Metrics:
+        """Add the gradient steps so far and the steps in the memory to the learner's metrics, if there are any."""
+        updates = self.sampling.updates_per_step * (step + 1 - max(self.sampling.learning_starts, 1))
+        return metrics and {**metrics, "train/updates": float(updates), "replay/size": float(len(self.replay))}
 
     @override
     def state_dict(self) -> StateDict:

@@ -32,11 +32,10 @@ class RolloutBuffer(Stateful):
         self, config: OnPolicyConfig, vectors: ObservationSpec, pictures: Sequence[ArraySpec], action: ActionSpec
     ) -> None:
         shape = steps, environments = config.steps_per_env, config.num_envs
-        size = sum(array.size for array in vectors.values())
         self._spec, self._discount, self._lambda = vectors, config.discount, config.gae_lambda
-        self.observations = Normalizer(size, is_on=config.normalize_observations)
+        self.observations = Normalizer(vectors.size, is_on=config.normalize_observations)
         self._scale = Normalizer(1, is_on=config.normalize_rewards, is_centred=False)
-        self.vectors = np.zeros((steps + 1, environments, size), np.float32)
+        self.vectors = np.zeros((steps + 1, environments, vectors.size), np.float32)
         """(T+1, N, D) scaled."""
         self.pictures = {each.name: np.zeros((steps + 1, environments, *each.shape), each.dtype) for each in pictures}
         self.actions: Array = np.zeros((steps, environments, *action.shape), action.dtype)

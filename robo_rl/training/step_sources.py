@@ -179,6 +179,7 @@ class EnvironmentSteps:
             length=len(episode),
             success=episode.success,
             stop_reason=episode.stop_reason,
+            episode=episode,
         )
         if self.supervisor is not None:
             observer.on_metrics(self.taken, self.supervisor.metrics)

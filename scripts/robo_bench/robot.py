@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,10 +32,17 @@ from robo_real.guard import Guard
 from robo_real.limits import TWIN
 from robo_real.priority import realtime_priority
 from robo_real.remote_robot import RemoteRobot
+from robo_rl.entry_points import load
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import ServerUnavailable
+from robo_rl.system.threads import tensor_threads
 
 PERIOD = 0.05
 """[s]"""
+SEEING = {"task": "robo/ArmPick-v0", "sees": "both", "image_size": 84}
+"""Of the twin that a policy from pictures drives."""
+CONVOLUTIONS = (32, 32, 32, 32)
+"""Of that policy; its speed does not depend on what it has learnt."""
 JUDGED = 2000
 """commands in the bench of the guard"""
 KILLS = 3
@@ -61,15 +69,16 @@ evaluation: {{episodes: 1, videos: 0}}
 
 
 def cases(effort: Effort) -> list[Case]:
-    """Return the cases; the first four share one run of the loop of `seconds` times `repeats`, the next four a training."""
+    """Return the cases; those of one place share a run of the loop, of `seconds` times `repeats`."""
     cycles = max(round(effort.seconds * effort.repeats / PERIOD), 40)
-    loop, training = cache(partial(_loop, cycles)), cache(partial(_training, cycles))
+    loop, training, seeing = (cache(partial(run, cycles)) for run in (_loop, _training, _seeing))
     units = {"started within a period": "cycles", "late, 99 %": "ms", "late, worst": "ms"}
     found = [
         Case(f"20 Hz {place}: {row}", unit, partial(_of_run, run, row))
         for place, run, more in (
             ("with a learner", loop, {"observe and apply, 99 %": "ms"}),
             ("in a training", training, {"time not held for the learner": "%"}),
+            ("from pictures", seeing, {"command at the arm late, 99 %": "ms", "age of the pictures, 99 %": "ms"}),
         )
         for row, unit in (units | more).items()
     ]
@@ -119,6 +128,32 @@ def _training(cycles: int) -> dict[str, Figures]:
     late = newest["robot/late_p99_ms"], newest["robot/late_worst_ms"]
     rows = _lateness(newest["robot/cycles"], newest["robot/overruns"], *late)
     return rows | {"time not held for the learner": Figures(100 * acted / (acted + held), limit=100)}
+
+
+def _seeing(cycles: int) -> dict[str, Figures]:
+    """Drive by a policy from the pictures of two cameras, with a learner in another process; commands are timed at the arm."""
+    options = [word for name, value in SEEING.items() for word in (f"--driver.settings.{name}", str(value))]
+    with tempfile.TemporaryDirectory() as folder, _twin(Path(folder), *options) as url, tensor_threads(1):
+        environment: Any = make_environment(f"robot:{url}", max_steps=cycles)
+        policy = load("learners", "rlpd")(convolutions=CONVOLUTIONS).build(environment.environment_spec, 0).policy
+        observation, _ = environment.reset(seed=0)
+        policy.act(observation, deterministic=True)  # the first one is slow
+        with _process(["robo_bench.robot_clients", "learner"], "learning"), realtime_priority():
+            observation, _ = environment.reset(seed=0)
+            is_over = False
+            while not is_over:
+                observation, _, terminated, truncated, info = environment.step(policy.act(observation, deterministic=True))
+                is_over = terminated or truncated
+        found = environment.metrics
+        environment.close()
+        if info["stop_reason"] != "time_limit":
+            raise ServerUnavailable("The robot stopped within the measurement.", got=info["stop_reason"])
+        lines = map(json.loads, (Path(folder) / "audit.jsonl").read_text().splitlines())
+        came = [line["monotonic"] for line in lines if line["event"] == "command" and line["path"] == "/robo/apply"]
+    at_arm = 1000 * (np.diff(came) - PERIOD)
+    rows = _lateness(found["robot/cycles"], found["robot/overruns"], found["robot/late_p99_ms"], found["robot/late_worst_ms"])
+    ages = {"age of the pictures, 99 %": Figures(found["robot/picture_age_p99_ms"])}
+    return rows | ages | {"command at the arm late, 99 %": Figures(float(np.percentile(at_arm, 99)))}
 
 
 def _lateness(cycles: float, overruns: float, usual: float, worst: float) -> dict[str, Figures]:

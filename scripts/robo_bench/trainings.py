@@ -16,7 +16,7 @@ from robo_rl.types import Metrics
 class Silent:
     """Observer of a training that does nothing."""
 
-    def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None:
+    def on_episode(self, step: int, **outcome: Any) -> None:
         """Ignore the end of an episode."""
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:

@@ -25,6 +25,7 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "resume": ("Resume", "go on with an interrupted run"),
         "refine": ("Refine", "go on learning on a robot with what a run learnt in the simulation"),
         "evaluate": ("Evaluate", "evaluate a run's policy, with intervals"),
+        "watch": ("Watch", "watch trainings in the browser: state, films, curves, interventions, errors"),
         "play": ("Play", "watch a run's policy: MuJoCo's window, the browser, or a film"),
         "fit-encoder": ("FitEncoder", "fit a frozen encoder of pictures to objects and goals of a simulator"),
         "learners": ("Learners", "tell which learner can be trained with a person, collectors, recorded data, pictures"),

@@ -237,7 +237,7 @@ class VectorLayout:
     @property
     def size(self) -> int:
         """Number of elements of the vector."""
-        return sum(array.size for array in self.observation.arrays)
+        return self.observation.size
 
     def split(self, vector: npt.NDArray[Any]) -> Arrays:
         """Return name -> new float32 array."""

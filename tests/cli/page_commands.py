@@ -143,6 +143,7 @@ MORE = {
     "play": "--no-browser --port 0 --viewer browser",
     "console": "--no-browser --port 0",
     "data view": "--no-browser --port 0",
+    "watch": "--no-browser --port 0",
     "carla-server": "--port 0",
     "robot serve": "--port 0",
     "experiment": "--table",
@@ -154,6 +155,7 @@ SERVES = {
     "play": "plays at ",
     "console": " at http",
     "data view": "is shown at ",
+    "watch": "shown at ",
     "carla-server": "carla.Client(",
     "robot serve": " at http",
 }
@@ -197,6 +199,6 @@ def _small_recipe(words: Sequence[str]) -> list[str]:
 
 def served(words: Sequence[str]) -> str | None:
     """Return a part of the line with the address of a command that serves, None for one that ends."""
-    if "--video" in words or "--help" in words:
+    if {"--video", "--help", "--once"} & set(words):
         return None
     return next((says for start, says in SERVES.items() if " ".join(words).startswith(start)), None)

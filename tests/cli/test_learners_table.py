@@ -19,6 +19,7 @@ F = Feature
 SMALL: dict[str, dict[str, Any]] = {
     "sac": {"hidden": [8], "batch_size": 8, "learning_starts": 5},
     "rlpd": {"hidden": [8], "batch_size": 8, "learning_starts": 5},
+    "drq": {"hidden": [8], "batch_size": 8, "learning_starts": 5, "convolutions": [4]},
     "hil-serl": {"hidden": [8], "batch_size": 8, "learning_starts": 5},
     "ppo": {"num_envs": 2, "steps_per_env": 4, "batch_size": 4, "epochs": 1, "hidden": [8]},
     "bc": {"hidden": [8], "batch_size": 8},
@@ -42,7 +43,8 @@ CELLS = [
     *((name, feature) for name in ("rlpd", "sac", "ppo", "iql", "sb3-ppo") for feature in (F.DEMONSTRATIONS, F.COLLECTORS)),
     *((name, F.DISCRETE) for name in ("sac", "ppo", "iql", "sb3-ppo", "sb3-dqn", "sb3-sac")),
     *((name, F.LEARNER_PROCESS) for name in ("hil-serl", "ppo", "sb3-sac")),
-    *((name, F.PERSON) for name in ("hg-dagger", "hil-serl", "sb3-ppo")),
+    *((name, F.PERSON) for name in ("hg-dagger", "hil-serl", "drq", "sb3-ppo")),
+    *(("drq", feature) for feature in (F.COLLECTORS, F.DISCRETE)),
 ]
 
 
@@ -50,7 +52,8 @@ def recipe_with(name: str, features: frozenset[Feature]) -> dict[str, Any]:
     """Return a recipe of a few steps that asks for these features, in an environment that fits the learner."""
     able = Capabilities.of(load("learners", name)())
     discrete = F.CONTINUOUS not in able.spaces or F.DISCRETE in features
-    environment = {"name": "minigrid/MiniGrid-Empty-5x5-v0"} if discrete else {"name": "robo/ArmReach-v0"}
+    arm = {"name": "robo/ArmReach-v0", "arguments": {"sees": "front", "image_size": 16} if name == "drq" else {}}
+    environment = {"name": "minigrid/MiniGrid-Empty-5x5-v0"} if discrete else arm
     recipe = {"environment": environment, "algorithm": name, "learner": SMALL[name], "steps": 16}
     for feature in features:
         recipe |= CHANGES[feature]

@@ -34,7 +34,7 @@ from robo_app.playback.playback import Command, Moment, Player, episode_of
 from robo_app.playback.window import Window, simulation_of
 from robo_cli.main import dispatch
 from robo_cli.train import play
-from robo_rl.errors import InvalidSetting, RenderingUnavailable
+from robo_rl.errors import InvalidSetting, RenderingUnavailable, SpecMismatch
 from robo_rl.evaluation.video import read_frames
 from robo_rl.rollout.episode import RandomPolicy
 from robo_rl.spec.environment import ArraySpec
@@ -212,6 +212,17 @@ def test_film_at_another_speed_of_another_seed_and_step(runs: dict[str, robo_rl.
     assert usual[0] == fast[0] and fast[1] < usual[1]
     last = {name: read_frames(tmp_path / f"{name}.mp4", [1.0])[0] for name in ("usual", "early", "other")}
     assert not np.array_equal(last["usual"], last["other"]) and not np.array_equal(last["usual"], last["early"])
+
+
+def test_film_elsewhere_ignores_unread_cameras(runs: dict[str, robo_rl.Run], tmp_path: Path) -> None:
+    order = ["play", str(runs["sac"].path), "--video"]
+    assert dispatch([*order, str(tmp_path / "own.mp4")]) == 0
+    there = ["--environment.arguments.cameras", "[front]", "--environment.arguments.image_size", "16"]
+    assert dispatch([*order, str(tmp_path / "there.mp4"), *there]) == 0
+    own, other = (read_frames(tmp_path / f"{name}.mp4", [1.0])[0] for name in ("own", "there"))
+    assert np.array_equal(own, other)
+    with pytest.raises(SpecMismatch, match="control_period"):
+        dispatch([*order, str(tmp_path / "no.mp4"), "--environment.arguments.action_repeat", "1"])
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -26,6 +26,7 @@ from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.rollout.journal import records
 from robo_rl.runs.run import Run, find_run
+from robo_rl.spec.environment import ArraySpec, ObservationSpec
 from robo_rl.types import ActionSource
 
 SMALL = {"hidden": [16, 16], "critics": 2, "target_critics": 2, "updates_per_step": 1, "batch_size": 16}
@@ -312,3 +313,38 @@ def test_cameras_that_a_policy_does_not_read_refuse_nothing(trained, tmp_path, c
     assert int(np.sum(rows["starts"])) == 15 and not [name for name in rows if "camera" in name]
     kept = Dataset(refined.path / "episodes")
     assert kept.spec.observation["camera_front"].shape == (32, 32, 3) and sum(map(len, kept)) == 15
+
+
+def test_vectors_that_a_policy_does_not_read_refuse_nothing(trained, twin, tmp_path, monkeypatch):
+    made, observe = RobotEnv.__init__, RobotEnv._observe
+
+    def with_torque(self, *arguments, **settings):
+        made(self, *arguments, **settings)
+        arrays = (ArraySpec("wrist_torque", (3,), unit="N*m"), *self.environment_spec.observation.arrays)
+        self.environment_spec = replace(self.environment_spec, observation=ObservationSpec(arrays))
+
+    monkeypatch.setattr(RobotEnv, "__init__", with_torque)
+    monkeypatch.setattr(RobotEnv, "_observe", lambda self: {"wrist_torque": np.full(3, 7, np.float32), **observe_of(self)})
+
+    def observe_of(self):
+        whole, self.environment_spec = self.environment_spec, source(trained).spec
+        try:
+            return observe(self)
+        finally:
+            self.environment_spec = whole
+
+    there, run = f"robot:{twin}?action_repeat=2&max_steps=12", source(trained).path
+    record = ["record", there, "--out", str(tmp_path / "recorded"), "--episodes", "1", "--policy", str(run)]
+    assert dispatch(record) == 0
+    order = ["refine", str(run), "--robot", twin, "--steps", "15", "--episodes", "1", "--runs", str(tmp_path / "runs")]
+    assert dispatch([*order, "--dataset", str(tmp_path / "recorded")]) == 0
+    refined = find_run("latest", tmp_path / "runs")
+    parts = refined.load().parts
+    assert parts["replay"]["rows"]["vectors"].shape[1] == source(trained).load().parts["replay"]["rows"]["vectors"].shape[1]
+    assert not (parts["replay"]["rows"]["vectors"] == 7).any()
+    assert recipe_of(refined).initial.reads == tuple(source(trained).spec.observation)
+    for kept in (Dataset(refined.path / "episodes"), Dataset(tmp_path / "recorded")):
+        assert all((episode.observations["wrist_torque"] == 7).all() for episode in kept)
+    assert dispatch(["resume", str(refined.path), "--steps", "20"]) == 0
+    assert refined.load().step == 20
+    assert list(refined.policy().environment_spec.observation) == list(source(trained).spec.observation)

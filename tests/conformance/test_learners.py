@@ -14,6 +14,7 @@ from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
 from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
+from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.f_dvl import FDVLConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.hg_dagger import HGDAggerConfig
@@ -37,12 +38,11 @@ ARRAYS = (
     picture_spec(),
 )
 ARM = make_spec("arm", *ARRAYS, action=axes("a", "b"))
-GRIPPER = make_spec(
-    "gripper",
-    *ARRAYS,
-    ArraySpec("opening", (1,)),
-    action=ActionSpec(("opening", "x", "y"), (0, -1, -1), (0.08, 1, 1), ("m", "m", "m")),
-)
+FINGERS = ActionSpec(("opening", "x", "y"), (0, -1, -1), (0.08, 1, 1), ("m", "m", "m"))
+GRIPPER = make_spec("gripper", *ARRAYS, ArraySpec("opening", (1,)), action=FINGERS)
+MASS = ArraySpec("object_mass", (2,), role="privileged")
+KNOWN = make_spec("known", MASS, *ARRAYS, action=axes("a", "b"))
+KNOWN_GRIPPER = make_spec("known-gripper", MASS, *GRIPPER.observation.arrays, action=FINGERS)
 GRID = make_spec("grid", *ARRAYS, action=choices("left", "right", "forward"))
 
 SMALL_ACT = {"hidden": (8,), "batch_size": 8, "chunk": 4, "token_size": 8, "heads": 2, "latent": 3, "encoder_layers": 1}
@@ -51,10 +51,14 @@ SEES = {"hidden": (8,), "batch_size": 4, "convolutions": (4,), "crop_padding": 1
 LEARNERS = {
     "sac": (SACConfig(hidden=(8,), batch_size=8), ARM),
     "sac-normalised": (SACConfig(hidden=(8,), batch_size=8, normalization_rows=20), ARM),
+    "sac-asymmetric": (SACConfig(hidden=(8,), batch_size=8, privileged_critic=True, normalization_rows=20), KNOWN),
+    "drq": (DrQConfig(**SEES), ARM),
+    "drq-asymmetric": (DrQConfig(**SEES, privileged_critic=True, normalization_rows=20), KNOWN),
     "rlpd": (RLPDConfig(hidden=(8,), batch_size=4, critics=3, updates_per_step=2), ARM),
     "rlpd-pictures": (RLPDConfig(**SEES, critics=3, updates_per_step=2, normalization_rows=20), ARM),
     "hil-serl": (HILSERLConfig(hidden=(8,), batch_size=4), ARM),
     "hil-serl-pictures": (HILSERLConfig(**SEES, gripper="opening"), GRIPPER),
+    "hil-serl-asymmetric": (HILSERLConfig(**SEES, gripper="opening", privileged_critic=True), KNOWN_GRIPPER),
     "hil-serl-gripper": (HILSERLConfig(hidden=(8,), batch_size=4, gripper="opening"), GRIPPER),
     "sb3-sac-hil": (SB3SACHILConfig(policy_kwargs={"net_arch": [8]}, batch_size=4, gradient_steps=2, device="cpu"), ARM),
     "hg-dagger": (HGDAggerConfig(hidden=(8,), batch_size=8), ARM),
@@ -90,6 +94,10 @@ ON_POLICY = {
     "ppo-beta-pictures": (
         PPOConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,), policy="beta", convolutions=(4,)),
         ARM,
+    ),
+    "ppo-asymmetric-pictures": (
+        PPOConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,), privileged_critic=True, convolutions=(4,)),
+        KNOWN,
     ),
     "ppo-choices": (PPOConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,)), GRID),
 }
@@ -156,6 +164,18 @@ class ReusesItsOutput(ActorPolicy):
 def test_broken_learner_is_found(broken, words):
     with pytest.raises(ConformanceFailure, match=words):
         check_learner(lambda seed: broken(ARM, SACConfig(hidden=(8,), batch_size=8), seed), ARM, 8)
+
+
+class ReadsWhatIsPrivileged(ActorPolicy):
+    def act(self, observation, *, deterministic=False):
+        action = super().act(observation, deterministic=deterministic)
+        return np.clip(action + observation.get("object_mass", np.zeros(1))[0], -1.0, 1.0).astype(np.float32)
+
+
+def test_policy_of_privileged_entries_is_found():
+    learner = SACConfig(hidden=(8,), privileged_critic=True).build(KNOWN, 0)
+    with pytest.raises(ConformanceFailure, match="depends on privileged entries"):
+        check_policy(ReadsWhatIsPrivileged(learner.parts, learner.actor), KNOWN)
 
 
 @pytest.mark.parametrize(

@@ -293,6 +293,14 @@ CHANGES = {
     "frame": (lambda spec: with_array(spec, frame="world"), ["observation.cube_position.frame: 'base' here, 'world' there"]),
     "shape": (lambda spec: with_array(spec, shape=(2,)), ["observation.cube_position.shape: [3] here, [2] there"]),
     "low": (lambda spec: with_array(spec, low=0.0), ["observation.cube_position.low: '-inf' here, 0.0 there"]),
+    "channels": (
+        lambda spec: with_array(spec, channels="bgr"),
+        ["observation.cube_position.channels: 'rgb' here, 'bgr' there"],
+    ),
+    "history": (
+        lambda spec: with_array(spec, history=3),
+        ["observation.cube_position.history: 1 here, 3 there"],
+    ),
     "mode": (
         lambda spec: dataclasses.replace(spec, action=arm_action(mode="joint_position")),
         ["action.mode: 'end_effector_delta' here, 'joint_position' there"],

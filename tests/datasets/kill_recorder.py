@@ -17,7 +17,7 @@ from robo_rl.types import ActionSource, Episode, Transition
 
 def journal_of(writer, episode: Episode) -> Journal:
     """Writes every step, as recording does."""
-    journal = writer.journal()
+    journal = writer.journal(writer.dataset.spec)
     journal.begin(_at(episode, 0), seed=episode.seed, instruction=episode.instruction, source="killed")
     for step in range(len(episode)):
         is_last = step == len(episode) - 1

@@ -18,6 +18,7 @@ from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
 from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
+from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.f_dvl import FDVLConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
@@ -34,10 +35,16 @@ from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.spec.environment import ArraySpec
 
 ARM = make_spec(
-    "arm", ArraySpec("state", (3,)), ArraySpec("opening", (1,)), picture_spec("camera", (8, 8, 3)), action=axes("x", "opening")
+    "arm",
+    ArraySpec("state", (3,)),
+    ArraySpec("opening", (1,)),
+    ArraySpec("mass", (1,), role="privileged"),
+    picture_spec("camera", (8, 8, 3)),
+    action=axes("x", "opening"),
 )
 LEARNERS = {
     "sac": SACConfig(),
+    "drq": DrQConfig(convolutions=(4,), privileged_critic=True),
     "rlpd": RLPDConfig(updates_per_step=2, critics=3, convolutions=(4,)),
     "hil-serl": HILSERLConfig(gripper="opening", convolutions=(4,)),
     "bc": BCConfig(),

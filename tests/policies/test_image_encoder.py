@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from safetensors.numpy import save_file
 from torch.nn.functional import conv2d, layer_norm, linear, relu
 
 from factories import axes, make_spec, picture_spec
+from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.hil_serl import HILSERL, HILSERLConfig
 from robo_policies.learners.rlpd import RLPD, RLPDConfig
 from robo_policies.networks.convolutions import FEATURES
@@ -316,12 +318,15 @@ def bars(places, *, shown: bool):
     return {"constant": np.ones((len(places), 1), np.float32), "camera": pictures}
 
 
-def error_after(updates: int, *, shown: bool) -> float:
-    """Returns how far the policy, told to go to the bar, stays from it in the mean after so many updates."""
-    config = RLPDConfig(
-        hidden=(32,), critics=2, updates_per_step=1, batch_size=32, lr=3e-3, tau=0.05, initial_temperature=0.02,
-        target_entropy_per_action=-1.5, convolutions=(8, 8), crop_padding=1,
-    )  # fmt: skip
+SEES: dict[str, Any] = {
+    "hidden": (32,), "batch_size": 32, "lr": 3e-3, "tau": 0.05, "initial_temperature": 0.02,
+    "target_entropy_per_action": -1.5, "convolutions": (8, 8), "crop_padding": 1,
+}  # fmt: skip
+LOOKING = {"rlpd": RLPDConfig(**SEES, critics=2, updates_per_step=1), "drq": DrQConfig(**SEES)}
+
+
+def error_after(updates: int, config: RLPDConfig | DrQConfig, *, shown: bool) -> float:
+    """Return the mean distance of the policy, rewarded for going to the bar, from it after so many updates."""
     built, random = config.build(BAR, 0), np.random.default_rng(0)
     for _ in range(updates):
         places = random.uniform(-1, 1, 32).astype(np.float32)
@@ -347,6 +352,7 @@ def error_after(updates: int, *, shown: bool) -> float:
 
 
 @pytest.mark.slow
-def test_picture_only_signal_needs_pictures():
-    with_picture, without = error_after(300, shown=True), error_after(100, shown=False)
+@pytest.mark.parametrize("config", LOOKING.values(), ids=LOOKING)
+def test_picture_only_signal_needs_pictures(config):
+    with_picture, without = error_after(300, config, shown=True), error_after(100, config, shown=False)
     assert with_picture < 0.25 and without > 0.35, (with_picture, without)

@@ -15,6 +15,7 @@ from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
+from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_policies.learners.iql import IQLConfig
@@ -77,6 +78,7 @@ ENCODER, LAYERS = "my_package.nets:MyEncoder", "my_package.nets:MyLayers"
 OWN = {"network": ENCODER, "actor_network": LAYERS, "critic_network": LAYERS, "hidden": (8,), "batch_size": 4}
 LEARNERS = {
     "sac": SACConfig(**OWN),
+    "drq": DrQConfig(**OWN, convolutions=(), actor_every=1),
     "rlpd": RLPDConfig(**OWN, updates_per_step=2, critics=3),
     "hil-serl": HILSERLConfig(**OWN, gripper="opening"),
     "bc": BCConfig(**OWN),

@@ -286,6 +286,46 @@ def test_a_dot_goes_to_another_dot_from_pixels_alone(environment, learns):
     assert (ours > 0.5 * by_chance) == learns, (ours, by_chance)
 
 
+class Apart(Dots):
+    """One camera sees the dot, another one a mark, and the goal is an offset away from the mark."""
+
+    environment_spec = make_spec(
+        "test/Apart",
+        ArraySpec("offset", (1,)),
+        picture_spec("camera_dot", (4, 12, 1)),
+        picture_spec("camera_mark", (3, 12, 3)),
+        action=MOVE,
+        max_steps=10,
+    )
+    hidden = ""
+
+    def begin(self):
+        dot, self.mark = self.np_random.uniform(0, 11), self.np_random.uniform(4, 7)
+        self.offset = self.np_random.choice([-4.0, 4.0])
+        self.dots = [dot, self.mark + self.offset]
+
+    def observe(self):
+        seen = {"offset": np.array([self.offset / 4], FLOAT)}
+        for name, place in (("camera_dot", self.dots[0]), ("camera_mark", self.mark)):
+            seen[name] = np.zeros(self.environment_spec.observation[name].shape, np.uint8)
+            seen[name][:, round(place)] = 255
+        return {name: np.zeros_like(value) if name == self.hidden else value for name, value in seen.items()}
+
+
+@pytest.mark.slow
+def test_two_cameras_and_a_vector_are_read_together():
+    config = PPOConfig(num_envs=16, steps_per_env=32, batch_size=128, epochs=6, lr=2e-3, hidden=(32,), convolutions=(8, 16))
+    learner, _ = trained(Apart, replace(config, policy="beta", discount=0.9), 8192)
+
+    def score(environment, hidden=""):
+        environment.hidden = hidden
+        episodes = (rollout(environment, learner.policy, seed=seed, deterministic=True) for seed in range(30))
+        return np.mean([episode.undiscounted_return for episode in episodes])
+
+    whole, without = score(Apart()), {name: score(Apart(), name) for name in Apart.environment_spec.observation}
+    assert whole > -1.1 and all(blind < 1.4 * whole for blind in without.values()), (whole, without)
+
+
 def test_pictures_alone_are_not_enough_for_who_does_not_look():
     with pytest.raises(InvalidSetting, match=r"PPO reads nothing of 'test/Dots'(.|\n)*set convolutions"):
         PPOConfig().build(Dots.environment_spec, 0)

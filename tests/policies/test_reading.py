@@ -6,6 +6,7 @@ import pytest
 
 from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
+from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_policies.learners.iql import IQLConfig
@@ -15,7 +16,7 @@ from robo_policies.learners.sac import SACConfig
 from robo_rl.spec.environment import ArraySpec, ObservationSpec
 
 CONFIGS = (SACConfig, RLPDConfig, HILSERLConfig, IQLConfig, DiffusionBCConfig, FlowBCConfig, ACTConfig, PPOConfig)
-SEEING = tuple(config for config in CONFIGS if config is not SACConfig)
+SEEING = (*(config for config in CONFIGS if config is not SACConfig), DrQConfig)
 GRIPPER = ArraySpec("b", (1,))
 
 

@@ -124,7 +124,7 @@ def test_rearm_names_a_report_and_ends_no_later_stop(console, page):
     page.rearm()
     page.until(lambda told: told["health"]["mode"] == "idle")
     with pytest.raises(RobotStopped):
-        console.environment.robot.rearm("Ada", looked["health"]["stops"])
+        console.environment.unwrapped.robot.rearm("Ada", looked["health"]["stops"])
 
 
 def test_hello_with_a_lone_surrogate_is_a_wrong_token(console):

@@ -20,7 +20,6 @@ from robo_real.remote_robot import RemoteRobot
 from robo_real.serving import ServerSettings, build_server
 from robo_rl.errors import (
     CameraStale,
-    InvalidObservation,
     RenderingUnavailable,
     RobotBusy,
     RobotStopped,
@@ -166,9 +165,15 @@ def test_frozen_camera_stops_arm_within_one_period(under_way):
 def test_resized_camera_stops_arm(under_way):
     server, environment = under_way(cameras=("wrist",), image_size=32)
     inject(server, camera_size=16)
-    with pytest.raises(InvalidObservation, match="changed its pictures"):
-        ended(environment, action=STILL)
-    assert server.application.robot.guard.mode == "stopped"
+    assert ended(environment, action=STILL)["stop_reason"] == "camera_changed"
+    assert "has changed its pictures" in server.application.robot.guard.reason
+
+
+def test_swapped_camera_stops_arm(under_way):
+    server, environment = under_way(cameras=("front", "wrist"), image_size=32)
+    inject(server, camera_swap=True)
+    assert ended(environment, action=STILL)["stop_reason"] == "camera_changed"
+    assert "Another device" in server.application.robot.guard.reason
 
 
 def test_pictures_from_the_past_are_dropped_and_counted():

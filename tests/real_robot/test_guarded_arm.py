@@ -7,13 +7,11 @@ import sys
 import time
 from dataclasses import replace
 
-import cv2
 import numpy as np
 import pytest
 
 from robo_real.arm import ArmTarget
 from robo_real.audit_log import AuditLog
-from robo_real.cameras import OpenCVCamera
 from robo_real.clock import ManualClock
 from robo_real.drivers.fake import FakeArm
 from robo_real.guard import Mode
@@ -180,28 +178,6 @@ def test_the_log_is_appended_to(tmp_path):
         log.close()
     lines = (tmp_path / "audit.jsonl").read_text().splitlines()
     assert [json.loads(line)["mode"] for line in lines] == ["armed", "armed"]
-
-
-def test_a_camera_keeps_its_newest_picture_square_and_in_rgb(tmp_path):
-    film = str(tmp_path / "film.avi")
-    writer = cv2.VideoWriter(film, cv2.VideoWriter_fourcc(*"MJPG"), 20, (64, 48))
-    for _ in range(5):
-        writer.write(np.full((48, 64, 3), (0, 0, 255), np.uint8))  # OpenCV's red
-    writer.release()
-    camera = OpenCVCamera(film, 16, time.monotonic)
-    end = time.monotonic() + 60
-    frame = None
-    while (frame is None or frame.number < 5) and time.monotonic() < end:
-        try:
-            frame = camera.newest()
-        except RobotUnavailable:
-            time.sleep(0.01)
-    assert frame.picture.shape == (16, 16, 3) and frame.picture[8, 8, 0] > 200 and frame.picture[8, 8, 2] < 50
-    time.sleep(0.1)
-    assert camera.newest().stamp == frame.stamp  # at the film's end the last picture grows old
-    camera.close()
-    with pytest.raises(RobotUnavailable, match="does not open"):
-        OpenCVCamera(str(tmp_path / "none.avi"), 16, time.monotonic)
 
 
 def test_an_interrupt_leaves_the_arm_still_and_nothing_to_re_arm(serve):

@@ -181,7 +181,7 @@ def _is_split(observation: ObservationSpec, spec: EnvironmentSpec) -> bool:
     arrays = list(observation.values())
     if len(arrays) != 1 or len(arrays[0].shape) != 1 or set(observation) == set(spec.observation):
         return False
-    return arrays[0].size == sum(array.size for array in spec.observation.values())
+    return arrays[0].size == spec.observation.size
 
 
 def _limits_of(foreign: Foreign, action: ActionSpec, name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -129,17 +129,17 @@ class HILSERL(RLPD):
 
 
 class GripperCritic(nn.Module):
-    """Q_g(s, c) of closing and of opening."""
+    """Q_g(s, c) of closing and of opening; it acts, and so reads nothing privileged."""
 
     __call__: Callable[..., Tensor]
 
     def __init__(self, factory: NetworkFactory, inputs: int, *, layer_norm: bool) -> None:
         super().__init__()
-        self.layers = factory.critic(inputs, 1, layer_norm=layer_norm, outputs=len(COMMANDS))
+        self.layers, self._inputs = factory.critic(inputs, 1, layer_norm=layer_norm, outputs=len(COMMANDS)), inputs
 
     def forward(self, observations: Tensor) -> Tensor:
         """Returns (B, 2)."""
-        values: Tensor = self.layers(observations).squeeze(0)
+        values: Tensor = self.layers(observations[:, : self._inputs]).squeeze(0)
         return values
 
 

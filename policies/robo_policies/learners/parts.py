@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from robo_policies.networks.actor_critic import NetworkFactory, make_seeded
-from robo_policies.networks.encoders import ObservationEncoder, TensorBatch
+from robo_policies.networks.encoders import ObservationEncoder, Observations, TensorBatch
 from robo_policies.networks.settings import own_encoder, resolve_device
-from robo_rl.errors import NonFiniteUpdate, RunError
 from robo_rl.metrics import MetricsWindow
 from robo_rl.protocols.components import Stateful
+from robo_rl.requirements import refuse_step, require_same_networks
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Metrics, StateDict
 
@@ -45,13 +45,13 @@ class LearnerParts(Stateful):
         if settings.network is not None:
             make_encoder = partial(own_encoder, settings.network, spec)
         encoder = None if make_encoder is None else make_seeded(make_encoder, self.initial).to(self.device)
-        self.encoder = ObservationEncoder(spec, settings.normalization_rows, encoder)
+        is_asymmetric = getattr(settings, "privileged_critic", False)
+        self.encoder = ObservationEncoder(spec, settings.normalization_rows, encoder, is_asymmetric)
         self.target_encoder = self.encoder
         """The encoder of target critics, which `track` moves with them."""
         self.networks = NetworkFactory(settings, self.device, self.initial)
-        self.updates = 0
-        self.version = 0
-        """Counts changes of the networks."""
+        self.updates = self.version = 0
+        """`version` counts changes of the networks."""
         self._networks: dict[str, nn.Module] = {}
         self._optimizers: dict[str, CheckedAdam] = {}
         self._seeing_target: nn.Module | None = None
@@ -86,6 +86,11 @@ class LearnerParts(Stateful):
         """Return a batch on the device, standardised and augmented; raises NonFiniteUpdate if it holds NaN or infinity."""
         data = TensorBatch.of(batch, self.encoder, self.device, self.updates)
         return self.settings.augment(data, self.encoder.pictures, self.generator) if self.settings.sees else data
+
+    def actor_features(self, observations: Observations) -> Tensor:
+        """Return features for the actor's loss; a gradient flows into the encoder if the critics read what is privileged."""
+        with torch.set_grad_enabled(self.encoder.critic_size > self.encoder.size):
+            return self.encoder(observations)
 
     def descend(self, name: str, loss: Tensor, lr: float | None = None) -> None:
         """Take one step down the gradient of a loss, by one network only; raises NonFiniteUpdate, keeping the parameters."""
@@ -123,9 +128,7 @@ class LearnerParts(Stateful):
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore a `state_dict`; the next update is the same as without the interruption. Raises RunError."""
-        if state.get("format") != STATE_FORMAT:
-            what = "This checkpoint was made by a version of robo-rl with other networks: train again, or use that version."
-            raise RunError(what, got=f"format {state.get('format', 1)}", allowed=f"format {STATE_FORMAT}")
+        require_same_networks(f"format {state.get('format', 1)}", f"format {STATE_FORMAT}")
         load_state(self.encoder, state["encoder"])
         if self._seeing_target is not None:
             load_state(self.target_encoder, state["target_encoder"])
@@ -183,20 +186,14 @@ class CheckedAdam(Stateful):
         Raises NonFiniteUpdate if loss or gradient are not finite. A loss that was made before the step and leads through these
         parameters can no longer be minimised: autograd raises.
         """
-        gradients = torch.autograd.grad(
-            loss, self._parameters, materialize_grads=True
-        )  # 0 for parameters that the loss does not use
+        gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)  # 0 for unused parameters
         # squares, because Adam squares them too, and a product with itself takes a third of the time of a norm
         square = sum(torch.dot(flat, flat) for flat in (gradient.reshape(-1) for gradient in gradients))
         assert isinstance(square, Tensor)
         if not math.isfinite((loss.detach() + square).cpu().item()):  # the only transfer of an update
-            raise NonFiniteUpdate(
-                f"Update {update} was refused: the {self._loss_name} is not finite; the parameters before it are kept.",
-                got=f"loss {float(loss.detach().cpu())}, gradient norm {float(square.cpu()) ** 0.5}",
-                allowed="finite numbers",
-                fix="the batch is finite, so the networks diverge: look at train/q_mean before this step, at the scale of the "
-                "rewards, the learning rate and the discount",
-            )
+            got = f"loss {float(loss.detach().cpu())}, gradient norm {float(square.cpu()) ** 0.5}"
+            fix = "the batch is finite, so the networks diverge: look at train/q_mean before this step, at the scale of the "
+            refuse_step(update, self._loss_name, got=got, fix=fix + "rewards, the learning rate and the discount")
         self._step += 1.0
         steps = [self._step] * len(gradients)
         with torch.no_grad():
@@ -252,7 +249,7 @@ class ActorPolicy(Stateful):
         """Return a sample of the actor with a generator, or its mode without one."""
         encoder, actor = self._followed()
         rows = {name: np.array(observation[name])[None] for name in encoder.reads}
-        features = encoder(encoder.tensors(encoder.stack(rows), rows, self._device))
+        features = encoder(encoder.tensors(encoder.stack(rows, is_acting=True), rows, self._device))
         action = actor.mode(features) if generator is None else actor.draw(features, generator)
         chosen: Array = action.cpu().numpy()[0]
         return chosen

@@ -22,9 +22,10 @@ from typing_extensions import override
 from robo_policies.networks.convolutions import MOST_ROWS
 from robo_policies.networks.policy_value import CONTINUOUS, Floats, Gaussian, PolicyValue, PolicyValueSettings
 from robo_policies.networks.settings import accelerates, resolve_device
-from robo_rl.errors import NonFiniteUpdate, RunError, require_allowed
+from robo_rl.errors import require_allowed
 from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.contract import ANY_SPACE, COLLECTED_ROLLOUTS, ROLLOUTS, Needs
+from robo_rl.requirements import refuse_step, require_same_networks
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.training.on_policy import OnPolicyConfig
 from robo_rl.training.rollout_buffer import RolloutBuffer, RolloutLearner
@@ -211,12 +212,9 @@ class PPO(RolloutLearner):
         norms = torch.stack(self._optimizer.norms).cpu()
         if len(bad := norms[~torch.isfinite(norms)]):
             self._load_learnt_state(before)
-            raise NonFiniteUpdate(
-                f"Update {buffer.rollouts} was refused: the gradient is not finite; the parameters before it are kept.",
-                got=f"gradient norm {float(bad[0])} at step {len(norms) - len(bad) + 1} of the update",
-                allowed="finite numbers",
-                fix="the rollout is finite, so the networks diverge: lower the learning rate, or normalise the rewards",
-            )
+            got = f"gradient norm {float(bad[0])} at step {len(norms) - len(bad) + 1} of the update"
+            fix = "the rollout is finite, so the networks diverge: lower the learning rate, or normalise the rewards"
+            refuse_step(buffer.rollouts, "gradient", got=got, fix=fix)
         chosen = self._moved(learnt)
         if not isinstance(self.networks.distribution, Gaussian):  # its entropy is that of any outputs
             outputs, _ = self._evaluated(vectors, pictures)
@@ -325,9 +323,7 @@ class PPO(RolloutLearner):
         Raises RunError for a state of other networks, those of earlier versions among them.
         """
         networks = state.get("networks", state)
-        if networks.keys() != self.networks.state_dict().keys():
-            what = "This checkpoint was made by a version of robo-rl with other networks: train again, or use that version."
-            raise RunError(what, got=", ".join(networks), allowed=", ".join(self.networks.state_dict()))
+        require_same_networks(", ".join(sorted(networks)), ", ".join(sorted(self.networks.state_dict())))
         self._load_learnt_state(state)
         self.buffer.load_state_dict(state["buffer"])
         self.policy.load_state_dict(state["policy"])

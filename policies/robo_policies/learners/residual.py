@@ -53,7 +53,7 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, info = super().reset(seed=seed, options=options)
         self._base = self._base_for(seed)
         theirs = self._base.environment_spec
-        self._inner.without_pictures(but=theirs.observation).require(theirs, what="The base policy acts in another environment")
+        theirs.require_interface(self._inner, what="The base policy acts in another environment")
         self._base.reset()
         return self._with_base(observation), info
 

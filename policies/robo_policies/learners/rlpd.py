@@ -83,8 +83,7 @@ class RLPD(SAC):
             parts.descend("critic", critic_loss)
             parts.track(self.target_critic, self.critic, self.config.tau)
 
-        with torch.no_grad():  # the actor's loss does not train the encoder
-            observations = parts.encoder(part.observations)
+        observations = parts.actor_features(part.observations)
         actions, log_densities = self.actor.sample(observations, parts.generator)
         actor_loss = self.actor_loss(observations, actions, log_densities, alpha)
         parts.descend("actor", actor_loss)
@@ -109,7 +108,7 @@ class RLPD(SAC):
 
     def actor_loss(self, observations: Tensor, actions: Tensor, log_densities: Tensor, alpha: Tensor) -> Tensor:
         """Alpha log pi(a|s) - mean_i Q_i(s, a), the mean over all critics."""
-        return (alpha * log_densities - self.critic(observations, actions).mean(0)).mean()
+        return (alpha * log_densities - self.critic(observations.detach(), actions).mean(0)).mean()
 
     def _subset(self) -> list[int] | slice:
         if self.config.target_critics == self.config.critics:

@@ -46,6 +46,8 @@ class SACConfig(NetworkSettings):
     """[1] weight of the entropy at the start."""
     target_entropy_per_action: float = -1.0
     """[nat] wanted entropy of the policy per action element; the paper's -dim(A) in all."""
+    privileged_critic: bool = False
+    """The critics read privileged entries, too; the policy never does (Pinto et al. 2018, arXiv:1710.06542)."""
     normalization_rows: int = 0
     """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
     n_step: int = 1
@@ -84,10 +86,11 @@ class SAC(Learned):
         self.config = config
         self.parts = parts = LearnerParts(spec, config, seed)
         inputs, actions = parts.encoder.size, spec.action.size
-        critic = Critics(parts.networks, inputs + actions, config.critics, layer_norm=config.layer_norm)
+        critic = Critics(parts.networks, parts.encoder.critic_size + actions, config.critics, layer_norm=config.layer_norm)
         self.critic = parts.add("critic", critic, config.lr, trains_encoder=True)
         self.target_critic = parts.add_target("target_critic", self.critic, sees=True)
-        self.actor = parts.add("actor", TanhGaussianActor(parts.networks, inputs, actions), config.lr)
+        actor = TanhGaussianActor(parts.networks, inputs, actions)
+        self.actor = parts.add("actor", actor, config.lr, trains_encoder=config.privileged_critic)  # as in Pinto et al.
         temperature = Temperature(config.initial_temperature, config.target_entropy_per_action * actions)
         self.temperature = parts.add("temperature", temperature, config.lr)
         parts.act_with(self.actor)
@@ -96,8 +99,7 @@ class SAC(Learned):
         """Takes one gradient step of each network (algorithm 1, lines 10 to 13)."""
         parts = self.parts
         data = parts.batch(batch)
-        with torch.no_grad():
-            observations = parts.encoder(data.observations)
+        observations = parts.encoder(data.observations).detach()
         # Differs from algorithm 1: the actions of the present policy are drawn once and serve both the temperature and
         # the actor, as in Stable-Baselines3, because the actor does not change in between.
         actions, log_densities = self.actor.sample(observations, parts.generator)
@@ -127,4 +129,4 @@ class SAC(Learned):
 
     def actor_loss(self, observations: Tensor, actions: Tensor, log_densities: Tensor, alpha: Tensor) -> Tensor:
         """J_pi, eq. 9: alpha log pi(a|s) - min_i Q_i(s, a) at the policy's own actions."""
-        return (alpha * log_densities - self.critic(observations, actions).amin(0)).mean()
+        return (alpha * log_densities - self.critic(observations.detach(), actions).amin(0)).mean()

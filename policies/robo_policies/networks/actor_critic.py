@@ -168,26 +168,30 @@ class Critics(nn.Module):
 
 
 class TanhGaussianActor(nn.Module):
-    """a = tanh(u), u ~ Normal(mean(s), std(s)): the policy of soft actor-critic."""
+    """a = tanh(u), u ~ Normal(mean(s), std(s)): the policy of soft actor-critic; features past the first F are for critics."""
 
     def __init__(self, factory: NetworkFactory, inputs: int, actions: int) -> None:
         super().__init__()
-        self.layers = factory.actor(inputs, 2 * actions)
+        self.layers, self._inputs = factory.actor(inputs, 2 * actions), inputs
         self._squashed = factory.squashed_gaussian()
 
     def sample(self, observations: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return actions (B, A), through which gradients flow, and log pi (B,)."""
-        outputs = self.layers(observations).squeeze(0)
+        outputs = self._outputs(observations)
         return self._squashed(outputs, normal(outputs.chunk(2, -1)[0], generator), LOG_STD)
 
     def mode(self, observations: Tensor) -> Tensor:
         """Return tanh of the mean, (B, A)."""
-        return torch.tanh(self.layers(observations).squeeze(0).chunk(2, -1)[0])
+        return torch.tanh(self._outputs(observations).chunk(2, -1)[0])
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
         """Return actions (B, A) without their densities."""
-        mean, log_std = self.layers(observations).squeeze(0).chunk(2, -1)
+        mean, log_std = self._outputs(observations).chunk(2, -1)
         return torch.tanh(mean + torch.exp(log_std.clamp(*LOG_STD)) * normal(mean, generator))
+
+    def _outputs(self, observations: Tensor) -> Tensor:
+        outputs: Tensor = self.layers(observations[:, : self._inputs]).squeeze(0)
+        return outputs
 
 
 def squashed_gaussian(outputs: Tensor, noise: Tensor, limits: tuple[float, float]) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,7 @@ class ConvEncoder(nn.Module):
         pictures = require_pictures(spec, len(channels))
         self._vectors = spec.observation.vectors
         self.towers = nn.ModuleDict({picture.name: _tower(picture.shape, channels) for picture in pictures})
-        self.size = FEATURES * len(pictures) + sum(array.size for array in self._vectors.values())
+        self.size = FEATURES * len(pictures) + self._vectors.size
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
         """Return (B, F + D) of uint8 pictures (B, height, width, channels) and vectors."""

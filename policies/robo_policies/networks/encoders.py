@@ -1,6 +1,6 @@
 """Inputs of networks from batches: tensors on a device, standardised vectors, and an optional encoder network.
 
-B batch, D elements of all vectors, F features that networks read.
+B batch, D elements of all vectors, F features that networks read, P privileged elements that critics alone read.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robo_rl.errors import InvalidSetting
-from robo_rl.requirements import require_finite_data
-from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.requirements import require_finite_data, require_role, require_vectors
+from robo_rl.spec.environment import EnvironmentSpec, ObservationSpec
 from robo_rl.types import Array, Batch
 
 SMALLEST_STD = 1e-2  # a measurement that hardly moves in the first data must not explode when it moves later
 LARGEST_NORMALIZED = 10.0  # standard deviations; the usual limit of normalised observations (OpenAI Baselines)
 
 Observations = Tensor | dict[str, Tensor]
-"""All vectors side by side (B, D), or named tensors if an encoder network reads them."""
+"""All vectors side by side, (B, D) or (B, D + P), or named tensors if an encoder network reads them."""
 
 
 class ObservationEncoder(nn.Module):
@@ -36,35 +35,34 @@ class ObservationEncoder(nn.Module):
     rows: Tensor
     __call__: Callable[..., Tensor]
 
-    def __init__(self, spec: EnvironmentSpec, normalization_rows: int = 0, network: nn.Module | None = None) -> None:
+    def __init__(
+        self, spec: EnvironmentSpec, normalization_rows: int = 0, network: nn.Module | None = None, is_asymmetric: bool = False
+    ) -> None:
+        """Raise InvalidSetting if there is nothing to read, or nothing privileged if critics are to read it."""
         super().__init__()
         vectors, pictures = spec.observation.vectors, spec.observation.subset("image")
-        if not vectors and network is None:
-            raise InvalidSetting(
-                f"This learner reads vectors, and {spec.name!r} has none that a policy may see.",
-                got=list(spec.observation),
-                allowed="proprioception, object or goal entries",
-            )
-        self._vectors = vectors
-        self._shapes = {name: array.shape for name, array in vectors.items()}
-        self._sizes = [array.size for array in vectors.values()]
+        self._visible = require_vectors(spec) if network is None else vectors
+        privileged = require_role(spec, "privileged", "privileged_critic").arrays if is_asymmetric else ()
+        self._learnt = ObservationSpec((*self._visible.arrays, *privileged))
         self.pictures: tuple[str, ...] = () if network is None else tuple(getattr(network, "pictures", pictures))
-        self.reads = (*self._shapes, *self.pictures)
+        self.reads = (*self._visible, *self.pictures)
         self.network = network
-        self.size: int = sum(self._sizes) if network is None else int(network.size)  # type: ignore[arg-type]
+        self.size: int = self._visible.size if network is None else int(network.size)  # type: ignore[arg-type]
         """F"""
+        self.critic_size = self.size + self._learnt.size - self._visible.size
+        """F + P"""
         self._normalization_rows = normalization_rows
-        self.register_buffer("mean", torch.zeros(sum(self._sizes)))
-        self.register_buffer("std", torch.ones(sum(self._sizes)))
+        self.register_buffer("mean", torch.zeros(self._learnt.size))
+        self.register_buffer("std", torch.ones(self._learnt.size))
         self.register_buffer("rows", torch.zeros((), dtype=torch.int64))
 
     def readable(self, spec: EnvironmentSpec) -> EnvironmentSpec:
         """Return a spec without the pictures that are not read."""
         return spec.without_pictures(but=self.pictures)
 
-    def stack(self, observations: Mapping[str, Array]) -> Array:
-        """Return the vectors (B, D) float32, not yet standardised."""
-        return self._vectors.stack(observations)
+    def stack(self, observations: Mapping[str, Array], *, is_acting: bool = False) -> Array:
+        """Return the vectors (B, D + P) float32, not yet standardised; (B, D) to act by."""
+        return (self._visible if is_acting else self._learnt).stack(observations)
 
     @torch.no_grad()
     def fit(self, stacked: Tensor) -> None:
@@ -81,25 +79,27 @@ class ObservationEncoder(nn.Module):
         self.rows += new
 
     def tensors(self, stacked: Array, observations: Mapping[str, Array], device: torch.device) -> Observations:
-        """Return vectors (B, D) and pictures as `forward` reads them, moved to a device."""
-        vectors = torch.from_numpy(stacked)
+        """Return vectors (B, D) or (B, D + P), and pictures as `forward` reads them, moved to a device."""
+        vectors, width = torch.from_numpy(stacked), stacked.shape[1]
         if self._normalization_rows:
-            vectors = ((vectors - self.mean) / self.std).clamp(-LARGEST_NORMALIZED, LARGEST_NORMALIZED)
+            vectors = ((vectors - self.mean[:width]) / self.std[:width]).clamp(-LARGEST_NORMALIZED, LARGEST_NORMALIZED)
         vectors = to_device(vectors, device)
         if self.network is None:
             return vectors
-        named = zip(self._shapes.items(), vectors.split(self._sizes, 1), strict=True)
-        return {name: part.reshape(-1, *shape) for (name, shape), part in named} | {
+        arrays = (self._learnt if width > self._visible.size else self._visible).arrays
+        parts = zip(arrays, vectors.split([array.size for array in arrays], 1), strict=True)
+        return {array.name: part.reshape(-1, *array.shape) for array, part in parts} | {
             name: to_device(torch.from_numpy(np.ascontiguousarray(observations[name])), device) for name in self.pictures
         }
 
     def forward(self, observations: Observations) -> Tensor:
-        """Return features (B, F)."""
+        """Return features (B, F), followed by privileged elements (B, P) unless they are absent."""
         if isinstance(observations, Tensor):
             return observations
         assert self.network is not None
-        features: Tensor = self.network(observations)
-        return features
+        read = {name: observations[name] for name in self.reads}
+        privileged = (values.flatten(1) for name, values in observations.items() if name not in read)
+        return torch.cat((self.network(read), *privileged), 1)
 
 
 @dataclass(frozen=True)

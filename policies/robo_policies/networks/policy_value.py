@@ -208,7 +208,7 @@ class PolicyValue(nn.Module):
         observation, privileged = spec.observation, spec.observation.subset("privileged")
         _require_readable(spec, settings)
         self.vectors = observation.vectors
-        self.visible = sum(array.size for array in self.vectors.values())
+        self.visible = self.vectors.size
         self.reads = ObservationSpec((*self.vectors.arrays, *(privileged.arrays if settings.privileged_critic else ())))
         """Vectors (D + P): those of the policy, then those of the critic alone."""
         self.distribution = distribution_of(spec, settings.policy, settings.initial_log_std)
@@ -220,7 +220,7 @@ class PolicyValue(nn.Module):
         self.pictures = observation.subset("image").arrays if self.encoder is not None else ()
         self.seen = int(self.encoder.size) if self.encoder is not None else self.visible  # type: ignore[arg-type]
         """Inputs of the actor."""
-        self.inputs = self.seen + sum(array.size for array in self.reads.values()) - self.visible
+        self.inputs = self.seen + self.reads.size - self.visible
         """Inputs of the critic, those of the actor first."""
         trunks = list[nn.Module]()
         for setting, size in (("actor_network", self.seen), ("critic_network", self.inputs)):

@@ -6,14 +6,18 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import gymnasium
+
 from robo_real.console.episodes import Store
 from robo_real.console.human import HoldPolicy
 from robo_real.console.operator import Operator
 from robo_real.environment import RobotEnv
 from robo_real.remote_robot import RemoteRobot
+from robo_rl.environments.make import with_stack, without_stack
 from robo_rl.errors import RobotError
 from robo_rl.protocols.components import Policy
 from robo_rl.rollout.episode import Rollout
+from robo_rl.spec.environment import specification
 from robo_rl.system.pages.server import ADDRESS
 
 
@@ -24,7 +28,7 @@ class RobotConsole:
         self,
         url: str,
         *,
-        policy_for: Callable[[RobotEnv], Policy] | None = None,
+        policy_for: Callable[[gymnasium.Env[Any, Any]], Policy] | None = None,
         settings: Mapping[str, Any] | None = None,
         address: str = ADDRESS,
         port: int = 0,
@@ -35,9 +39,9 @@ class RobotConsole:
         settings: of the environment. notify: shows a message about a device.
         Raises RobotUnavailable if no server answers at the address.
         """
-        robot = RemoteRobot(url)
-        self.environment = RobotEnv(robot, robot, **(settings or {}))
-        spec = self.environment.environment_spec
+        robot, settings = RemoteRobot(url), settings or {}
+        self.environment = with_stack(RobotEnv(robot, robot, **without_stack(settings)), settings)
+        spec = specification(self.environment)
         policy = policy_for(self.environment) if policy_for else None
         self._operator = operator = Operator(robot, spec.action, address=address, port=port, notify=notify)
         self.drive_with = operator.drive_with

@@ -142,6 +142,7 @@ class Application:
             frame = self.robo_routes.frame(path.removeprefix(CAMERA))
             shape = ",".join(map(str, frame.picture.shape))
             headers = {"X-Robo-Stamp": repr(frame.stamp), "X-Robo-Number": str(frame.number), "X-Robo-Shape": shape}
+            headers |= {"X-Robo-Identity": printable(frame.identity)}
             return response(200, frame.picture.tobytes(), {"Content-Type": BYTES, **headers})
         if request.method == "GET":
             return _json(self.robo_routes.reads[path]())

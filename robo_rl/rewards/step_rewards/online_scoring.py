@@ -87,7 +87,9 @@ class OnlineScoring(DelayedRewards):
     resume the same steps are scored in the same calls.
     """
 
-    def __init__(self, reward: StepScorer, place: Place) -> None:
+    def __init__(self, reward: StepScorer, place: Place, seen: EnvironmentSpec | None = None) -> None:
+        """seen: spec of the environment; of its histories the reward sees the newest observation."""
+        self._seen = (seen or place.spec).observation
         self._reward, self._place, self.repeats_itself = reward, place, reward.repeats_itself
         self._queue, self._sums = StepQueue(reward.entries(place), reward.keep), EpisodeSums()
         self._over: set[int] = set()
@@ -119,19 +121,21 @@ class OnlineScoring(DelayedRewards):
 
     @override
     def begin(self, index: int, observation: Observation, instruction: str | None) -> None:
-        self._queue.begin(index, observation, instruction)
+        self._queue.begin(index, self._seen.newest(observation), instruction)
 
     @override
     def add(
         self, index: int, observation: Observation, *, action: Array, reward: float, terminated: bool, truncated: bool
     ) -> None:
-        self._queue.add(index, observation, action=action, reward=reward, terminated=terminated, truncated=truncated)
+        seen = self._seen.newest(observation)
+        self._queue.add(index, seen, action=action, reward=reward, terminated=terminated, truncated=truncated)
 
     @override
     def add_all(
         self, observations: Mapping[str, Array], *, actions: Array, rewards: Array, terminated: Array, truncated: Array
     ) -> None:
-        self._queue.add_all(observations, actions=actions, rewards=rewards, terminated=terminated, truncated=truncated)
+        seen = self._seen.newest(observations)
+        self._queue.add_all(seen, actions=actions, rewards=rewards, terminated=terminated, truncated=truncated)
 
     @override
     def score(self) -> StepRewards:
@@ -230,7 +234,7 @@ class OnlineReward:
                 allowed="a learner that acts in one and keeps single steps: sac",
                 fix="set algorithm to sac",
             )
-        return OnlineScoring(self.model, place)
+        return OnlineScoring(self.model, place, self.spec)
 
     def labelled(self, episode: Episode, spec: EnvironmentSpec) -> Iterator[Episode]:
         """Yield a recorded episode as a policy of `spec` would have seen it, with these rewards, cut at missing ones.
@@ -270,7 +274,7 @@ class OnlineReward:
     @property
     def place(self) -> Place:
         """A place whose memory is empty."""
-        return Place(self.spec, self.discount, self.weight)
+        return Place(self.spec.single, self.discount, self.weight)
 
 
 def without(spec: EnvironmentSpec, hidden: Sequence[str]) -> EnvironmentSpec:
@@ -305,5 +309,5 @@ def _piece(episode: Episode, steps: slice, spec: EnvironmentSpec, *, terminated:
         timestamps=episode.timestamps[pictures],
         terminated=terminated,
         truncated=not terminated,
-        spec_fingerprint=spec.fingerprint,
+        spec_fingerprint=spec.single.fingerprint,
     )

@@ -13,7 +13,7 @@ from typing_extensions import override
 from robo_rl.extras import Extra, step_columns
 from robo_rl.protocols.components import Policy, TransferablePolicy
 from robo_rl.rollout.episode import RandomPolicy, Rollout
-from robo_rl.spec.environment import Observation
+from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.training.collectors.collector_pool import Collector
 from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import ActionSource, StateDict, Transition
@@ -63,7 +63,8 @@ class SegmentCollector(Collector):
             steps.append(self._rollout.step())
         self._return += sum(step.reward for step in steps)
         columns = [step_columns(self._policy.environment_spec, self._extras, step) for step in steps]
-        facts = _stack(steps) | {"columns": {name: np.stack([each[name] for each in columns]) for name in columns[0]}}
+        named = {name: np.stack([each[name] for each in columns]) for name in columns[0]}
+        facts = _stack(steps, self._rollout.spec) | {"columns": named}
         return facts | {"version": request["version"], "birth": self._birth, "begins": begins, "end": self._end()}
 
     def _end(self) -> StateDict | None:
@@ -95,11 +96,10 @@ class _Acting:
         return self._collector.acting.act(observation, deterministic=deterministic)
 
 
-def _stack(steps: list[Transition]) -> StateDict:
-    first = steps[0].observation
-    seen = [first, *(step.next_observation for step in steps)]
+def _stack(steps: list[Transition], spec: EnvironmentSpec) -> StateDict:
+    seen = [spec.observation.newest(each) for each in (steps[0].observation, *(step.next_observation for step in steps))]
     return {
-        "observations": {name: np.stack([each[name] for each in seen]) for name in first},
+        "observations": {name: np.stack([each[name] for each in seen]) for name in seen[0]},
         "actions": np.stack([step.action for step in steps]),
         "rewards": np.asarray([step.reward for step in steps], np.float64),
     }

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import webbrowser
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import gymnasium
 import tyro
 
+from robo_app.arguments.free_settings import EnvironmentArguments
 from robo_app.display.browser import has_display
 from robo_app.playback.playback import Player, Screen, summary
 from robo_app.playback.window import Window
 from robo_app.recipes.recipe import Recipe, require_at_least
+from robo_app.training.run_evaluation import elsewhere
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.evaluation.evaluation import FIRST_SEED
 from robo_rl.protocols.components import Policy
@@ -34,6 +36,10 @@ class Play:
     """Reset seed of the first episode; the others follow."""
     episodes: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Number of episodes; by default until Ctrl-C, and one for a film."""
+    environment: str = ""
+    """Another environment than the one trained on; one of the same family is made with the same arguments."""
+    arguments: EnvironmentArguments = field(default_factory=dict)
+    """Setting of the environment that differs from the training's, such as --environment.arguments.cameras [front]"""
     stochastic: bool = False
     """Sample actions instead of taking the most likely one, as with evaluation.stochastic of a recipe."""
     speed: float = 1.0
@@ -54,6 +60,14 @@ class Play:
         require_allowed(self, {"speed": (0.0 < self.speed < float("inf"), "more than 0")})
         if self.video is not None and self.video.suffix != ".mp4":
             raise InvalidSetting("A film is an mp4 file.", got=str(self.video), fix=f"--video {self.video.with_suffix('.mp4')}")
+
+
+def stage_of(recipe: Recipe[Any], arguments: Play) -> Recipe[Any]:
+    """Return the recipe with the environment in which its policy is shown."""
+    if not (arguments.environment or arguments.arguments):
+        return recipe
+    there = elsewhere(recipe.environment, arguments.environment, "", arguments.arguments)
+    return replace(recipe, environment=there, evaluation=replace(recipe.evaluation, arguments={}))
 
 
 def is_deterministic(arguments: Play, recipe: Recipe[Any]) -> bool:

@@ -75,6 +75,7 @@ def with_online_phase(recipe: Recipe[Any], steps: int = 0) -> Recipe[Any]:
 def completed(recipe: Recipe[Any]) -> Recipe[Any]:
     """Return the recipe with environment and number of episodes of its dataset if it names none.
 
+    Arguments of the environment in the recipe, such as frame_stack, are added to those of the dataset, or replace them.
     With the number, a run can be resumed after its dataset has grown. Raises InvalidSetting if neither names one.
     """
     settings = recipe.demonstrations
@@ -96,4 +97,5 @@ def completed(recipe: Recipe[Any]) -> Recipe[Any]:
             got=f"a card with {', '.join(card) or 'nothing'}",
             fix="--environment.name FAMILY/TASK, and --environment.arguments where it needs any",
         )
-    return replace(recipe, environment=EnvironmentSettings(card["environment"], dict(card.get("arguments", {}))))
+    arguments = {**card.get("arguments", {}), **recipe.environment.arguments}
+    return replace(recipe, environment=EnvironmentSettings(card["environment"], arguments))

@@ -139,6 +139,14 @@ class InitialSettings:
     run: str = ""
     """Run with the initial learner, networks and optimisers, and with the policy of the first steps; empty for a
     fresh learner."""
+    reads: tuple[str, ...] = ()
+    """Entries of the observation that the learner reads, by default those of the run's policy; the environment may offer more,
+    such as cameras for a person, which the recorded episodes keep."""
+
+    def __post_init__(self) -> None:
+        if self.reads and not self.run:
+            got = f"initial.reads {list(self.reads)}"
+            raise InvalidSetting("These entries are read by an initial run, and none is named.", got=got, fix="set initial.run")
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,8 @@ def actor(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettin
         return lambda seed: Actor(text, expert_for(seed, noise=settings.noise))
     run, step = _run_or_policy(text, settings.runs)
     policy = policy_of(run, recipe_of(run), step)
-    read = policy.environment_spec.observation
-    here, there = (each.without_pictures(but=read) for each in (spec, run.spec))
-    here.require(there, what=f"The run {run.path.name} was trained in another environment")
+    what = f"The run {run.path.name} was trained in another environment"
+    policy.environment_spec.require_interface(spec, what=what)
     name = run.path.name if step is None else f"{run.path.name}{AT}{step}"
     trained = Actor(name, policy, deterministic=not settings.stochastic)
     return lambda _: trained

@@ -49,8 +49,8 @@ class NodeRecorder:
         if is_named and is_connected():
             exit_without_head(ray_library().get_runtime_context().gcs_address)
         self._environment = make_environment(message["environment"], **message["arguments"])
-        self._spec, self._packing = specification(self._environment), packing(message["pictures"])
-        EnvironmentSpec.from_json(message["spec"]).require(self._spec, what="A node has another environment")
+        self._spec, self._packing = specification(self._environment).single, packing(message["pictures"])
+        EnvironmentSpec.from_json(message["spec"]).single.require(self._spec, what="A node has another environment")
         options = ActorOptions(message["noise"], message["stochastic"], Path(message["runs"]))
         self._choose = actor(message["policy"], self._environment, options)
 

@@ -21,7 +21,7 @@ from robo_datasets.recorder import EpisodeRecorder
 from robo_datasets.repair import repair
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy
-from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec, specification
 
 if TYPE_CHECKING:
     from robo_real.console.robot_console import RobotConsole
@@ -113,7 +113,7 @@ def record_to_dataset(arguments: Console, console: RobotConsole, stack: ExitStac
 
     assert arguments.out is not None
     policy = arguments.policy or NO_POLICY
-    dataset = _dataset_of(arguments.out, console.environment.environment_spec, card | {"policy": policy})
+    dataset = _dataset_of(arguments.out, specification(console.environment), card | {"policy": policy})
     writer = stack.enter_context(dataset.writer())
     repair(writer, thorough=False)
     recorder = stack.enter_context(closing(EpisodeRecorder(writer, policy)))
@@ -125,7 +125,7 @@ def _dataset_of(path: Path, spec: EnvironmentSpec, card: dict[str, Any]) -> Data
     if not path.exists():
         return Dataset.create(path, spec, card)
     dataset = Dataset(path)
-    dataset.spec.require(spec, what="The dataset was recorded on another robot")
+    dataset.spec.require(spec.single, what="The dataset was recorded on another robot")
     return dataset
 
 

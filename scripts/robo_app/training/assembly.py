@@ -12,7 +12,7 @@ import gymnasium
 
 from robo_app.display.display import counted
 from robo_app.recipes.environments import RecipeEnvironments, Specs, drawn_environment, spec_of
-from robo_app.recipes.loop_choice import asked_of
+from robo_app.recipes.loop_choice import ROBOT, asked_of
 from robo_app.recipes.online_reward import labelled
 from robo_app.recipes.recipe import DemonstrationSettings, Recipe, RewardSettings, parse_recipe, recorded_recipe
 from robo_app.training.episode_recording import RunEpisodes
@@ -73,6 +73,7 @@ def plan_of(
         online=OnlinePhase(**plain(recipe.online)),
         person=_accompaniment(recipe, operator),
         recorder=RunEpisodes() if recipe.record_episodes else None,
+        reads=recipe.initial.reads,
         acts_at_once=bool(recipe.initial.run),
     )
 
@@ -118,9 +119,9 @@ def _demonstrations(recipe: Recipe[Any], specs: Specs) -> tuple[Sequence[Episode
         fix = f"robo-rl data info {dataset.path} shows its environment and arguments: name the same, or record another"
         here = specs.drawn
         if recipe.reward.name:  # which may look at any of the pictures
-            here.require(dataset.spec, what=what, fix=fix)
-        read = read_by_learner(recipe, here)
-        read.require(dataset.spec.without_pictures(but=read.observation), what=what, fix=fix)
+            here.single.require(dataset.spec.single, what=what, fix=fix)
+        read = read_by_learner(recipe, here).single  # recorded observations are stacked as they are read
+        read.require(dataset.spec.single.restricted(read.observation), what=what, fix=fix)
         entries = dataset.entries()[: settings.episodes or None]
         if len(entries) < settings.episodes:
             raise InvalidSetting(
@@ -139,11 +140,17 @@ def _demonstrations(recipe: Recipe[Any], specs: Specs) -> tuple[Sequence[Episode
 
 
 def read_by_learner(recipe: Recipe[Any], spec: EnvironmentSpec) -> EnvironmentSpec:
-    """Return a spec without the pictures that the recipe's learner does not read."""
+    """Return a spec with the entries alone that the recipe's learner reads."""
     if needs_of(recipe.learner).trains_itself:
         return spec
-    learner: Learner = recipe.learner.build(spec, recipe.seed)
-    return spec.without_pictures(but=learner.policy.environment_spec.observation)
+    return spec.restricted(learner_of(recipe, spec).policy.environment_spec.observation)
+
+
+def learner_of(recipe: Recipe[Any], spec: EnvironmentSpec) -> Learner:
+    """Return a fresh learner of a recipe in an environment of a spec."""
+    reads = recipe.initial.reads
+    learner: Learner = recipe.learner.build(spec.restricted(reads) if reads else spec, recipe.seed)
+    return learner
 
 
 def labels_of(dataset: Dataset, name: str, entries: Sequence[Entry]) -> tuple[LabelSet, str]:
@@ -188,16 +195,17 @@ def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
 
     Raises SpecMismatch if the environment has changed since, InvalidSetting for a step without a checkpoint.
     """
-    config, state, now = recipe.learner, run.load(step).parts, spec_of(recipe)
+    config, state = recipe.learner, run.load(step).parts
     what = f"The environment has changed since the run {run.path.name}"
     if needs_of(config).trains_itself:
-        run.spec.require(now, what=what)
+        run.spec.require(spec_of(recipe), what=what)
         unrewarded = replace(recipe, reward=RewardSettings())  # a policy does not observe the pictures of its reward
         brought: SelfTrainedConfig = config
         return brought.restored_policy(RecipeEnvironments(unrewarded), seed=recipe.seed, state=state)
-    learner: Learner = config.build(run.spec, recipe.seed)
+    learner = learner_of(recipe, run.spec)
     read = learner.policy.environment_spec.observation
-    run.spec.without_pictures(but=read).require(now.without_pictures(but=read), what=what)
+    if not recipe.environment.name.startswith(ROBOT):  # which may be off or elsewhere; the one that is served is compared then
+        run.spec.restricted(read).require(spec_of(recipe).restricted(read), what=what)
     learner.load_state_dict(state["learner"])
     return learner.policy
 
@@ -205,14 +213,32 @@ def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
 class Evaluator:
     """Evaluator of policies on a recipe's seeds, in a separate environment."""
 
-    def __init__(self, recipe: Recipe[Any], episodes: int, operator: Operator | None = None) -> None:
-        self._recipe, self._environment = recipe, judged_environment_of(recipe, operator)
+    def __init__(
+        self,
+        recipe: Recipe[Any],
+        episodes: int,
+        operator: Operator | None = None,
+        keep: Callable[[Episode, bool], None] | None = None,
+    ) -> None:
+        """keep: is given the first episode of each evaluation, and True if the environment repeats itself."""
+        self._recipe, self._environment, self._keep = recipe, judged_environment_of(recipe, operator), keep
         self._seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + episodes)
 
     def __call__(self, policy: Policy) -> Evaluation:
         """Return the evaluation of a policy."""
         deterministic, seed = not self._recipe.evaluation.stochastic, self._recipe.seed
-        return evaluate(policy, self._environment, seeds=self._seeds, deterministic=deterministic, training_seed=seed)
+        return evaluate(
+            policy,
+            self._environment,
+            seeds=self._seeds,
+            deterministic=deterministic,
+            training_seed=seed,
+            on_episode=self._keep_first,
+        )
+
+    def _keep_first(self, episode: Episode) -> None:
+        if self._keep is not None and episode.seed == self._seeds[0]:
+            self._keep(episode, bool(getattr(self._environment.unwrapped, "replays", True)))
 
     def close(self) -> None:
         """Closes the environment: a robot is left still and given back."""

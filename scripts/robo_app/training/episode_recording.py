@@ -61,7 +61,8 @@ class RunEpisodes:
         if not self._is_journaled:
             history = [event["step"] for event in run.description["resumes"] if event["kind"] == "warm"]
             self._origin = [first_recipe(run), *self._origin, history]
-        with _dataset(run, recipe, specification(training.source.environment)).writer() as writer:
+        self._spec = specification(training.source.environment)
+        with _dataset(run, recipe, self._spec).writer() as writer:
             repair(writer, thorough=False)
             self._writer, self._stored = writer, {entry.identity: entry for entry in writer.dataset.entries()}
             try:
@@ -79,8 +80,7 @@ class RunEpisodes:
     def begin(self, number: int, observation: Observation, *, seed: int, instruction: str | None) -> None:
         """Open the journal of training episode `number`; without effect if the episode can be repeated."""
         if self._writer is not None and self._is_journaled:
-            dataset = self._writer.dataset
-            self._journal = Journal(dataset.path / "journal", self._identity(number), dataset.spec)
+            self._journal = Journal(self._writer.dataset.path / "journal", self._identity(number), self._spec)
             self._journal.begin(observation, seed=seed, instruction=instruction, source=self._run_name)
 
     def step(self, transition: Transition) -> None:

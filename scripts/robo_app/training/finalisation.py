@@ -34,6 +34,7 @@ def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord, o
     """Evaluate on all seeds of the recipe, write evaluation.json and report.html, show the result."""
     run.describe(training_seconds=round(record.elapsed, 1), **{ENDED: {"step": record.step, "asked": recipe.total_steps}})
     say(f"trained in {record.elapsed:.0f} s; evaluating on {recipe.evaluation.episodes} seeds")
+    run.announce(record.step, "final evaluation")
     evaluation = judge(run, recipe, policy, recipe.evaluation.episodes, operator=operator)
     write_text(run.path / "evaluation.json", json.dumps(evaluation.to_json()))
     lost = regret(run, recipe)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,22 @@ from robo_rl.errors import RunError
 from robo_rl.evaluation.evaluation import Evaluation, compare
 from robo_rl.protocols.components import Learner, Training
 from robo_rl.runs.observer import RunRecord
-from robo_rl.runs.run import Run
+from robo_rl.runs.run import Run, find_run
 from robo_rl.training.off_policy import StepLoop
 from robo_rl.training.offline_to_online import OfflineThenOnline
 from robo_rl.training.step_sources import EnvironmentSteps
 
 PATIENCE = 2 * LASTS
 """[s] for the lease of a process that died to end"""
+
+
+def with_reads(recipe: Recipe[Any]) -> Recipe[Any]:
+    """Return the recipe with the entries that the policy of its initial run reads; without a run it stays as it is."""
+    if not recipe.initial.run or recipe.initial.reads:
+        return recipe
+    run = find_run(recipe.initial.run, Path("."))
+    reads = tuple(read_by_learner(recipe_of(run), run.spec).observation)
+    return replace(recipe, initial=replace(recipe.initial, reads=reads))
 
 
 def require_same_reading(run: Run, learner: Learner) -> None:

@@ -20,7 +20,7 @@ from robo_app.recipes.environments import KnownSpecs, Specs
 from robo_app.recipes.loop_choice import ROBOT
 from robo_app.recipes.online_reward import reward_of
 from robo_app.recipes.recipe import Recipe
-from robo_app.training.assembly import demonstrations_of, recipe_of
+from robo_app.training.assembly import demonstrations_of, learner_of, recipe_of
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_real.console.operator_env import OperatorEnv
 from robo_real.priority import drop_realtime, realtime_priority
@@ -148,7 +148,7 @@ def _learning(run: Run, recipe: Recipe[Any]) -> LearningTraining:
     drawn = EnvironmentSpec.from_json(read_object(folder / SPEC))
     specs = KnownSpecs(drawn, run.spec)
     reward = reward_of(recipe, specs)
-    learner: Learner = recipe.learner.build(drawn if reward is None else reward.visible(drawn), recipe.seed)
+    learner = learner_of(recipe, drawn if reward is None else reward.visible(drawn))
     _take_over(folder, learner)
     step_learner = ReplayLearner(
         learner,

@@ -88,7 +88,7 @@ def spec_and_trial(name: str, arguments: Mapping[str, object], sizes: Sequence[i
     """
     environment = make_environment(name, **arguments)
     spec = specification(environment)
-    view = EnvAbstraction.of(spec)
+    view = EnvAbstraction.of(spec.single)
     columns = stacked(view, [*_sampled(environment, name, spec)])
     environment.close()
     return spec, partial(_tried, columns, sizes)

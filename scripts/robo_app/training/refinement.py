@@ -25,10 +25,11 @@ from robo_app.recipes.recipe import (
     parse_recipe,
     require_at_least,
 )
-from robo_app.training.assembly import recipe_of
-from robo_app.training.initialisation import require_same_reading
+from robo_app.training.assembly import learner_of, recipe_of
+from robo_app.training.initialisation import require_same_reading, with_reads
 from robo_app.training.supervision import CONSOLE, robot_at
 from robo_real.family import SETTINGS
+from robo_rl.environments.make import STACK_ARGUMENTS
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.contract import Feature
 from robo_rl.runs.run import Run
@@ -111,8 +112,8 @@ def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
         record_episodes=True,
         summary=f"{trained.path.name} refined on a robot",
     )
-    spec = spec_of(recipe)
-    require_same_reading(trained, recipe.learner.build(spec, recipe.seed))
+    recipe, spec = with_reads(recipe), spec_of(recipe)
+    require_same_reading(trained, learner_of(recipe, spec))
     if spec.success_rule is None and arguments.human != CONSOLE:
         raise InvalidSetting(
             f"{spec.name} does not say when its task is done, and no person does: there is nothing to learn from.",
@@ -127,7 +128,7 @@ def _settings(before: Recipe[Any], address: str) -> dict[str, Any]:
     """Return the settings that the run's environment shares with a robot, without those in the address."""
     given = dict(parse_qsl(urlsplit(address).query))
     known = before.environment.arguments
-    return {name: known[name] for name in SETTINGS if name in known and name not in given}
+    return {name: known[name] for name in (*SETTINGS, *STACK_ARGUMENTS) if name in known and name not in given}
 
 
 def _demonstrations(before: Recipe[Any], dataset: str) -> DemonstrationSettings:

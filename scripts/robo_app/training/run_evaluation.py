@@ -13,6 +13,7 @@ from robo_app.recipes.recipe import EnvironmentSettings
 from robo_app.training.assembly import policy_of, recipe_of
 from robo_app.training.finalisation import judge
 from robo_rl.entry_points import load
+from robo_rl.environments.make import STACK_ARGUMENTS
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
 from robo_rl.protocols.components import Policy
@@ -48,10 +49,10 @@ def evaluate(
         videos=(2 if name else 0) if videos is None else videos,
         stochastic=stochastic or recipe.evaluation.stochastic,
     )
-    there = _elsewhere(recipe.environment, environment, routes, own)
+    there = elsewhere(recipe.environment, environment, routes, own)
     with tensor_threads(recipe.threads):
-        elsewhere = replace(recipe, environment=there, evaluation=how)
-        evaluation = judge(run, elsewhere, policy_of(run, recipe), episodes, seed, name or "evaluation")
+        judged = replace(recipe, environment=there, evaluation=how)
+        evaluation = judge(run, judged, policy_of(run, recipe), episodes, seed, name or "evaluation")
     if name:
         (run.path / "evaluations").mkdir(exist_ok=True)
         write_text(run.path / "evaluations" / f"{name}.json", json.dumps(evaluation.to_json()))
@@ -77,9 +78,13 @@ def _name(environment: str, routes: str, arguments: Mapping[str, Any]) -> str:
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", "-".join(filter(None, parts)))
 
 
-def _elsewhere(
+def elsewhere(
     trained_on: EnvironmentSettings, environment: str, routes: str, arguments: Mapping[str, Any]
 ) -> EnvironmentSettings:
+    """Return the environment of a name, or of a set of routes; one of the training's family keeps its other arguments.
+
+    Raises InvalidSetting for a name and routes, UnknownName for unknown routes.
+    """
     if environment and routes:
         raise InvalidSetting("A set of routes is an environment.", got="an environment and routes", allowed="one of the two")
     family = trained_on.name.partition("/")[0]
@@ -91,5 +96,5 @@ def _elsewhere(
         name = f"{family}/{known[routes]}"
         own = {key: value for key, value in own.items() if key not in {"map", "routes"}}
     elif name.partition("/")[0] != family:
-        own = {}
+        own = {key: value for key, value in own.items() if key in STACK_ARGUMENTS}
     return EnvironmentSettings(name, {**own, **arguments})

@@ -22,7 +22,7 @@ from robo_app.training.collecting import CollectingSettings, collected_training,
 from robo_app.training.episode_recording import keeping_policies, recording
 from robo_app.training.extension import extended, is_finished
 from robo_app.training.finalisation import conclude
-from robo_app.training.initialisation import begin, left_still, wait_for_robot
+from robo_app.training.initialisation import begin, left_still, wait_for_robot, with_reads
 from robo_app.training.learner_process import (
     acting_half,
     ended,
@@ -38,13 +38,14 @@ from robo_rl.protocols.contract import ACTOR_LEARNER, ONLINE
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.storage import storage_in
 from robo_rl.runs.checkpoints import Checkpoint
+from robo_rl.runs.newest_episode import NewestEpisode
 from robo_rl.runs.observer import Cadence, Display, RunRecord
 from robo_rl.runs.run import Run, write_text
 from robo_rl.settings import settings_as
 from robo_rl.system.threads import tensor_threads
 from robo_rl.training.collectors.asynchronous import AsynchronousTraining
 from robo_rl.training.plan import TrainingPlan
-from robo_rl.types import StateDict
+from robo_rl.types import Episode, StateDict
 from robo_rl.workbench import RecipeLike
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def train(
     progress: bool | Display,
 ) -> Run:
     """Implement `robo_rl.train`; seed and steps are among the overrides."""
-    resolved = completed(with_dataset(recipe_from(recipe, overrides), dataset, labels))
+    resolved = with_reads(completed(with_dataset(recipe_from(recipe, overrides), dataset, labels)))
     collecting = _collecting(resolved, collectors)
     loop_of(resolved, collectors=collecting is not None)
     with showing(progress), tensor_threads(resolved.threads), operator_of(resolved) as operator:
@@ -91,6 +92,7 @@ def _train(recipe: Recipe[Any], root: Path, operator: Operator | None, collectin
             training = _in_process(plan)
     run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=environments.seen)
     with run, resumable(run.path):
+        run.announce(0, "starting")
         if recipe.demonstrations.dataset:
             run.describe(dataset=learnt_from(recipe))
         elif run.spec.action.control_period is not None:
@@ -161,6 +163,7 @@ def _go_on(
     collecting: CollectingSettings | None,
     operator: Operator | None,
 ) -> None:
+    run.announce(checkpoint.step, "starting")
     reward = reward_of(recipe, environments)
     require_same_reward(run, reward)
     plan = plan_of(recipe, environments, reward, operator, collectors=collecting is not None)
@@ -219,7 +222,11 @@ def _run(
 ) -> RunRecord:
     """Run a training to its end and return its record; state: checkpoint of an earlier one."""
     cadence = Cadence(recipe.log_every, recipe.evaluation.every, recipe.checkpoint_every)
-    with left_still(training), closing(Evaluator(recipe, recipe.evaluation.episodes_during, operator)) as evaluate:
+
+    def keep(episode: Episode, replays: bool) -> None:
+        NewestEpisode.of(episode, kind="evaluation", step=training.step, replays=replays).write(run.path)
+
+    with left_still(training), closing(Evaluator(recipe, recipe.evaluation.episodes_during, operator, keep)) as evaluate:
         record = RunRecord(run, cadence, keeping_policies(run, recipe, training, evaluate), shown, training.step)
         if state is not None:
             record.load_state_dict(state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -31,6 +32,8 @@ class Check:
 
     url: URL
     """Such as http://127.0.0.1:5000."""
+    pictures: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
+    """Folder to write a PNG of each camera to, the reference that a later picture is compared with."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def main(arguments: list[str]) -> int:
 def look(arguments: Check) -> int:
     """Prints one line per thing that was looked at."""
     all_fine = True
-    for seen in check(arguments.url):
+    for seen in check(arguments.url, pictures=arguments.pictures):
         all_fine &= seen.is_fine
         print(f"{'ok     ' if seen.is_fine else 'PROBLEM'}  {seen.text}", flush=True)
     return int(not all_fine)

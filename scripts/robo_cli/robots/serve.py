@@ -28,13 +28,13 @@ class Serve:
     driver: str = "twin"
     """twin, fake, franka-http, ur, or one of your own (entry points robo_rl.robots)."""
     options: DriverSettings = field(default_factory=dict)
-    """Setting of the driver: task, speed, cameras and image_size of the twin, url of franka-http."""
+    """Setting of the driver: task, speed, cameras, sees and image_size of the twin, url of franka-http."""
     limits: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """YAML file with every limit; needed for all but simulated robots."""
     cameras: Cameras = field(default_factory=dict)
-    """OpenCV camera of the name KEY: its device, a number or a path."""
+    """Camera of the name KEY: number or path of an OpenCV device, or settings such as '{kind: realsense, serial: "0123"}'."""
     image_size: int = 128
-    """[pixel] Height and width of their pictures."""
+    """[pixel] Height and width of the pictures of cameras without a setting of their own."""
     address: str = ADDRESS
     """Address to listen at. Every client that reaches the port can move the robot."""
     port: int = 5000

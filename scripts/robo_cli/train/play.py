@@ -8,7 +8,7 @@ import robo_rl
 from robo_app.playback.drawing import drawing_environment
 from robo_app.playback.film import write_film
 from robo_app.playback.playback import summary
-from robo_app.playback.screens import Play, is_deterministic, play_in_browser, play_in_window, player_of
+from robo_app.playback.screens import Play, is_deterministic, play_in_browser, play_in_window, player_of, stage_of
 from robo_app.playback.window import wants_window
 from robo_app.recipes.loop_choice import ROBOT
 from robo_app.training.assembly import judged_environment_of, recipe_of
@@ -19,13 +19,14 @@ from robo_rl.system.threads import tensor_threads
 EXAMPLES = """robo-rl play latest
 robo-rl play latest --seed 1000007 --speed 0.5     (the eighth episode of every evaluation, at half speed)
 robo-rl play RUN --step 5000     (the policy as it was; a run keeps it with record_episodes)
-robo-rl play RUN --video policy.mp4 --episodes 3"""
+robo-rl play RUN --video policy.mp4 --episodes 3
+robo-rl play RUN --environment.arguments.randomization visual     (elsewhere; refused unless all that it reads agrees)"""
 
 
 def run(arguments: Play) -> int:
     """Plays until Ctrl-C, the window is closed, or the episodes are played."""
     trained = robo_rl.open_run(arguments.run, runs=arguments.runs)
-    recipe = recipe_of(trained)
+    recipe = stage_of(recipe_of(trained), arguments)
     if recipe.environment.name.startswith(ROBOT):
         raise InvalidSetting(
             "A robot is not moved to show a policy.",

@@ -7,15 +7,16 @@ the controller move the hand alike (a test compares them).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.spec.environment import EnvironmentSpec, ObservationSpec
 from robo_sims.arm.control import VELOCITY_LIMITS
-from robo_sims.arm.environment import ArmEnv
+from robo_sims.arm.environment import ArmEnv, cameras_of, hidden
 from robo_sims.arm.inverse_kinematics import DAMPING, displacement
 from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, NOMINAL_POSTURE, Array
 from robo_sims.cameras import CameraObservations
@@ -42,14 +43,15 @@ class RealtimeArm:
     home = NOMINAL_POSTURE
     """[rad] (7,) of a joint reset"""
 
-    def __init__(self, task: str, *, cameras: Sequence[str] = (), image_size: int = 84) -> None:
-        """Build the model; cameras: of "front" and "wrist"."""
+    def __init__(self, task: str, *, cameras: Sequence[str] = (), image_size: int = 84, sees: str | None = None) -> None:
+        """Build the model; arguments as in ArmEnv."""
         self._environment = ArmEnv(task)
         self._physics = self._environment.physics
-        self._images = (tuple(cameras), image_size)
-        self.spec: EnvironmentSpec = CameraObservations(self._physics.model, cameras, image_size).added_to(
-            self._environment.environment_spec
-        )
+        names = cameras_of(cameras, sees)
+        self._images = (tuple(names), image_size)
+        spec = self._environment.environment_spec
+        spec = replace(spec, observation=ObservationSpec(hidden(spec.observation.arrays, sees)))
+        self.spec: EnvironmentSpec = CameraObservations(self._physics.model, names, image_size).added_to(spec)
         """Spec of the simulated task, with the camera pictures."""
         self.clip = np.array([0.02, 0.02, 0.02, 0.2, 0.2, 0.2])
         """[m] and [rad] maximum lead of the controller's target, along and about each axis"""

@@ -43,6 +43,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
     metadata = {  # noqa: RUF012 (Gymnasium's own style)
         "render_modes": ["rgb_array"],
         "render_fps": round(1 / PERIOD),
+        "takes_server": True,  # from a training: no process beside it may draw
         "film_seconds": 90.0,  # a route and its end
     }
     measures = scoring.MEASURES

@@ -44,7 +44,7 @@ class VectorizedEvaluator(TaskEvaluator):
         self._data = BatchedData([simulation.mujoco[1] for simulation in simulations])
         self._physics = physics_of_all(first.source.physics, self._data)
         self._reward = _REWARDS.get(type(self._task), _own)
-        self._shape = len(simulations), sum(array.size for array in first.spec.observation.arrays)
+        self._shape = len(simulations), first.spec.observation.size
 
     @override
     def observe(self) -> Array:

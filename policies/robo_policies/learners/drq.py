@@ -1,0 +1,105 @@
+"""DrQ: Kostrikov, Yarats & Fergus 2021, "Image Augmentation Is All You Need: Regularizing Deep RL from Pixels".
+
+arXiv:2004.13649. Soft actor-critic from pictures: the critics train an encoder that the actor shares, and both the targets and
+the losses of the critics are means over random shifts of each picture (eq. 1 and 3), K = M, as in the authors' code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from robo_policies.learners.sac import SAC, SACConfig
+from robo_policies.networks.encoders import TensorBatch
+from robo_policies.networks.image_encoder import PictureSettings
+from robo_rl.errors import require_allowed
+from robo_rl.protocols.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Batch, Metrics
+
+
+@dataclass(frozen=True)
+class DrQConfig(SACConfig, PictureSettings):
+    """Settings of DrQ; defaults are those of the authors' code for 84 pixels unless a field says otherwise."""
+
+    needs = Needs(STEPS, CONTINUOUS_ONLY | {Feature.PICTURES})
+
+    lr: float = 1e-3
+    """Learning rate of actor, critics with encoder, and temperature."""
+    batch_size: int = 128
+    """Transitions of one update; the paper's figures have 512."""
+    tau: float = 0.01
+    """Share of the online critics and encoder that enters their targets every `actor_every` updates."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Units of the hidden layers of actor and critics; the authors have 1024, 1024."""
+    initial_temperature: float = 0.1
+    """[1] weight of the entropy at the start."""
+    convolutions: tuple[int, ...] = (32, 32, 32, 32)
+    """Channels of the layers through which pictures are seen, each of half the height and width. The authors' layers after the
+    first keep the size, at sixteen times the computation for each."""
+    shifts: int = 2
+    """Random shifts of each picture, K and M: targets and losses of the critics are means over them."""
+    actor_every: int = 2
+    """Critic updates for each update of actor, temperature and targets."""
+    learning_starts: int = 1_000
+    """Environment steps with random actions before the first update."""
+    replay_capacity: int = 100_000
+    """Rows of the replay memory."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_pictures_allowed()
+        allowed = {name: (getattr(self, name) >= 1, "1 or more") for name in ("shifts", "actor_every")}
+        sees = bool(self.convolutions or self.network)
+        require_allowed(
+            self, allowed | {"convolutions": (sees, "1 or more layers, unless network names an encoder of your own")}
+        )
+
+    @override
+    def build(self, spec: EnvironmentSpec, seed: int) -> DrQ:
+        return DrQ(spec, self, seed)
+
+
+class DrQ(SAC):
+    """Learns from pictures, beside vectors or alone."""
+
+    config: DrQConfig
+
+    @override
+    def update(self, batch: Batch) -> Metrics:
+        parts, config, alpha = self.parts, self.config, self.temperature.alpha()
+        views = self.views(batch)
+        values, critic_loss = self.regularized_loss(views, self.regularized_target(views, alpha))
+        parts.descend("critic", critic_loss)
+        scalars = {"critic_loss": critic_loss, "q_mean": values.mean(), "ent_coef": alpha}
+        if (parts.updates + 1) % config.actor_every == 0:
+            observations = parts.actor_features(views[0].observations)
+            actions, log_densities = self.actor.sample(observations, parts.generator)
+            actor_loss = self.actor_loss(observations, actions, log_densities, alpha)
+            parts.descend("actor", actor_loss)
+            temperature_loss = self.temperature.loss(log_densities)
+            parts.descend("temperature", temperature_loss)
+            parts.track(self.target_critic, self.critic, config.tau)
+            delayed = {"actor_loss": actor_loss, "ent_coef_loss": temperature_loss, "entropy": -log_densities.mean()}
+            # the window of metrics divides by all updates
+            scalars |= {name: value * config.actor_every for name, value in delayed.items()}
+        return parts.finish_update(scalars)
+
+    def views(self, batch: Batch) -> list[TensorBatch]:
+        """Return the batch `shifts` times, each time with other random shifts f(s, nu), f(s', nu') of its pictures."""
+        parts, config = self.parts, self.config
+        data = TensorBatch.of(batch, parts.encoder, parts.device, parts.updates)
+        return [config.augment(data, parts.encoder.pictures, parts.generator) for _ in range(config.shifts)]
+
+    def regularized_target(self, views: list[TensorBatch], alpha: Tensor) -> Tensor:
+        """Return y (B,), eq. 1: the mean of SAC's targets over K shifts of s', each with an action drawn for it."""
+        return torch.stack([self.critic_target(view, alpha) for view in views]).mean(0)
+
+    def regularized_loss(self, views: list[TensorBatch], targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the values (M, N, B) of M shifts of s and eq. 3: the mean over them of the critics' losses, y being one."""
+        encoder = self.parts.encoder
+        values = torch.stack([self.critic(encoder(view.observations), view.actions) for view in views])
+        return values, torch.stack([self.critic_loss(each, targets, views[0].weights) for each in values]).mean()

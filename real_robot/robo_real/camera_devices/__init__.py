@@ -1,0 +1,1 @@
+"""Kinds of cameras: one file each."""

@@ -1,0 +1,193 @@
+"""Frame stacks: the newest observations side by side, so that a policy sees motion (Mnih et al. 2015).
+
+Pictures lie side by side along their channels, vectors along their elements, the newest last; an episode begins with copies of
+its first observation. The spec says how many there are (`ArraySpec.history`), so that a replay memory stores each one once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
+from typing_extensions import override
+
+from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.protocols.components import Policy, Stateful
+from robo_rl.spec.environment import EnvironmentSpec, Observation, ObservationSpec, Role, specification
+from robo_rl.types import Array, Episode, StateDict
+
+VECTORS: tuple[Role, ...] = ("proprioception", "object", "goal")
+STACKS: dict[str, tuple[Role, ...]] = {"pictures": ("image",), "vectors": VECTORS, "all": ("image", *VECTORS)}
+"""Roles of the entries that are stacked, by the value of the argument `stacks`."""
+
+
+def stacked_spec(spec: EnvironmentSpec, count: int, stacks: str = "pictures") -> EnvironmentSpec:
+    """Return the spec of an environment with stacks; raises InvalidSetting, UnknownName if there is nothing to stack."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise InvalidSetting("frame_stack is out of range.", got=repr(count), allowed="integer from 1")
+    if stacks not in STACKS:
+        raise UnknownName("value of stacks", stacks, STACKS)
+    chosen = spec.observation.subset(*STACKS[stacks])
+    if not chosen:
+        raise InvalidSetting(
+            f"{spec.name} has nothing to stack.",
+            got=f"stacks: {stacks}, entries {', '.join(spec.observation)}",
+            fix="name a camera if the environment takes cameras, or set stacks: vectors",
+        )
+    if spec.single != spec:
+        raise InvalidSetting(f"{spec.name} stacks its observations itself.", got=f"frame_stack {count}", fix="leave it out")
+    arrays = (array.with_history(count) if array.name in chosen else array for array in spec.observation.arrays)
+    return replace(spec, observation=ObservationSpec(tuple(arrays)))
+
+
+def stacked_episode(spec: EnvironmentSpec, episode: Episode) -> Episode:
+    """Return a recorded episode with the observations of an environment of `spec`; the same if that has no stacks."""
+    if spec.single == spec:
+        return episode
+    stacks, single = Stacks(spec), spec.observation.newest(episode.observations)
+    steps = [{name: values[step] for name, values in single.items()} for step in range(len(episode) + 1)]
+    seen = [stacks.begin(steps[0]), *map(stacks.push, steps[1:])]
+    observations = {name: np.stack([each[name] for each in seen]) for name in seen[0]}
+    is_of_it = episode.spec_fingerprint == spec.single.fingerprint
+    fingerprint = spec.fingerprint if is_of_it else episode.spec_fingerprint
+    return replace(episode, observations=observations, spec_fingerprint=fingerprint)
+
+
+class Stacks:
+    """The stacks of one environment, or of N side by side."""
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        self.held: dict[str, Array] = {}
+        self._counts = {name: array.history for name, array in spec.observation.items() if array.history > 1}
+
+    def begin(self, observation: Mapping[str, Any], mask: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
+        """Return stacks of copies of an observation, (...) or those rows (N, ...) of a mask; other rows stay as they are."""
+        for name, count in self._counts.items():
+            copies = np.concatenate([observation[name]] * count, axis=-1)
+            if mask is not None and name in self.held:
+                copies = np.where(mask.reshape(-1, *[1] * (copies.ndim - 1)), copies, self.held[name])
+            self.held[name] = copies
+        return {**observation, **{name: value.copy() for name, value in self.held.items()}}
+
+    def followed(self, observation: Mapping[str, Any], row: int | None = None) -> dict[str, Any]:
+        """Return the stacks, or those of one row, with an observation in the place of the oldest."""
+        older = self.held if row is None else {name: value[row] for name, value in self.held.items()}
+        return {
+            name: np.concatenate([older[name][..., np.shape(value)[-1] :], value], axis=-1) if name in older else value
+            for name, value in observation.items()
+        }
+
+    def push(self, observation: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the stacks with a new observation, and keep them."""
+        found = self.followed(observation)
+        self.held = {name: found[name] for name in self._counts}
+        return {**found, **{name: value.copy() for name, value in self.held.items()}}
+
+
+class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Environment whose observations have stacks."""
+
+    def __init__(self, environment: gymnasium.Env[Any, Any], count: int, stacks: str = "pictures") -> None:
+        """Raises InvalidSetting, UnknownName as `stacked_spec`."""
+        super().__init__(environment)
+        self.environment_spec = stacked_spec(specification(environment), count, stacks)
+        self.observation_space = self.environment_spec.observation.space
+        self._stacks = Stacks(self.environment_spec)
+
+    def reset(self, **arguments: Any) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode, with copies of its first observation."""
+        observation, info = super().reset(**arguments)
+        return self._stacks.begin(observation), info
+
+    def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
+        """Take a step."""
+        observation, reward, terminated, truncated, info = super().step(action)
+        return self._stacks.push(observation), reward, terminated, truncated, info
+
+    @property
+    def scripted_policy(self) -> Any:
+        """Factory of experts, if the environment has one; they observe without stacks."""
+        expert_for = self.env.get_wrapper_attr("scripted_policy")
+        return lambda seed, noise=0.0: _Expert(self.environment_spec, expert_for(seed=seed, noise=noise))
+
+
+class _Expert:
+    """Expert that is shown the newest of each stack; its other methods, such as those of its state, are passed through."""
+
+    def __init__(self, spec: EnvironmentSpec, expert: Policy) -> None:
+        self.environment_spec, self._expert = spec, expert
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_expert":  # not made yet, as in a copy
+            raise AttributeError(name)
+        return getattr(self._expert, name)
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        return self._expert.act(self.environment_spec.observation.newest(observation), deterministic=deterministic)
+
+
+class FrameStackVector(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Environments side by side whose observations have stacks, in every autoreset mode."""
+
+    def __init__(self, environments: VectorEnv[Any, Any, Any], count: int, stacks: str = "pictures") -> None:
+        """Raises InvalidSetting, UnknownName as `stacked_spec`."""
+        super().__init__(environments)
+        spec: EnvironmentSpec = environments.environment_spec  # type: ignore[attr-defined]  # not one of Gymnasium's
+        self.environment_spec = stacked_spec(spec, count, stacks)
+        self.single_observation_space = self.environment_spec.observation.space
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self._mode = environments.metadata["autoreset_mode"]
+        self._stacks = Stacks(self.environment_spec)
+        self._over = np.zeros(self.num_envs, np.bool_)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env":  # not made yet
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in every environment, or in those of `options["reset_mask"]`."""
+        observations, infos = self.env.reset(seed=seed, options=options)
+        mask = np.array((options or {}).get("reset_mask", np.ones(self.num_envs)), np.bool_)
+        self._over &= ~mask
+        return self._stacks.begin(observations, mask), infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in each, or begin its next episode, as the mode says."""
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        over = terminated | truncated
+        begun = over if self._mode is AutoresetMode.SAME_STEP else self._over
+        for row in np.flatnonzero(over) if self._mode is AutoresetMode.SAME_STEP else ():
+            infos["final_obs"][row] = self._stacks.followed(infos["final_obs"][row], int(row))
+        found = self._stacks.push(observations)
+        if begun.any() and self._mode is not AutoresetMode.DISABLED:
+            found = self._stacks.begin(observations, begun)
+        self._over = over
+        return found, rewards, terminated, truncated, infos
+
+
+class RestorableStackVector(FrameStackVector, Stateful):
+    """The same of environments that are saved and restored with a training."""
+
+    @override
+    def state_dict(self) -> StateDict:
+        own = {"stacks": {name: value.copy() for name, value in self._stacks.held.items()}, "over": self._over.copy()}
+        return {"environments": self.env.state_dict(), **own}  # type: ignore[attr-defined]
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        self.env.load_state_dict(state["environments"])  # type: ignore[attr-defined]
+        self._stacks.held = {name: np.array(value) for name, value in state["stacks"].items()}
+        self._over = np.array(state["over"])
+
+
+def stacked_vector(environments: VectorEnv[Any, Any, Any], count: int, stacks: str = "pictures") -> FrameStackVector:
+    """Return environments with stacks; they can be saved if those without can."""
+    kind = RestorableStackVector if isinstance(environments, Stateful) else FrameStackVector
+    return kind(environments, count, stacks)

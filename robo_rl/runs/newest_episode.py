@@ -1,0 +1,124 @@
+"""Newest training and evaluation episode of a run, small enough to be kept always: what a film of it needs.
+
+RUN/newest/training.npz, evaluation.npz: seed and executed actions, from which a simulator repeats the episode in another
+process, so that no training draws a picture; pictures of the cameras, as JPEG, if the environment does not repeat itself, such
+as a robot.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.types import Array, Episode
+
+FOLDER = "newest"
+QUALITY = 85
+"""of JPEG"""
+MOST_PICTURES = 400
+"""Pictures of a camera that are kept; of a longer episode every second, third ... step."""
+Kind = Literal["training", "evaluation"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class NewestEpisode:
+    """An episode without its observations."""
+
+    kind: Kind
+    step: int
+    """Training step at its end."""
+    seed: int | None
+    actions: Array
+    """(T, A), as they were executed."""
+    sources: npt.NDArray[np.int8]
+    """(T,) `ActionSource` of each step."""
+    episode_return: float
+    success: bool | None
+    stop_reason: str
+    replays: bool
+    """True if the environment repeats the episode from seed and actions."""
+    stride: int = 1
+    """Steps between two pictures."""
+    pictures: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
+    """Camera -> JPEG of each `stride` steps."""
+
+    @classmethod
+    def of(cls, episode: Episode, *, kind: Kind, step: int, replays: bool) -> NewestEpisode:
+        """Return the parts of an episode that a film needs; replays: its environment repeats it from seed and actions."""
+        stride = max(1, -(-len(episode) // MOST_PICTURES))
+        return cls(
+            kind=kind,
+            step=step,
+            seed=episode.seed,
+            actions=np.asarray(episode.actions),
+            sources=np.asarray(episode.sources, np.int8),
+            episode_return=episode.undiscounted_return,
+            success=episode.success,
+            stop_reason=episode.stop_reason,
+            replays=replays,
+            stride=stride,
+            pictures={
+                name: [_jpeg(each) for each in values[::stride]]
+                for name, values in episode.observations.items()
+                if not replays and values.dtype == np.uint8 and values.ndim == 4 and values.shape[-1] == 3
+            },
+        )
+
+    def write(self, run: Path) -> None:
+        """Replace the newest episode of its kind; without effect if the disk is full."""
+        facts = {name: getattr(self, name) for name in _FACTS} | {"cameras": list(self.pictures)}
+        arrays: dict[str, npt.NDArray[Any]] = {"actions": self.actions, "sources": self.sources}
+        arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+        for number, coded in enumerate(self.pictures.values()):
+            arrays[f"pictures{number}"] = np.frombuffer(b"".join(coded), np.uint8)
+            arrays[f"sizes{number}"] = np.asarray([len(each) for each in coded], np.int64)
+        with suppress(OSError):
+            (run / FOLDER).mkdir(exist_ok=True)
+            draft = run / FOLDER / f"{self.kind}.new.npz"
+            np.savez(draft, **arrays)  # type: ignore[arg-type]  # its stub takes allow_pickle for an array
+            draft.rename(newest_file(run, self.kind))
+
+    @classmethod
+    def read(cls, file: Path) -> NewestEpisode | None:
+        """Return the episode of a file, None without one or if it is damaged."""
+        try:
+            with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as found:
+                facts = json.loads(found["facts"].tobytes())
+                cameras = {
+                    str(name): _parts(found[f"pictures{number}"], found[f"sizes{number}"])
+                    for number, name in enumerate(facts.pop("cameras"))
+                }
+                actions, sources = found["actions"], found["sources"].astype(np.int8)
+            return cls(**{name: facts[name] for name in _FACTS}, actions=actions, sources=sources, pictures=cameras)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, zipfile.BadZipFile):
+            return None
+
+
+_FACTS = ("kind", "step", "seed", "episode_return", "success", "stop_reason", "replays", "stride")
+
+
+def newest_file(run: Path, kind: Kind) -> Path:
+    """Return the file of the newest episode of a kind."""
+    return run / FOLDER / f"{kind}.npz"
+
+
+def _jpeg(picture: npt.NDArray[np.uint8]) -> bytes:
+    import cv2  # only where there are cameras
+
+    _, coded = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+    return bytes(coded)
+
+
+def _parts(content: npt.NDArray[np.uint8], sizes: npt.NDArray[np.int64]) -> list[bytes]:
+    ends = np.cumsum(sizes)
+    return [content[end - size : end].tobytes() for end, size in zip(ends, sizes, strict=True)]

@@ -84,7 +84,7 @@ class RoboRL(Robot):
 
     @property
     def _vectors(self) -> dict[str, int]:
-        """Name -> size of what the arm measures."""
+        """Name -> size of the arm's measurements."""
         arrays = self._spec["observation"]["arrays"]
         return {a["name"]: int(np.prod(a["shape"])) for a in arrays if a["role"] == "proprioception"}
 

@@ -64,7 +64,7 @@ class ArmableRobot(Robot, Protocol):
         """Stop until a person re-arms; why: in words."""
 
     def judge(self, action: npt.ArrayLike, /) -> Executed:
-        """Return what `apply` would execute; sends nothing."""
+        """Return the command that `apply` would execute; sends nothing."""
 
 
 class RobotEnv(gymnasium.Env[Any, Any]):

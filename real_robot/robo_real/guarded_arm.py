@@ -122,7 +122,7 @@ class GuardedArm(Robot):
             return self._executed(wanted, verdict, state)
 
     def judge(self, action: npt.ArrayLike, *, answers: float | None = None) -> Executed:
-        """Return what `apply` would execute now; sends nothing and changes nothing, the guard's state included.
+        """Return the command that `apply` would execute; sends nothing and changes nothing, the guard's state included.
 
         Raises InvalidAction, RobotStopped if the arm may not move or this measurement stops it.
         """

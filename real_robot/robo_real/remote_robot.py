@@ -112,7 +112,7 @@ class RemoteRobot(Robot, Scene):
         return Executed(np.asarray(answer["executed"], np.float32), tuple(answer["reasons"]))
 
     def judge(self, action: npt.ArrayLike) -> Executed:
-        """Return what `apply` would execute; nothing is sent to the arm (GuardedArm.judge)."""
+        """Return the command that `apply` would execute; nothing is sent to the arm (GuardedArm.judge)."""
         wanted = np.asarray(self.spec.action.validate(action), np.float64)
         answer = self._leased("/robo/judge", action=wanted.tolist(), answers=self._stamp)
         return Executed(np.asarray(answer["executed"], np.float32), tuple(answer["reasons"]))

@@ -61,7 +61,7 @@ class ForceTare:
         self._total: Array = np.zeros(3)
 
     def tare(self) -> Tare:
-        """Zero the force sensor and return what was measured; the arm must be kept from moving meanwhile.
+        """Zero the force sensor and return the measurement before; the arm must be kept from moving meanwhile.
 
         Raises RobotUnavailable if the driver has no tare or it fails, RobotError if the arm moves, shakes or is in contact.
         """

@@ -1,6 +1,6 @@
 """Limits of a workspace from positions to which a person drove the hand: box, tilt, turn and joints, with margins.
 
-All other limits are those of a base. What a wrong drive would give is refused, not written.
+All other limits are those of a base. Limits of a wrong drive are refused, not written.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RATES = ("speed", "acceleration", "jerk", "turn_speed", "turn_acceleration", "tu
 
 @dataclass(frozen=True)
 class Margins:
-    """Margins around what was driven."""
+    """Margins around the driven positions."""
 
     sides: float = 0.02
     """[m] at the sides and the top of the box"""

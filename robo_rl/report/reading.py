@@ -123,7 +123,7 @@ class RunFiles:
         self._parsed: dict[str, tuple[tuple[int, ...], Any, str]] = {}
 
     def recorded(self, *, is_over: bool = True) -> RecordedRun:
-        """Return what the folder holds now; is_over: warn of missing parts.
+        """Return the folder's present content; is_over: warn of missing parts.
 
         Raises RunNotFound, RunError or InvalidSetting for a bad recipe.
         """

@@ -103,7 +103,7 @@ def train_there(order: Order, out: Path) -> dict[str, Any]:
 
 
 def rewrite(order: Order, out: Path, *, kind: str) -> dict[str, Any]:
-    """Let LeRobot write its own dataset of what it reads."""
+    """Let LeRobot write its own dataset of the same frames."""
     order.theirs(out.name, str(PEER), kind, str(order.out / "exported"), str(out))
     return {}
 

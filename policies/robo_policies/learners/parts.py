@@ -88,7 +88,7 @@ class LearnerParts(Stateful):
         return self.settings.augment(data, self.encoder.pictures, self.generator) if self.settings.sees else data
 
     def actor_features(self, observations: Observations) -> Tensor:
-        """Return features for the actor's loss; a gradient flows into the encoder if the critics read what is privileged."""
+        """Return features for the actor's loss; a gradient flows into the encoder if the critics read privileged entries."""
         with torch.set_grad_enabled(self.encoder.critic_size > self.encoder.size):
             return self.encoder(observations)
 

@@ -124,7 +124,7 @@ def send(connection: Connection, head: Mapping[str, Any], content: bytes = b"") 
 
 
 def _features(device: Any, is_robot: bool) -> dict[str, Any]:
-    """Return name -> shape of what is read; () for a number."""
+    """Return name -> shape of each reading; () for a number."""
     found = device.observation_features if is_robot else _named(device.action_features)
     return {name: list(shape) if isinstance(shape, tuple) else [] for name, shape in found.items()}
 

@@ -96,7 +96,7 @@ def _try_out(device: Teleoperator) -> int:
 
 @contextmanager
 def _operator_in_terminal(console: RobotConsole, devices: list[Teleoperator]) -> Iterator[None]:
-    """Make the first device the operator, and print what happens meanwhile."""
+    """Make the first device the operator, and print its messages."""
     for index, device in enumerate(devices):
         console.drive_with(device, is_operator=index == 0)
         print(f"  {device.keys}", flush=True)

@@ -1,4 +1,4 @@
-"""One run as the page shows it: its state, how far it is, how fast, and what is wrong with it."""
+"""One run as the page shows it: its state, progress, speed and problems."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class TareForce:
 
 
 def tare(arguments: TareForce) -> int:
-    """Prints what was measured before and is left after."""
+    """Print the measurements before and after."""
     with closing(RemoteRobot(arguments.url, owner="robo-rl robot tare")) as robot:
         robot.connect()
         found = robot.tare()

@@ -35,7 +35,7 @@ class Group:
     """Group of free settings."""
 
     name: str
-    before: str = ""
+    before: str | None = None
     """Option that took NAME=VALUE in its place before."""
     has_names: bool = False
     """True if keys are names of the user's own, in which a dash is no underscore."""

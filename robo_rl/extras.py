@@ -25,6 +25,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
+from robo_rl.spec.cost import cost_names, costs_of
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Episode, Layout, Transition
 
@@ -201,6 +202,30 @@ class Column(Extra):
     @override
     def sample(self, rows: SampledRows) -> Mapping[str, Array]:
         return {self.name: rows.column(self.name, rows.first)}
+
+
+@dataclass(frozen=True)
+class Costs(Extra):
+    """`costs` (B, C): constraint costs of each step, in alphabetical order (`cost_names`)."""
+
+    @override
+    def columns(self, spec: EnvironmentSpec) -> Layout:
+        return {"costs": ((len(cost_names(spec.costs)),), np.dtype(np.float32))}
+
+    @override
+    def record(self, step: Transition) -> Mapping[str, Any]:
+        if not (costs := costs_of(step.info)):
+            raise InvalidSetting(
+                "The learner needs constraint costs of each step, and a step has none.",
+                got=f"info with {', '.join(sorted(step.info)) or 'no entries'}",
+                allowed='info["costs"], name -> value, or info["cost"]',
+                fix="take an environment, or recorded episodes, that provide them; or another learner",
+            )
+        return {"costs": np.array([costs[name] for name in sorted(costs)], np.float32)}
+
+    @override
+    def sample(self, rows: SampledRows) -> Mapping[str, Array]:
+        return {"costs": rows.column("costs", rows.first)}
 
 
 @dataclass(frozen=True)

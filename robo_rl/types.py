@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidEpisode, InvalidSetting
+from robo_rl.spec.cost import PLAIN
 from robo_rl.spec.environment import Observation
 
 Array = npt.NDArray[Any]
@@ -100,17 +101,19 @@ class Episode:
     instruction: str | None = None
     reward_terms: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
     """name -> (T,)"""
-    costs: npt.NDArray[np.float32] | None = None
-    """(T,) constraint costs, if the environment has them"""
+    costs: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
+    """name -> (T,) constraint costs, 0 or more; a single array (T,) is taken as the cost "cost" """
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.costs, Mapping):
+            object.__setattr__(self, "costs", {} if self.costs is None else {PLAIN: self.costs})
         steps = len(self.actions)
         expected = {f"observations.{name}": (value, steps + 1) for name, value in self.observations.items()}
         expected |= {f"reward_terms.{name}": (value, steps) for name, value in self.reward_terms.items()}
         expected |= {name: (getattr(self, name), steps) for name in ("policy_actions", "rewards", "sources")}
         expected |= {"timestamps": (self.timestamps, steps + 1)}
-        expected |= {"costs": (self.costs, steps)} if self.costs is not None else {}
+        expected |= {f"costs.{name}": (value, steps) for name, value in self.costs.items()}
         wrong = [f"{name}: {len(value)} rows, not {rows}" for name, (value, rows) in expected.items() if len(value) != rows]
         if wrong:
             raise InvalidEpisode("The arrays of an episode differ in length.", got="; ".join(wrong), allowed=f"{steps} actions")
@@ -121,6 +124,7 @@ class Episode:
     def transition(self, step: int) -> Transition:
         """Returns a step as it was taken; the last one counts as truncated unless it terminated."""
         is_last = step == len(self) - 1
+        costs = {name: float(values[step]) for name, values in self.costs.items()}
         return Transition(
             observation={name: value[step] for name, value in self.observations.items()},
             action=self.actions[step],
@@ -131,7 +135,8 @@ class Episode:
             policy_action=self.policy_actions[step],
             source=ActionSource(int(self.sources[step])),
             info={"reward_terms": {name: float(values[step]) for name, values in self.reward_terms.items()}}
-            | ({} if self.costs is None else {"cost": float(self.costs[step])}),
+            | ({"costs": costs} if costs else {})
+            | ({PLAIN: costs[PLAIN]} if PLAIN in costs else {}),
         )
 
     @property

@@ -32,7 +32,6 @@ WORDS = {
     "policy_actions": "proposed actions that differ from the executed ones (policy_actions)",
     "sources": "the actor: policy, person, script or guard (sources), interventions included",
     "interventions": "interventions by a person",
-    "costs": "costs",
     "timestamps": "real times (timestamps); steps follow each other at the control period",
     "clock": "the clock's time at the start of an episode (timestamps); times count from there",
     "terminated": "terminated or truncated: the format merges them",
@@ -275,6 +274,8 @@ def _lost(form: Format, episode: Episode, spec: EnvironmentSpec) -> Iterator[str
             yield (
                 WORDS["clock"]
                 if is_shifted
+                else f"costs ({name})"
+                if group == "costs"
                 else f"{group.removesuffix('s').replace('_', ' ')} {name}"
                 if group
                 else WORDS.get(name, name)

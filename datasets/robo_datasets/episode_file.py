@@ -3,7 +3,7 @@
     0f3c...e1.5d41402abc4b2a76.h5        identity of the episode, then the first digits of the SHA-256 of the file
 
     observations/<name>  (T+1, ...)      reward_terms/<name>  (T,)
-    actions, policy_actions  (T, A)      rewards, sources, costs  (T,)      timestamps  (T+1,) [s]
+    actions, policy_actions  (T, A)      rewards, sources, costs/<name>  (T,)      timestamps  (T+1,) [s]
     header               the rest as JSON in UTF-8: schema, ends, seed, instruction, spec, metadata
     packed/<camera>  (bytes,)            packed_ends/<camera>     instead of an observation that a dataset packs
 
@@ -27,6 +27,7 @@ import numpy as np
 from robo_datasets.hdf5_arrays import Array, read_arrays, write_array
 from robo_datasets.packed_pictures import Packing, packed, unpacked
 from robo_rl.errors import EpisodeCorrupt, InvalidEpisode, RoboRLError
+from robo_rl.spec.cost import PLAIN
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.system.durable_files import write_durably
 from robo_rl.types import Episode
@@ -178,7 +179,7 @@ def _is_rgb(array: ArraySpec) -> bool:
 def episode_arrays(episode: Episode) -> dict[str, Array]:
     """Returns path in the file -> array, for all arrays of an episode."""
     arrays = {name: getattr(episode, name) for name in _ARRAYS}
-    arrays |= {} if episode.costs is None else {"costs": episode.costs}
+    arrays |= {f"costs/{name}": array for name, array in episode.costs.items()}
     arrays |= {f"observations/{name}": array for name, array in episode.observations.items()}
     return arrays | {f"reward_terms/{name}": array for name, array in episode.reward_terms.items()}
 
@@ -195,7 +196,7 @@ def episode_of(
     episode = Episode(
         observations={name: arrays[f"observations/{name}"] for name in spec.observation},
         reward_terms=_under("reward_terms/", arrays),
-        costs=arrays.get("costs"),
+        costs=_under("costs/", arrays) | ({PLAIN: arrays["costs"]} if "costs" in arrays else {}),  # before costs had names
         metadata=metadata,
         actions=arrays["actions"],
         policy_actions=arrays["policy_actions"],
@@ -256,7 +257,7 @@ def _require_fit(episode: Episode, spec: EnvironmentSpec) -> None:
     expected |= {f"reward_terms.{name}": (values, (), number) for name, values in episode.reward_terms.items()}
     expected |= {name: (getattr(episode, name), (), number) for name in ("rewards", "timestamps")}
     expected |= {"sources": (episode.sources, (), np.dtype(np.int8))}
-    expected |= {} if episode.costs is None else {"costs": (episode.costs, (), number)}
+    expected |= {f"costs.{name}": (values, (), number) for name, values in episode.costs.items()}
     wrong = [
         f"{name}: {values.dtype}{list(values.shape[1:])} a step, not {dtype}{list(shape)}"
         for name, (values, shape, dtype) in expected.items()

@@ -17,6 +17,7 @@ from typing_extensions import override
 from robo_rl.environments import stepping
 from robo_rl.errors import InvalidAction, InvalidEpisode, InvalidObservation
 from robo_rl.protocols.components import Policy, Stateful, Supervisor, TrainingSupervisor
+from robo_rl.spec.cost import costs_of, require_costs
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.types import MEASURES, METADATA, ActionSource, Array, Episode, StateDict, Transition
 
@@ -172,9 +173,7 @@ class Rollout:
             policy_actions=self._stack(self._policy_actions),
             rewards=np.asarray(self._rewards, np.float32),
             reward_terms=stacked_terms([info["reward_terms"] for info in self._infos]),
-            costs=np.asarray([info["cost"] for info in self._infos], np.float32)
-            if self._infos and all("cost" in info for info in self._infos)
-            else None,
+            costs=stacked_terms([costs_of(info) for info in self._infos]),
             sources=np.asarray(self._sources, np.int8),
             timestamps=np.asarray(self._timestamps, np.float64),
             terminated=self.terminated,
@@ -217,6 +216,7 @@ class Rollout:
                 allowed="finite numbers",
                 fix="look at the reward of the environment; nothing is replaced silently",
             )
+        require_costs(costs_of(info), self.spec.costs, where=f"{self.spec.name}, step {len(self) + 1}, seed {self.seed}")
         self._observations.append(_copy(observation))
         self._timestamps.append(time.monotonic())
         self._actions.append(action)

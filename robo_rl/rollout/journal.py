@@ -16,6 +16,7 @@ import numpy as np
 
 from robo_rl.errors import DatasetError, fix_of
 from robo_rl.rollout.episode import VERDICTS, end_of, stacked_terms
+from robo_rl.spec.cost import costs_of
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.system import framed_log
 from robo_rl.system.framed_log import FramedLog, read_records
@@ -71,7 +72,7 @@ class Journal:
             "reward_terms": {name: float(value) for name, value in info.get("reward_terms", {}).items()},
         }
         facts |= {verdict: list(info[verdict]) for verdict in VERDICTS if info.get(verdict)}
-        facts |= {"cost": float(info["cost"])} if "cost" in info else {}
+        facts |= {"costs": {name: float(value) for name, value in costs.items()}} if (costs := costs_of(info)) else {}
         actions = {"action": transition.action, "policy_action": transition.policy_action}
         columns = {f"{COLUMNS}{name}": value for name, value in transition.columns.items()}
         self._write(facts, actions | self._observed(transition.next_observation) | columns)
@@ -129,7 +130,7 @@ def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:
         policy_actions=_stack(steps, "policy_action"),
         rewards=_column(steps, "reward", np.float32),
         reward_terms=stacked_terms([step.facts["reward_terms"] for step in steps]),
-        costs=_column(steps, "cost", np.float32) if all("cost" in step.facts for step in steps) else None,
+        costs=stacked_terms([costs_of(step.facts) for step in steps]),
         sources=_column(steps, "source", np.int8),
         timestamps=_column([first, *steps], "timestamp", np.float64),
         terminated=last["terminated"],

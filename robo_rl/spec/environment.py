@@ -16,6 +16,7 @@ import numpy as np
 
 from robo_rl.errors import SpecMismatch, UnknownName
 from robo_rl.spec.action import ActionMode, ActionSpec
+from robo_rl.spec.cost import CostSpec
 from robo_rl.spec.observation import ArraySpec, Limit, Observation, ObservationSpec, Role
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "ActionMode",
     "ActionSpec",
     "ArraySpec",
+    "CostSpec",
     "EnvironmentSpec",
     "Limit",
     "Observation",
@@ -33,8 +35,8 @@ __all__ = [
 """The whole contract, from wherever its parts are."""
 INTERFACE = ("observation", "observation order", "action")
 """Fields on which a policy depends."""
-UNWRITTEN = {"meaning": "", "channels": "rgb", "history": 1}
-"""Fields of arrays that are written only if they have other values, so that fingerprints of before they existed hold."""
+UNWRITTEN: dict[str, Any] = {"meaning": "", "channels": "rgb", "history": 1, "costs": []}
+"""Fields that are written only if they have other values, so that fingerprints of before they existed hold."""
 KEEP_RATE = (
     "make the environment with the control rate of the training (action_repeat): a policy, its action chunks and its history "
     "keep the rate it was trained at"
@@ -54,6 +56,8 @@ class EnvironmentSpec:
     max_steps: int | None = None
     success_rule: str | None = None
     """When an episode counts as a success, in words; None if the environment has no notion of it."""
+    costs: tuple[CostSpec, ...] = ()
+    """Constraint costs, which every step reports in `info["costs"]`; no policy depends on them."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON values; infinities become the strings "inf" and "-inf"."""
@@ -65,11 +69,12 @@ class EnvironmentSpec:
         """Inverse of `to_json`."""
         values = _parse(dict(data))
         arrays = tuple(ArraySpec(**array) for array in values.pop("observation")["arrays"])
-        return cls(observation=ObservationSpec(arrays), action=ActionSpec(**values.pop("action")), **values)
+        costs = tuple(CostSpec(**cost) for cost in values.pop("costs", ()))
+        return cls(observation=ObservationSpec(arrays), action=ActionSpec(**values.pop("action")), costs=costs, **values)
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hex digits that change with anything in the spec but the words (instruction, success rule, meanings)."""
+        """Sixteen hex digits that change with anything in the spec but words (instruction, meanings) and limits of costs."""
         text = json.dumps(_contract(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -130,8 +135,11 @@ def _contract(spec: EnvironmentSpec, *, is_whole: bool = False) -> dict[str, Any
     data = spec.to_json()
     for array in data["observation"]["arrays"]:
         if is_whole:
-            array |= {name: value for name, value in UNWRITTEN.items() if name not in array}
+            array |= {name: UNWRITTEN[name] for name in ("channels", "history") if name not in array}
         array.pop("meaning", None)
+    for cost in data.get("costs", ()):  # a limit is the learner's aim, and no property of what was recorded
+        for name in ("limit", "meaning"):
+            cost.pop(name, None)
     data["observation"] = {array.pop("name"): array for array in data["observation"]["arrays"]}
     data["observation order"] = list(data["observation"])
     return {key: value for key, value in data.items() if key not in ("instruction", "success_rule")}
@@ -142,7 +150,7 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, float) and not np.isfinite(value):
         return str(value)
-    if isinstance(value, ArraySpec | ObservationSpec | ActionSpec | EnvironmentSpec):
+    if isinstance(value, ArraySpec | ObservationSpec | ActionSpec | CostSpec | EnvironmentSpec):
         plain = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
         return {name: item for name, item in plain.items() if name not in UNWRITTEN or item != UNWRITTEN[name]}
     return value

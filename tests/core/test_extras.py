@@ -482,7 +482,7 @@ def test_collectors_send_what_extras_recorded(tmp_path):
 def test_recorded_rollouts_provide_costs(tmp_path):
     """As an episode, and as what a journal still holds of one that broke off."""
     episode = rollout(Tagged(), RandomPolicy(SPEC, 0), seed=0)
-    assert episode.costs is not None
+    assert episode.costs
     begun = Rollout(Tagged(), RandomPolicy(SPEC, 0), seed=0)
     with Journal(tmp_path, "one", SPEC) as journal:
         journal.begin(begun.observation, seed=0, instruction=None, source="test")
@@ -490,7 +490,7 @@ def test_recorded_rollouts_provide_costs(tmp_path):
             journal.step(begun.step())
     found = recover(journal.path)
     assert found is not None
-    np.testing.assert_array_equal(found[0].costs, episode.costs[:3])
+    np.testing.assert_array_equal(found[0].costs["cost"], episode.costs["cost"][:3])
     for recorded in (episode, found[0]):
         batch = RecordedReplay.of(SPEC, [recorded], 0, extras=[Column("cost")]).sample(50)
         np.testing.assert_allclose(batch.extras["cost"], np.abs(batch.observations["x"][:, 0]))

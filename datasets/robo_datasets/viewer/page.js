@@ -410,7 +410,7 @@ class Player {
     const [executed, proposed] = ["executed", "proposed"].map((name) => signals.find((signal) => signal.key === `actions/${name}`));
     const actions = executed.columns.slice(0, 64).map((name, column) => new ActionPlot(this, name, column, executed, proposed));
     const rewards = of("rewards").map((s) => whole(s, "recorded reward"));
-    const terms = [...of("reward_terms").map((s) => whole(s, `term ${s.name}`)), ...of("costs").map((s) => whole(s))];
+    const terms = [...of("reward_terms").map((s) => whole(s, `term ${s.name}`)), ...of("costs").map((s) => whole(s, s.name === "cost" ? "cost" : `cost ${s.name}`))];
     const labels = this.episode.labels.flatMap((set) => (set.missing === null || set.error ? [absent(set)] : [whole(signals.find((s) => s.key === `labels/${set.name}`), `labels ${set.name}`)]));
     const confidence = of("confidence").map((s) => whole(s, `confidence of ${s.name}`));
     const observations = of("observations").map((s) => (s.drawn ? whole(s) : tooWide(s)));

@@ -76,8 +76,8 @@ def signals_of(episode: Episode, spec: EnvironmentSpec, *, is_simulated: bool = 
     yield Signal("rewards", "reward", episode.rewards)
     for name, values in episode.reward_terms.items():
         yield Signal("reward_terms", name, values)
-    if episode.costs is not None:
-        yield Signal("costs", "cost", episode.costs)
+    for name, values in episode.costs.items():
+        yield Signal("costs", name, values)
     yield Signal("sources", "source", episode.sources)
     period = spec.action.control_period
     simulated = np.arange(len(episode) + 1) * period if is_simulated and period is not None else None

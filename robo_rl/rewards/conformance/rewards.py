@@ -75,5 +75,5 @@ def _without_steps(episode: Episode) -> Episode:
     empty = {name: getattr(episode, name)[:0] for name in ("actions", "policy_actions", "rewards", "sources")}
     first = {name: array[:1] for name, array in episode.observations.items()}
     terms = {name: array[:0] for name, array in episode.reward_terms.items()}
-    costs = None if episode.costs is None else episode.costs[:0]
+    costs = {name: array[:0] for name, array in episode.costs.items()}
     return replace(episode, observations=first, reward_terms=terms, costs=costs, timestamps=episode.timestamps[:1], **empty)

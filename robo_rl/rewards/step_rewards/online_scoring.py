@@ -304,7 +304,7 @@ def _piece(episode: Episode, steps: slice, spec: EnvironmentSpec, *, terminated:
         policy_actions=episode.policy_actions[steps],
         rewards=episode.rewards[steps],
         reward_terms={name: terms[steps] for name, terms in episode.reward_terms.items()},
-        costs=None if episode.costs is None else episode.costs[steps],
+        costs={name: costs[steps] for name, costs in episode.costs.items()},
         sources=episode.sources[steps],
         timestamps=episode.timestamps[pictures],
         terminated=terminated,

@@ -52,7 +52,9 @@ def differing(first: Episode, second: Episode) -> set[str]:
     names = set()
     for field in fields(Episode):
         one, other = getattr(first, field.name), getattr(second, field.name)
-        if field.name in ("observations", "reward_terms"):
+        if field.name == "costs":
+            names |= {"costs" for key in {*one, *other} if not alike(one.get(key), other.get(key))}
+        elif field.name in ("observations", "reward_terms"):
             names |= {f"{field.name}.{key}" for key in {*one, *other} if not alike(one.get(key), other.get(key))}
         elif not alike(one, other):
             names.add(field.name)

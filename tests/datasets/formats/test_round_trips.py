@@ -146,7 +146,7 @@ def shortened(cells, episode, steps):
         "observations": {name: values[:steps] for name, values in episode.observations.items()},
         "reward_terms": {name: values[:steps] for name, values in episode.reward_terms.items()},
         **{name: getattr(episode, name)[:steps] for name in ("actions", "policy_actions", "rewards", "sources", "timestamps")},
-        "costs": None if episode.costs is None else episode.costs[:steps],
+        "costs": {name: values[:steps] for name, values in episode.costs.items()},
     })  # fmt: skip
 
 
@@ -182,7 +182,7 @@ def test_robomimic_refuses_choices(make, cells, tmp_path):
 def test_what_is_lost_is_counted(make):
     lines = losses(load("formats", "robomimic"), make(terminated=True, success=False))
     assert "terminated or truncated: the format merges them: 3 of 3 episodes" in lines
-    assert "success: 3 of 3 episodes" in lines and "costs: 3 of 3 episodes" in lines
+    assert "success: 3 of 3 episodes" in lines and "costs (cost): 3 of 3 episodes" in lines
     assert "reward term reach: 3 of 3 episodes" in lines
     assert "rewards of models: the label set 'vlm'" in lines and "notes on episodes" in lines
     assert any(line.startswith("interventions by a person") for line in lines)
@@ -210,7 +210,7 @@ def test_an_export_that_was_edited_is_not_overwritten(make, cells, tmp_path):
     assert "changed since they were exported, so not restored from the side file: 1 of 2 episodes" in notes
     kept, edited = Dataset(tmp_path / "back")
     assert cells["differing"](kept, [*dataset][1]) == set()
-    assert (edited.rewards == 7).all() and edited.costs is None
+    assert (edited.rewards == 7).all() and not edited.costs
     assert LabelSet(Dataset(tmp_path / "back"), "vlm").labelled == set(), "labels belong to the episode as it was"
 
 
@@ -232,7 +232,7 @@ def test_two_episodes_that_are_the_same(cells, tmp_path, form):
     dataset = cells["dataset"](tmp_path / "data", spec, twins)
     export(form, dataset, out_of(form, tmp_path))
     import_dataset(form, out_of(form, tmp_path), tmp_path / "back")
-    assert [episode.costs[0] for episode in Dataset(tmp_path / "back")] == [1.0, 2.0]
+    assert [episode.costs["cost"][0] for episode in Dataset(tmp_path / "back")] == [1.0, 2.0]
 
 
 def test_films(cells, tmp_path):

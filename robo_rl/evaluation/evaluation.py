@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
-from robo_rl.evaluation.measures import Measure, measured_in, measures_of
+from robo_rl.evaluation.measures import Measure, cost_measures, measured_in, measures_of
 from robo_rl.evaluation.statistics import Comparison, Interval, paired_comparison, stratified_bootstrap, wilson
 from robo_rl.evaluation.video import VideoRequest, film
 from robo_rl.protocols.components import Policy
@@ -90,6 +90,12 @@ class Evaluation:
         """Mean or rate of each measure with its interval, by name."""
         return {measure.name: measure.interval(self.measured) for measure in self.measures}
 
+    @cached_property
+    def exceeded(self) -> dict[str, Interval]:
+        """Share of episodes above the limit of each measure that has one, with Wilson's interval, by name."""
+        shares = {measure.name: measure.exceeded(self.measured) for measure in self.measures}
+        return {name: share for name, share in shares.items() if share is not None}
+
     @property
     def diverged(self) -> int:
         """Episodes that ended because the simulation diverged; they count with their return until then."""
@@ -112,12 +118,14 @@ class Evaluation:
             "eval/mean_ep_length": float(np.mean(self.lengths)),
         }
         metrics |= {f"eval/{name}": interval.estimate for name, interval in self.measure_intervals.items()}
+        metrics |= {f"eval/{name}_exceeded": share.estimate for name, share in self.exceeded.items()}
         return metrics | ({"eval/success_rate": self.success_rate.estimate} if self.success_rate else {})
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON values, the summary included for readers without this package."""
         summary = {"success_rate": self.success_rate, "mean_return": self.mean_return, "iqm_return": self.iqm_return}
         intervals: dict[str, Any] = {name: _plain(interval) for name, interval in summary.items()}
+        intervals |= {"exceeded": {name: _plain(share) for name, share in self.exceeded.items()}}
         intervals |= {"measures": {name: _plain(interval) for name, interval in self.measure_intervals.items()}}
         measured = {name: [_known(value) for value in values] for name, values in self.measured.items()}
         return asdict(self) | {"measured": measured, "summary": intervals}
@@ -166,6 +174,8 @@ class Evaluation:
             if measure.per:
                 events, extent = (np.nansum(self.measured[each]) for each in (measure.name, measure.per))
                 value += f", {events:.0f} in {extent:.3g}, Garwood 95%"
+            if share := self.exceeded.get(measure.name):
+                value += f", above the limit of {measure.limit:g}{unit} in {share:.0%} of the episodes, Wilson 95%"
             lines.append(f"{measure.name:17} {value}")
         return lines
 
@@ -204,7 +214,7 @@ def evaluate(
     if not played:
         raise InvalidSetting("An evaluation needs at least one episode.", got=0, fix="pass episodes=50")
     duration = time.monotonic() - started
-    measures = measures_of(environment)
+    measures = (*measures_of(environment), *cost_measures(spec.costs, played))
     videos, notes = _film(environment, played, video)
     return Evaluation(
         environment=spec.name,

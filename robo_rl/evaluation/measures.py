@@ -1,7 +1,8 @@
 """Measures of an episode besides return and success, such as infractions or the distance driven.
 
 An environment has an attribute `measures`, a tuple of `Measure`, and their values, finite floats, in `info["measures"]` of
-every step; those of an episode's last step count, and are kept in `Episode.metadata["measures"]`.
+every step; those of an episode's last step count, and are kept in `Episode.metadata["measures"]`. The sum of each constraint
+cost over an episode is a measure, too, with its limit.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from robo_rl.evaluation.statistics import Interval, event_rate, stratified_bootstrap
+from robo_rl.evaluation.statistics import Interval, event_rate, stratified_bootstrap, wilson
+from robo_rl.spec.cost import CostSpec
 from robo_rl.types import MEASURES, Episode
 
 
@@ -28,6 +30,8 @@ class Measure:
     """In words."""
     per: str = ""
     """Another measure: this one then counts events, reported as a rate: events over the sum of the other measure."""
+    limit: float | None = None
+    """Largest value that is allowed in an episode, in `unit`; of constraint costs."""
 
     def interval(self, measured: Mapping[str, Sequence[float]]) -> Interval:
         """Returns the mean with a bootstrap interval, or a rate of events with Garwood's, over episodes with a value."""
@@ -36,6 +40,11 @@ class Measure:
         if not known.size:
             return Interval(np.nan, np.nan, np.nan)
         return event_rate(*known.sum(axis=1).tolist()) if self.per else stratified_bootstrap([known[0]], np.mean)
+
+    def exceeded(self, measured: Mapping[str, Sequence[float]]) -> Interval | None:
+        """Return the share of episodes above the limit with Wilson's interval, None if there is no limit."""
+        known = [value for value in measured[self.name] if np.isfinite(value)]
+        return wilson(sum(value > self.limit for value in known), len(known)) if self.limit is not None and known else None
 
 
 def measures_of(environment: gymnasium.Env[Any, Any]) -> tuple[Measure, ...]:
@@ -48,5 +57,16 @@ def measures_of(environment: gymnasium.Env[Any, Any]) -> tuple[Measure, ...]:
 
 def measured_in(episodes: Sequence[Episode], measures: Sequence[Measure]) -> dict[str, tuple[float, ...]]:
     """Returns name -> one value per episode, NaN for an episode without one."""
-    reported = [episode.metadata.get(MEASURES, {}) for episode in episodes]
+    reported = [{**episode.metadata.get(MEASURES, {}), **_sums(episode)} for episode in episodes]
     return {measure.name: tuple(float(each.get(measure.name, np.nan)) for each in reported) for measure in measures}
+
+
+def cost_measures(costs: Sequence[CostSpec], episodes: Sequence[Episode]) -> tuple[Measure, ...]:
+    """Return a measure of each declared cost, and of those that episodes report without a limit."""
+    declared = {f"cost_{cost.name}": Measure(f"cost_{cost.name}", cost.unit, cost.meaning, limit=cost.limit) for cost in costs}
+    reported = dict.fromkeys(name for episode in episodes for name in _sums(episode))
+    return tuple(({name: Measure(name, meaning="a cost without a limit") for name in reported} | declared).values())
+
+
+def _sums(episode: Episode) -> dict[str, float]:
+    return {f"cost_{name}": float(np.sum(values, dtype=np.float64)) for name, values in episode.costs.items()}

@@ -69,11 +69,18 @@ def template(name: str, package: str = __name__) -> jinja2.Template:
     return environment.from_string(files(package).joinpath(f"{name}.html.jinja").read_text(), globals={"style": style})
 
 
-def _measures(judged: Sequence[tuple[str, Evaluation]]) -> list[tuple[Measure, list[tuple[str, Interval]]]]:
-    """Returns each measure of the environment with its figures by evaluation."""
+def _measures(judged: Sequence[tuple[str, Evaluation]]) -> list[tuple[Measure, list[tuple[str, Interval, Interval | None]]]]:
+    """Returns each measure of the environment with its figures, and the share above its limit, by evaluation."""
     known = dict.fromkeys(measure for _, each in judged for measure in each.measures)
     return [
-        (measure, [(label, each.measure_intervals[measure.name]) for label, each in judged if measure in each.measures])
+        (
+            measure,
+            [
+                (label, each.measure_intervals[measure.name], each.exceeded.get(measure.name))
+                for label, each in judged
+                if measure in each.measures
+            ],
+        )
         for measure in known
     ]
 

@@ -47,10 +47,18 @@ class Across:
 class Axes:
     """Maps values to places on the drawing."""
 
-    def __init__(self, series: Sequence[Series], y_limits: tuple[float, float] | None, *, whole: bool = False) -> None:
+    def __init__(
+        self,
+        series: Sequence[Series],
+        y_limits: tuple[float, float] | None,
+        *,
+        whole: bool = False,
+        limit: float | None = None,
+    ) -> None:
         xs = [x for one in series for x, _ in one.points]
         ys = [y for one in series for _, y in one.points]
         ys += [y for one in series for _, low, high in one.band for y in (low, high) if math.isfinite(y)]
+        ys += [] if limit is None else [limit]
         self.x_high = max(*xs, 1e-9)
         self.y_low, self.y_high = y_limits or _with_margin(min(ys), max(ys))
         self.x_ticks = [tick for tick in ticks(0.0, self.x_high) if not whole or tick == round(tick)]
@@ -73,15 +81,20 @@ def line_chart(
     y_limits: tuple[float, float] | None = None,
     percent: bool = False,
     across: Across = Across(),
+    limit: float | None = None,
 ) -> Markup:
-    """Returns an SVG of lines, over training steps by default, or an empty one if there is nothing to draw."""
+    """Returns an SVG of lines, over training steps by default, or an empty one if there is nothing to draw.
+
+    limit: value that is drawn as a dashed horizontal line.
+    """
     series = [one for one in series if one.points]
     if not series:
         return Markup("")
-    axes = Axes(series, y_limits, whole=across.whole)
+    axes = Axes(series, y_limits, whole=across.whole, limit=limit)
     number = f"{{:.0{'%' if percent else 'f'}}}".format if percent else short
     parts = [_grid(axes, number, across.title)]
     parts += [_band(axes, one) for one in series]
+    parts += [_limit(axes, limit)] if limit is not None else []
     parts += [_line(axes, one) for one in sorted(series, key=lambda one: not one.faint)]
     parts += [_markers(axes, one, number, across.place) for one in series if one.marked and not one.faint]
     return _drawing(title, parts)
@@ -179,6 +192,11 @@ def _grid(axes: Axes, number: Any, across: str) -> Markup:
         )
     parts.append(_axis_title(across))
     return Markup("").join(parts)
+
+
+def _limit(axes: Axes, value: float) -> Markup:
+    form = Markup('<line class="limit" x1="{}" x2="{}" y1="{y}" y2="{y}"><title>limit {}</title></line>')
+    return form.format(LEFT, WIDTH - RIGHT, short(value), y=axes.y(value))
 
 
 def _band(axes: Axes, one: Series) -> Markup:

@@ -50,7 +50,7 @@ class Curves:
         return [(label, color) for color, label in enumerate(labels)]
 
     def evaluations(self, *, means: bool = False) -> Charts:
-        """Return success and return over steps; means: also draw the mean over the seeds of each recipe, with their range."""
+        """Return success, return and costs over steps; means: also draw the mean over seeds of a recipe, with their range."""
         success, returns, models = list[Series](), list[Series](), list[Series]()
         for run, color in zip(self.runs, self.colors, strict=True):
             rates = [(step, e.success_rate) for step, e in run.curve if e.success_rate is not None]
@@ -63,9 +63,25 @@ class Curves:
         charts = [
             ("Success rate", line_chart(success, title="Success rate over training steps", y_limits=(0.0, 1.0), percent=True)),
             ("Return", line_chart(returns, title="Return over training steps")),
+            *self._costs(),
             ("Return by the reward model", line_chart(models, title="Return by the reward model over training steps")),
         ]
         return [(title, chart) for title, chart in charts if chart]
+
+    def _costs(self) -> Charts:
+        """Return a chart of each measure that has a limit."""
+        evaluations = [evaluation for run in self.runs for _, evaluation in run.curve]
+        measures = dict.fromkeys(each for e in evaluations for each in e.measures if each.limit is not None)
+        charts = []
+        for measure in measures:
+            series = list[Series]()
+            for run, color in zip(self.runs, self.colors, strict=True):
+                found = [(step, e.measure_intervals[measure.name]) for step, e in run.curve if measure in e.measures]
+                tag = f"costs/{measure.name.removeprefix('cost_')}"
+                series += [_background(run, tag, color), _evaluated(run.label, found, color)]
+            title = f"{measure.name.replace('_', ' ').capitalize()} per episode, limit {measure.limit:g}"
+            charts.append((title, line_chart(series, title=f"{title}, over training steps", limit=measure.limit)))
+        return charts
 
     def metrics(self, wanted: Callable[[str], bool]) -> Charts:
         """Return a chart of each tag of the log that is wanted."""

@@ -63,6 +63,7 @@ class RunRecord:
         self._lengths: deque[int] = deque(maxlen=RECENT)
         self._successes: deque[bool] = deque(maxlen=RECENT)
         self._terms: dict[str, deque[float]] = {}
+        self._costs: dict[str, deque[float]] = {}
         self._episode: Episode | None = None
         """Ended in this step."""
         self._kept_at = float("-inf")
@@ -83,11 +84,13 @@ class RunRecord:
         self._lengths.extend(state["lengths"])
         self._successes.extend(state["successes"])
         self._terms = {name: deque(values, RECENT) for name, values in state.get("terms", {}).items()}
+        self._costs = {name: deque(values, RECENT) for name, values in state.get("costs", {}).items()}
 
     def state_dict(self) -> StateDict:
         """Returns seconds so far, the newest metrics and the recent episodes."""
         recent = {"returns": list(self._returns), "lengths": list(self._lengths), "successes": list(self._successes)}
         recent |= {"terms": {name: list(values) for name, values in self._terms.items()}}
+        recent |= {"costs": {name: list(values) for name, values in self._costs.items()}}
         metrics = {"newest": self._newest, "unlogged": self._unlogged}
         return {"elapsed": self.elapsed, **metrics, **recent}
 
@@ -120,6 +123,8 @@ class RunRecord:
             self._episode = episode
             for name, values in episode.reward_terms.items():
                 self._terms.setdefault(name, deque(maxlen=RECENT)).append(float(np.sum(values)))
+            for name, values in episode.costs.items():
+                self._costs.setdefault(name, deque(maxlen=RECENT)).append(float(np.sum(values)))
         if stop_reason == DIVERGED:
             self._say(step, "the simulation diverged; the episode was cut")
         self._report(step)
@@ -235,6 +240,7 @@ class RunRecord:
             "rollout/success_rate": self._successes,
         }
         recent |= {f"terms/{name}": values for name, values in self._terms.items()}
+        recent |= {f"costs/{name}": values for name, values in self._costs.items()}
         return {tag: float(np.mean(list(values))) for tag, values in recent.items() if values}
 
     def _log(self, step: int, training: Training) -> None:

@@ -94,6 +94,8 @@ def make_vector_environment(
     """
     if not isinstance(num_envs, int) or num_envs < 1:
         raise InvalidSetting("num_envs is out of range.", got=num_envs, allowed="integer from 1")
+    if _is_address(name):
+        return _one_by_one(name, num_envs, autoreset_mode, arguments)
     found, task = _find(name)
     stack = _stack_of(arguments)
     if (batched := getattr(found, "make_vector", None)) is not None:
@@ -106,16 +108,27 @@ def make_vector_environment(
             from robo_rl.environments.frame_stack import stacked_vector
 
             return stacked_vector(environment, **stack)
+    return _one_by_one(name, num_envs, autoreset_mode, arguments)
+
+
+def _one_by_one(
+    name: str, num_envs: int, autoreset_mode: AutoresetMode | str, arguments: Mapping[str, Any]
+) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
     from robo_rl.environments.vector import SequentialEnvironments  # imports gymnasium, which finding a name does not need
 
     return SequentialEnvironments(lambda: make_environment(name, **arguments), num_envs, autoreset_mode=autoreset_mode)
 
 
+def _is_address(name: str) -> bool:
+    family, colon, _ = name.partition(":")
+    return bool(colon) and family in known("environments")
+
+
 def _at_address(name: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any] | None:
     """Returns the environment at an address, such as "robot:http://127.0.0.1:5000"; None if the name is none."""
-    family, colon, address = name.partition(":")
-    if not colon or family not in known("environments"):
+    if not _is_address(name):
         return None
+    family, _, address = name.partition(":")
     found = load("environments", family)
     if not hasattr(found, "at"):
         raise UnknownName("environment", name, _tasks(family, found), fix=f"environments of {family!r} have no addresses")

@@ -15,6 +15,7 @@ from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import DIVERGED, METADATA
 from robo_sims.arm.control import CLOSED, CONTROLS
+from robo_sims.arm.costs import ArmCosts
 from robo_sims.arm.expert import ScriptedPolicy
 from robo_sims.arm.inverse_kinematics import solve
 from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, Arm, ArmPhysics, Array, load_model
@@ -76,6 +77,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         image_size: int = 84,
         sees: str | None = None,
         randomization: str | Mapping[str, float] | None = None,
+        costs: Sequence[str] | Mapping[str, float | str] = (),
         action_repeat: int = 1,
         max_steps: int | None = None,
         render_mode: str | None = None,
@@ -92,6 +94,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
             privileged, for critics, experts and rewards.
         randomization: ranges of domain randomisation (robo_sims.arm.randomization), or "visual", "physical" or "all";
             `reset(options={"randomization": False})` leaves it off in one episode.
+        costs: constraint costs (robo_sims.arm.costs), of "force", "speed", "corridor", "spill"; a mapping gives other limits.
         action_repeat: control steps of 50 ms per action; a displacement is divided among them.
         max_steps: time limit [actions]; None for the task's own number of control steps.
         render_mode: None; "rgb_array" draws on `render`; "rgb_array_list" draws every control step.
@@ -112,6 +115,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         self._randomizer = None if ranges is None else Randomizer(ranges, self._physics.model)
         self._control = _look_up("control mode", control, CONTROLS)(self._physics, action_repeat)
         self._repeat = action_repeat
+        self._costs = ArmCosts(costs)
         self._reward = _look_up("reward", reward, REWARDS)()
         self._task: ArmTask = kind(self._physics)
         self._cameras = CameraObservations(self._physics.model, cameras_of(cameras, sees), image_size)
@@ -126,6 +130,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
             instruction=kind.instruction,
             max_steps=-(-kind.max_steps // action_repeat) if max_steps is None else max_steps,
             success_rule=kind.success_rule,
+            costs=self._costs.specs,
         )
         self.observation_space = self.environment_spec.observation.space
         self.action_space = self.environment_spec.action.space
@@ -151,6 +156,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
             info[METADATA] = {"randomization": self._randomizer.begin(self._physics.data, seed, enabled=enabled)}
         begin(self._physics, self._task, self.np_random)
         self._task.restart()
+        self._costs.take()
         self._reward.reset(self._task.progress)
         self._steps = 0
         self._observation = self._observe()
@@ -164,16 +170,16 @@ class ArmEnv(gymnasium.Env[Any, Any]):
             raise gymnasium.error.ResetNeeded("The episode is over or has not begun: call reset() before step().")
         success = self._advance(self.environment_spec.action.to_physical(action))
         self._steps += 1
-        info: dict[str, Any]
+        info: dict[str, Any] = {"costs": self._costs.take()} if self.environment_spec.costs else {}
         if success is None:
             terms = dict.fromkeys(("success", *self._reward.potential), 0.0)
-            info = {"success": False, "reward_terms": terms, "stop_reason": DIVERGED}
+            info |= {"success": False, "reward_terms": terms, "stop_reason": DIVERGED}
             last, self._observation = self._observation, {}
             return last, 0.0, False, True, info
         terms = {name: float(term) for name, term in self._reward.terms(np.bool_(success), self._task.progress).items()}
         observation = self._observe()
         out_of_time = not success and self._steps >= (self.environment_spec.max_steps or np.inf)
-        info = {"success": success, "reward_terms": terms}
+        info |= {"success": success, "reward_terms": terms}
         if success or out_of_time:
             info["stop_reason"] = "goal" if success else "time_limit"
         self._observation = {} if success or out_of_time else observation
@@ -210,6 +216,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
             self._physics.advance(self._physics.substeps - delay)
             if self._physics.monitor.reason() is not None:
                 return None
+            self._costs.measure(self._physics)
             self._record()
             if self._task.is_success():
                 return True

@@ -49,9 +49,9 @@ class ArmFamily(EnvironmentFamily):
     ) -> gymnasium.vector.VectorEnv[Any, Any, Any] | None:
         """Return a vector environment; raises UnknownName for an argument that ArmEnv does not take.
 
-        None in the relative frame and with randomisation, which have no batched implementation.
+        None in the relative frame, with randomisation and with costs, which have no batched implementation.
         """
-        if relative_frame or arguments.get("randomization") is not None:
+        if relative_frame or arguments.get("randomization") is not None or arguments.get("costs"):
             return None
         _require(name)
         from robo_sims.arm.batch import build

@@ -1,0 +1,140 @@
+"""constrained:NAME, any environment with other limits, with costs by a reward model, or with costs as penalties.
+
+Penalties are for learners that know no constraints, such as those of Stable-Baselines3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from typing_extensions import override
+
+from robo_rl.entry_points import load
+from robo_rl.environments.make import make_environment
+from robo_rl.errors import InvalidSetting, RewardUnavailable, RoboRLError, UnknownName
+from robo_rl.protocols.rewards import DelayedRewards, RewardModel
+from robo_rl.settings import settings_as
+from robo_rl.spec.cost import PLAIN, CostSpec, costs_of
+from robo_rl.spec.environment import EnvironmentSpec, specification
+
+PENALTY = "penalty_"
+"""Prefix of the reward terms of costs."""
+REQUIRED, OPTIONAL = {"reward", "limit"}, ("settings", "unit", "meaning")
+"""Keys of a cost's model."""
+
+
+class ConstrainedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Environment whose costs have the limits, the models and the penalties of a user."""
+
+    def __init__(
+        self,
+        environment: gymnasium.Env[Any, Any],
+        *,
+        limits: Mapping[str, float | str] | None = None,
+        models: Mapping[str, Mapping[str, Any]] | None = None,
+        penalties: Mapping[str, float] | None = None,
+    ) -> None:
+        """Raise InvalidSetting, UnknownName for a cost that there is not.
+
+        limits: name -> largest sum over an episode, such as 25 or "3 N s".
+        models: name -> {reward: NAME or program:FILE, settings: {...}, limit: L}: a reward model as a cost, below 0 as 0.
+        penalties: name -> weight; the reward is that of the environment minus the weighted costs, by terms "penalty_NAME".
+        """
+        super().__init__(environment)
+        spec = specification(environment)
+        self._models = {name: _scorer(name, model, spec) for name, model in (models or {}).items()}
+        declared = {cost.name: cost for cost in (*spec.costs, *(cost for cost, _ in self._models.values()))}
+        if PLAIN in (limits or {}) and not spec.costs:  # reported without being declared
+            declared |= {PLAIN: CostSpec(PLAIN, 0.0)}
+        for kind, names in (("limits", limits or {}), ("penalties", penalties or {})):
+            for name in names:
+                if name not in declared:
+                    raise UnknownName(f"cost in {kind} of {spec.name}", str(name), declared)
+        costs = (replace(cost, limit=cost.limit_of((limits or {}).get(cost.name, cost.limit))) for cost in declared.values())
+        self._penalties = {name: _weight(name, value) for name, value in (penalties or {}).items()}
+        self.environment_spec: EnvironmentSpec = replace(spec, costs=tuple(costs))
+
+    @override
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed, options=options)
+        for _, model in self._models.values():
+            model.restart()
+            model.begin(0, observation, info.get("instruction", self.environment_spec.instruction))
+        return observation, info
+
+    @override
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        costs = dict(costs_of(info))
+        for name, (_, model) in self._models.items():
+            executed = np.asarray(info.get("executed_action", action))
+            model.add(0, observation, action=executed, reward=float(reward), terminated=terminated, truncated=truncated)
+            costs[name] = self._scored(name, model)
+        penalties = {f"{PENALTY}{name}": -weight * costs[name] for name, weight in self._penalties.items()}
+        terms = info.get("reward_terms") or ({"task": float(reward)} if penalties else {})
+        info = {**info, "costs": costs, "reward_terms": {**terms, **penalties}}
+        return observation, float(reward) + sum(penalties.values()), terminated, truncated, info
+
+    def _scored(self, name: str, model: DelayedRewards) -> float:
+        labels = model.score().labels
+        if len(labels.values) != 1 or not labels.valid[0]:
+            raise RewardUnavailable(
+                f"The model of cost {name!r} gave no value for a step.",
+                got=f"{int(labels.valid.sum())} values",
+                allowed="one value for each step: a missing cost is not zero",
+                fix="take a reward program, or a model of single pictures that answers at once",
+            )
+        return max(0.0, float(labels.values[0]))
+
+
+def _scorer(name: str, model: Mapping[str, Any], spec: EnvironmentSpec) -> tuple[CostSpec, DelayedRewards]:
+    """Return a cost and the scorer of its model; raises InvalidSetting, UnknownName."""
+    allowed = "{reward: NAME, settings: {...}, limit: L}, and unit, meaning"
+    if not isinstance(model, Mapping) or not REQUIRED <= set(model) <= {*REQUIRED, *OPTIONAL}:
+        raise InvalidSetting(f"The model of cost {name!r} is not complete.", got=model, allowed=allowed)
+    if any(cost.name == name for cost in spec.costs):
+        raise InvalidSetting(f"{spec.name} has a cost {name!r} of its own.", got=name, fix="choose another name")
+    words = {key: model[key] for key in ("unit", "meaning") if key in model}
+    kind, _, path = str(model["reward"]).partition(":")
+    settings = {**model.get("settings", {}), **({"path": path} if path else {})}
+    reward: RewardModel = settings_as(load("rewards", kind), settings, source=f"the model of cost {name!r}")
+    online = reward.online(spec, weight=1.0, discount=None)
+    return CostSpec(name, CostSpec(name, 0.0).limit_of(model["limit"]), **words), online.running(1)
+
+
+def _weight(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < np.inf:
+        raise InvalidSetting(f"The penalty of cost {name!r} is no weight.", got=value, allowed="a number, 0 or more")
+    return float(value)
+
+
+class ConstrainedFamily:
+    """Environments with constraints of the user's own."""
+
+    def names(self) -> Iterable[str]:
+        """Return no names: an address is the name of another environment."""
+        return ()
+
+    def at(
+        self,
+        address: str,
+        *,
+        limits: Mapping[str, float | str] | None = None,
+        models: Mapping[str, Mapping[str, Any]] | None = None,
+        penalties: Mapping[str, float] | None = None,
+        **arguments: Any,
+    ) -> ConstrainedEnv:
+        """Return the environment that `address` names; limits, models, penalties: as of ConstrainedEnv."""
+        environment = make_environment(address, **arguments)
+        try:
+            return ConstrainedEnv(environment, limits=limits, models=models, penalties=penalties)
+        except RoboRLError:
+            environment.close()
+            raise
+
+
+FAMILY = ConstrainedFamily()

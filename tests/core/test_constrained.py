@@ -1,0 +1,102 @@
+"""constrained:NAME, limits, models and penalties of constraint costs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from robo_rl.environments.make import make_environment, make_vector_environment
+from robo_rl.errors import InvalidSetting, RewardUnavailable, UnknownName
+from robo_rl.rewards.programs.runner import end_workers
+from robo_rl.rollout import RandomPolicy, rollout
+from robo_rl.spec.environment import specification
+
+NAME = "constrained:robo/ArmPush-v0"
+NEAR = """
+def reward(batch):
+    near = np.where(batch["end_effector_position"][:, 2] < 10.0, 0.5, 0.0)
+    return near, {"near": near}
+"""
+LOSS = """
+def reward(batch):
+    loss = -np.ones(len(batch["end_effector_position"]))
+    return loss, {"loss": loss}
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _workers_end():
+    yield
+    end_workers()
+
+
+@pytest.fixture
+def program(tmp_path):
+    def write(text):
+        (tmp_path / "program.py").write_text(text)
+        return {"reward": f"program:{tmp_path / 'program.py'}", "limit": "2 per episode", "meaning": "near the table"}
+
+    return write
+
+
+def episode_of(**arguments):
+    environment = make_environment(NAME, max_steps=4, **arguments)
+    episode = rollout(environment, RandomPolicy(specification(environment), 0), seed=0)
+    environment.close()
+    return episode
+
+
+def test_limits_replace_those_of_the_environment():
+    spec = specification(make_environment(NAME, costs=["force"], limits={"force": "7 N s"}))
+    assert [(cost.name, cost.limit) for cost in spec.costs] == [("force", 7.0)]
+
+
+def test_penalties_are_terms_of_the_reward():
+    plain = episode_of(costs=["corridor", "force"])
+    costly = episode_of(costs=["corridor", "force"], models={}, penalties={"corridor": 2.0})
+    np.testing.assert_allclose(costly.rewards, plain.rewards - 2.0 * plain.costs["corridor"], rtol=1e-6)
+    np.testing.assert_allclose(costly.reward_terms["penalty_corridor"], -2.0 * plain.costs["corridor"], rtol=1e-6)
+    assert set(costly.costs) == {"corridor", "force"}
+
+
+def test_penalty_changes_the_reward_that_a_learner_sees(program):
+    paid = episode_of(models={"near": program(NEAR)})
+    penalised = episode_of(models={"near": program(NEAR)}, penalties={"near": 3.0})
+    np.testing.assert_allclose(penalised.rewards, paid.rewards - 1.5, rtol=1e-6)
+
+
+def test_reward_program_serves_as_cost(program):
+    environment = make_environment(NAME, models={"near": program(NEAR)})
+    (cost,) = specification(environment).costs
+    assert (cost.name, cost.limit, cost.unit, cost.meaning) == ("near", 2.0, "1", "near the table")
+    assert episode_of(models={"near": program(NEAR)}).costs["near"].tolist() == [0.5] * 4
+    assert episode_of(models={"near": program(LOSS)}).costs["near"].tolist() == [0.0] * 4
+
+
+def test_step_without_a_value_of_the_model_is_refused(program):
+    with pytest.raises(RewardUnavailable, match="gave no value"):
+        episode_of(models={"near": program(LOSS.replace("-np.ones(", "np.log(-1.0) * np.ones("))})
+
+
+def test_vector_environment_is_constrained():
+    environments = make_vector_environment(NAME, 2, costs=["force"], limits={"force": 1})
+    assert environments.environment_spec.costs[0].limit == 1.0
+    environments.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "said"),
+    [
+        ({"limits": {"forse": 1}}, UnknownName, "cost in limits"),
+        ({"penalties": {"spill": 1}}, UnknownName, "cost in penalties"),
+        ({"limits": {"force": "1 N"}}, InvalidSetting, "another unit"),
+        ({"penalties": {"force": -1}}, InvalidSetting, "no weight"),
+        ({"penalties": {"force": float("nan")}}, InvalidSetting, "no weight"),
+        ({"models": {"a": {"reward": "constant"}}}, InvalidSetting, "not complete"),
+        ({"models": {"force": {"reward": "constant", "limit": 1}}}, InvalidSetting, "of its own"),
+        ({"models": {"a": {"reward": "constnt", "limit": 1}}}, UnknownName, "constnt"),
+    ],
+)
+def test_settings_that_are_none_are_refused(arguments, kind, said):
+    with pytest.raises(kind, match=said):
+        make_environment(NAME, costs=["force"], **arguments)

@@ -20,6 +20,7 @@ from robo_rl.protocols.rewards import DelayedRewards, RewardModel
 from robo_rl.settings import settings_as
 from robo_rl.spec.cost import PLAIN, CostSpec, costs_of
 from robo_rl.spec.environment import EnvironmentSpec, specification
+from robo_rl.types import MEASURES
 
 PENALTY = "penalty_"
 """Prefix of the reward terms of costs."""
@@ -36,31 +37,45 @@ class ConstrainedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         *,
         limits: Mapping[str, float | str] | None = None,
         models: Mapping[str, Mapping[str, Any]] | None = None,
+        measures: Mapping[str, float | str] | None = None,
+        ends: Mapping[str, float | str] | None = None,
         penalties: Mapping[str, float] | None = None,
     ) -> None:
         """Raise InvalidSetting, UnknownName for a cost that there is not.
 
         limits: name -> largest sum over an episode, such as 25 or "3 N s".
         models: name -> {reward: NAME or program:FILE, settings: {...}, limit: L}: a reward model as a cost, below 0 as 0.
+        measures: name -> limit: the growth of a measure of the environment, such as CARLA's collisions, as a cost.
+        ends: name -> limit: 1 for a step that ends the episode for this reason, such as "failure" (lava) or "safety".
         penalties: name -> weight; the reward is that of the environment minus the weighted costs, by terms "penalty_NAME".
         """
         super().__init__(environment)
         spec = specification(environment)
         self._models = {name: _scorer(name, model, spec) for name, model in (models or {}).items()}
-        declared = {cost.name: cost for cost in (*spec.costs, *(cost for cost, _ in self._models.values()))}
+        self._measures, self._ends, self._measured = measures or {}, ends or {}, dict[str, float]()
+        added = [cost for cost, _ in self._models.values()]
+        added += [_measured(environment, name, limit) for name, limit in self._measures.items()]
+        added += [_limited(CostSpec(name, 0.0, meaning="ends of episodes"), limit) for name, limit in self._ends.items()]
+        declared = {cost.name: cost for cost in (*spec.costs, *added)}
+        if len(declared) < len(spec.costs) + len(added):
+            names = [cost.name for cost in (*spec.costs, *added)]
+            raise InvalidSetting(
+                "Two costs have one name.", got=", ".join(names), allowed="names that differ", fix="rename one"
+            )
         if PLAIN in (limits or {}) and not spec.costs:  # reported without being declared
             declared |= {PLAIN: CostSpec(PLAIN, 0.0)}
-        for kind, names in (("limits", limits or {}), ("penalties", penalties or {})):
-            for name in names:
+        for kind, named in (("limits", limits or {}), ("penalties", penalties or {})):
+            for name in named:
                 if name not in declared:
                     raise UnknownName(f"cost in {kind} of {spec.name}", str(name), declared)
-        costs = (replace(cost, limit=cost.limit_of((limits or {}).get(cost.name, cost.limit))) for cost in declared.values())
+        costs = (_limited(cost, (limits or {}).get(cost.name, cost.limit)) for cost in declared.values())
         self._penalties = {name: _weight(name, value) for name, value in (penalties or {}).items()}
         self.environment_spec: EnvironmentSpec = replace(spec, costs=tuple(costs))
 
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
+        self._measured = dict.fromkeys(self._measures, 0.0)
         for _, model in self._models.values():
             model.restart()
             model.begin(0, observation, info.get("instruction", self.environment_spec.instruction))
@@ -74,6 +89,10 @@ class ConstrainedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
             executed = np.asarray(info.get("executed_action", action))
             model.add(0, observation, action=executed, reward=float(reward), terminated=terminated, truncated=truncated)
             costs[name] = self._scored(name, model)
+        for name, before in self._measured.items():
+            self._measured[name] = info[MEASURES][name]
+            costs[name] = max(0.0, self._measured[name] - before)
+        costs |= {name: float((terminated or truncated) and info.get("stop_reason") == name) for name in self._ends}
         penalties = {f"{PENALTY}{name}": -weight * costs[name] for name, weight in self._penalties.items()}
         terms = info.get("reward_terms") or ({"task": float(reward)} if penalties else {})
         info = {**info, "costs": costs, "reward_terms": {**terms, **penalties}}
@@ -96,14 +115,25 @@ def _scorer(name: str, model: Mapping[str, Any], spec: EnvironmentSpec) -> tuple
     allowed = "{reward: NAME, settings: {...}, limit: L}, and unit, meaning"
     if not isinstance(model, Mapping) or not REQUIRED <= set(model) <= {*REQUIRED, *OPTIONAL}:
         raise InvalidSetting(f"The model of cost {name!r} is not complete.", got=model, allowed=allowed)
-    if any(cost.name == name for cost in spec.costs):
-        raise InvalidSetting(f"{spec.name} has a cost {name!r} of its own.", got=name, fix="choose another name")
     words = {key: model[key] for key in ("unit", "meaning") if key in model}
     kind, _, path = str(model["reward"]).partition(":")
     settings = {**model.get("settings", {}), **({"path": path} if path else {})}
     reward: RewardModel = settings_as(load("rewards", kind), settings, source=f"the model of cost {name!r}")
     online = reward.online(spec, weight=1.0, discount=None)
-    return CostSpec(name, CostSpec(name, 0.0).limit_of(model["limit"]), **words), online.running(1)
+    return _limited(CostSpec(name, 0.0, **words), model["limit"]), online.running(1)
+
+
+def _measured(environment: gymnasium.Env[Any, Any], name: str, limit: float | str) -> CostSpec:
+    has_any = environment.has_wrapper_attr("measures")
+    known = {measure.name: measure for measure in environment.get_wrapper_attr("measures")} if has_any else {}
+    if name not in known:
+        raise UnknownName(f"measure of {specification(environment).name}", name, known)
+    measure = known[name]
+    return _limited(CostSpec(name, 0.0, "1" if measure.per else measure.unit, measure.meaning), limit)
+
+
+def _limited(cost: CostSpec, limit: float | str) -> CostSpec:
+    return replace(cost, limit=cost.limit_of(limit))
 
 
 def _weight(name: str, value: Any) -> float:
@@ -125,13 +155,15 @@ class ConstrainedFamily:
         *,
         limits: Mapping[str, float | str] | None = None,
         models: Mapping[str, Mapping[str, Any]] | None = None,
+        measures: Mapping[str, float | str] | None = None,
+        ends: Mapping[str, float | str] | None = None,
         penalties: Mapping[str, float] | None = None,
         **arguments: Any,
     ) -> ConstrainedEnv:
-        """Return the environment that `address` names; limits, models, penalties: as of ConstrainedEnv."""
+        """Return the environment that `address` names; settings as of ConstrainedEnv."""
         environment = make_environment(address, **arguments)
         try:
-            return ConstrainedEnv(environment, limits=limits, models=models, penalties=penalties)
+            return ConstrainedEnv(environment, limits=limits, models=models, measures=measures, ends=ends, penalties=penalties)
         except RoboRLError:
             environment.close()
             raise

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gymnasium
 import numpy as np
 import pytest
 
+from robo_rl.environments.constrained import ConstrainedEnv
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, RewardUnavailable, UnknownName
+from robo_rl.evaluation.measures import Measure
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
+from robo_rl.types import MEASURES
 
 NAME = "constrained:robo/ArmPush-v0"
 NEAR = """
@@ -78,6 +82,42 @@ def test_step_without_a_value_of_the_model_is_refused(program):
         episode_of(models={"near": program(LOSS.replace("-np.ones(", "np.log(-1.0) * np.ones("))})
 
 
+@pytest.mark.parametrize(("action", "reason"), [(2, "failure"), (0, "time_limit")])  # forward into lava; turn on the spot
+def test_lava_serves_as_cost(action, reason):
+    environment = make_environment("constrained:minigrid/MiniGrid-LavaGapS5-v0", ends={"failure": 0})
+    environment.reset(seed=0)
+    costs, is_over = [], False
+    while not is_over:
+        *_, terminated, truncated, info = environment.step(action)
+        costs.append(info["costs"]["failure"])
+        is_over = terminated or truncated
+    assert info["stop_reason"] == reason
+    assert sum(costs) == costs[-1] == float(reason == "failure")
+    environment.close()
+
+
+def test_growth_of_a_measure_serves_as_cost():
+    environment = ConstrainedEnv(Measured(make_environment("robo/ArmPush-v0", max_steps=4)), measures={"bumps": 2, "rate": "3"})
+    assert [(cost.name, cost.unit) for cost in environment.environment_spec.costs] == [("bumps", "N"), ("rate", "1")]
+    for _ in range(2):
+        episode = rollout(environment, RandomPolicy(environment.environment_spec, 0), seed=0)
+        assert episode.costs["bumps"].tolist() == [1.0, 0.0, 2.0, 0.0]
+
+
+class Measured(gymnasium.Wrapper):
+    """Reports measures that grow, and fall once."""
+
+    measures = (Measure("bumps", "N"), Measure("rate", per="bumps"))
+
+    def reset(self, **options):
+        self.left = [1.0, 1.0, 3.0, 2.0]
+        return super().reset(**options)
+
+    def step(self, action):
+        *found, info = super().step(action)
+        return (*found, info | {MEASURES: {"bumps": self.left.pop(0), "rate": 0.0}})
+
+
 def test_vector_environment_is_constrained():
     environments = make_vector_environment(NAME, 2, costs=["force"], limits={"force": 1})
     assert environments.environment_spec.costs[0].limit == 1.0
@@ -93,7 +133,8 @@ def test_vector_environment_is_constrained():
         ({"penalties": {"force": -1}}, InvalidSetting, "no weight"),
         ({"penalties": {"force": float("nan")}}, InvalidSetting, "no weight"),
         ({"models": {"a": {"reward": "constant"}}}, InvalidSetting, "not complete"),
-        ({"models": {"force": {"reward": "constant", "limit": 1}}}, InvalidSetting, "of its own"),
+        ({"measures": {"bumps": 1}}, UnknownName, "measure of"),
+        ({"ends": {"force": 1}}, InvalidSetting, "one name"),
         ({"models": {"a": {"reward": "constnt", "limit": 1}}}, UnknownName, "constnt"),
     ],
 )

@@ -47,6 +47,8 @@ def describe(spec: EnvironmentSpec, measures: Sequence[Measure] = ()) -> str:
     for array in spec.observation.arrays:
         frame = f"  frame {array.frame}" if array.frame else ""
         lines += [f"  {array.name:28} {array.dtype}{list(array.shape)}  {array.unit}{frame}  {array.role}"]
+    lines += ["", "constraint costs, limits for the sum over an episode:"] if spec.costs else []
+    lines += [f"  {cost.name:28} {cost.limit:g} {cost.unit}  {cost.meaning}" for cost in spec.costs]
     lines += ["", "measures of an episode:"] if measures else []
     lines += [f"  {measure.name:28} {measure.unit}  {measure.meaning}" for measure in measures]
     return "\n".join(lines)

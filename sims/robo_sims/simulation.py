@@ -40,6 +40,8 @@ class SimulationStep:
     success: bool | None = None
     """None if the task has no success criterion."""
     reward_terms: Mapping[str, float] = field(default_factory=dict)
+    costs: Mapping[str, float] = field(default_factory=dict)
+    """Constraint costs that the spec declares."""
 
 
 class Simulation(Protocol):
@@ -159,7 +161,8 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         if step is None:
             last = {name: value.copy() for name, value in self._observation.items()}
             self._observation = None
-            return last, 0.0, False, True, {**self._episode_info(), "stop_reason": DIVERGED}
+            free = {"costs": {cost.name: 0.0 for cost in costs}} if (costs := self.environment_spec.costs) else {}
+            return last, 0.0, False, True, {**self._episode_info(), **free, "stop_reason": DIVERGED}
         observation = step.observation | self._pictures()
         at_limit = step.truncated or self._steps == self.environment_spec.max_steps
         truncated = at_limit and not step.terminated
@@ -214,6 +217,8 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
             info["success"] = step.success
         if step.reward_terms:
             info["reward_terms"] = dict(step.reward_terms)
+        if step.costs:
+            info["costs"] = dict(step.costs)
         if step.terminated:
             info["stop_reason"] = "goal" if step.success else "failure"
         elif truncated:

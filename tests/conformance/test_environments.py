@@ -15,7 +15,7 @@ from robo_rl.environments.make import environment_names, make_environment
 from robo_rl.errors import ConformanceFailure
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 
-FAMILIES = ("robo", "gymnasium", "dm_control", "metaworld", "gymnasium_robotics", "minigrid")
+FAMILIES = ("robo", "gymnasium", "dm_control", "metaworld", "gymnasium_robotics", "minigrid", "hazards")
 REPRESENTATIVES = (
     "robo/ArmPick-v0",
     "gymnasium/HalfCheetah-v5",
@@ -36,6 +36,8 @@ REPRESENTATIVES = (
     "minigrid/MiniGrid-DoorKey-5x5-v0",
     "minigrid/MiniGrid-LavaGapS5-v0",
     "minigrid/BabyAI-GoToLocal-v0",
+    "hazards/Point-v0",
+    "hazards/Car-v0",
 )
 
 

@@ -29,6 +29,8 @@ REPRESENTATIVES = (
         },
     ),
     Subject("minigrid/MiniGrid-Unlock-v0"),  # not batched
+    Subject("hazards/Point-v0"),
+    Subject("hazards/Car-v0", {"limit": 5}),
 )
 
 

@@ -46,6 +46,8 @@ class BatchStep(NamedTuple):
     """(N,), or None if the task has no success criterion."""
     reward_terms: Mapping[str, Array] = MappingProxyType({})
     """name -> (N,) float64"""
+    costs: Mapping[str, Array] = MappingProxyType({})
+    """name -> (N,) float64 constraint costs"""
 
 
 class SimulationBatch(Protocol):
@@ -254,11 +256,9 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
         self._tell_instructions(infos, everyone)
         if step.success is not None:
             infos |= {"success": step.success, "_success": everyone}
-        if step.reward_terms:
-            terms: dict[str, Any] = {}
-            for name, values in step.reward_terms.items():
-                terms[name], terms[f"_{name}"] = values, everyone
-            infos |= {"reward_terms": terms, "_reward_terms": everyone}
+        for kind, values in (("reward_terms", step.reward_terms), ("costs", step.costs)):
+            if values:
+                infos |= {kind: {**values, **{f"_{name}": everyone for name in values}}, f"_{kind}": everyone}
         return infos if reported is None else select_info(infos, reported)
 
     def _tell_beginning(self, infos: dict[str, Any], mask: Mask) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidSetting, SimulationFailed
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver, VectorFactory
 from robo_rl.protocols.rewards import DelayedRewards, OnlineRewards
+from robo_rl.spec.cost import PLAIN
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.delayed_rewards import require_unchanging
@@ -44,6 +45,27 @@ class VectorStep:
     truncated: npt.NDArray[np.bool_]
     final_observations: Mapping[str, Array]
     """name -> (K, ...): the last ones of the K episodes that were cut, in the order of the environments; empty for none"""
+    infos: Mapping[str, Any] = field(default_factory=dict)
+    """Those of the environments, in Gymnasium's vector format; `costs_in` reads constraint costs."""
+
+
+def costs_in(infos: Mapping[str, Any], names: Sequence[str], count: int) -> npt.NDArray[np.float64]:
+    """Return the constraint costs (N, C) of a step of N environments; raises InvalidSetting if one is missing."""
+    costs, found = np.zeros((count, len(names))), np.zeros((count, len(names)), np.bool_)
+    for source in (infos, infos.get("final_info", {})):
+        values = source.get("costs", {PLAIN: source[PLAIN], f"_{PLAIN}": source[f"_{PLAIN}"]} if PLAIN in source else {})
+        for column, name in enumerate(names):
+            if name in values:
+                mask = values[f"_{name}"]
+                costs[mask, column], found[mask, column] = values[name][mask], True
+    if not found.all():
+        raise InvalidSetting(
+            "The learner needs constraint costs of each step, and a step has not all of them.",
+            got=f"infos with {', '.join(sorted(key for key in infos if not key.startswith('_'))) or 'no entries'}",
+            allowed=f'info["costs"] with {", ".join(names)}',
+            fix="take an environment with costs (docs/constraints.md), or another learner",
+        )
+    return costs
 
 
 class OnPolicyLearner(Stateful, Protocol):
@@ -229,7 +251,7 @@ class OnPolicyTraining(Stateful):
         if self._rollout is not None:
             given = None
             self._rollout.add(actions, outcome)
-        self.learner.observe(VectorStep(observations, given, terminated, truncated, final_observations))
+        self.learner.observe(VectorStep(observations, given, terminated, truncated, final_observations, infos))
         self._episodes.add(rewards, infos)
         for index in np.flatnonzero(terminated | truncated):
             self._episodes.finish(int(index), bool(terminated[index]), infos["final_info"], self.step, observer)

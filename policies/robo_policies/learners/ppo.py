@@ -160,8 +160,6 @@ class PPO(RolloutLearner):
         moved = {name: torch.from_numpy(pictures[name]).to(self._acting_device) for name in self.buffer.pictures}
         return self.acting_networks.encoded(torch.from_numpy(vectors).to(self._acting_device), moved)
 
-    # learning
-
     def ratio(self, log_densities: Tensor, old_log_densities: Tensor) -> Tensor:
         """Return r(theta) = pi(a|s) / pi_old(a|s), section 3, (B,)."""
         return torch.exp((log_densities - old_log_densities).clamp(max=LARGEST_LOG_RATIO))
@@ -205,7 +203,8 @@ class PPO(RolloutLearner):
         actions = self._moved(buffer.actions[:steps])
         with torch.no_grad():
             old = self.networks.distribution.log_density(outputs[:count], actions)
-        rows = (torch.arange(count, device=self.device), vectors[:count], actions, old, gains + values[:count], gains)
+        returns, gains = gains + values[:count], self.weighed(gains, vectors)
+        rows = (torch.arange(count, device=self.device), vectors[:count], actions, old, returns, gains)
         by_environment = np.arange(count).reshape(steps, -1).T.ravel()  # the order of Stable-Baselines3
         learnt = np.resize(by_environment[valid], count)
         passes = self._descend(pictures, rows, learnt)
@@ -219,6 +218,10 @@ class PPO(RolloutLearner):
         if not isinstance(self.networks.distribution, Gaussian):  # its entropy is that of any outputs
             outputs, _ = self._evaluated(vectors, pictures)
         return self._metrics(passes, rows[4][chosen], values[chosen], outputs[chosen])
+
+    def weighed(self, advantages: Tensor, vectors: Tensor) -> Tensor:
+        """Return the advantages (T N,) that actions are judged by; a constrained learner subtracts those of costs."""
+        return advantages
 
     def _descend(self, pictures: Pictures, rows: Rows, learnt: npt.NDArray[np.int64]) -> list[list[Step]]:
         """Take the passes over the rows whose numbers are given; returns the steps of each."""

@@ -5,7 +5,7 @@ Penalties are for learners that know no constraints, such as those of Stable-Bas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +19,13 @@ from robo_rl.errors import InvalidSetting, RewardUnavailable, RoboRLError, Unkno
 from robo_rl.protocols.rewards import DelayedRewards, RewardModel
 from robo_rl.settings import settings_as
 from robo_rl.spec.cost import PLAIN, CostSpec, costs_of
-from robo_rl.spec.environment import EnvironmentSpec, specification
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import MEASURES
 
 PENALTY = "penalty_"
 """Prefix of the reward terms of costs."""
+BUDGET = "budget_"
+"""Prefix of the observations of budgets."""
 REQUIRED, OPTIONAL = {"reward", "limit"}, ("settings", "unit", "meaning")
 """Keys of a cost's model."""
 
@@ -40,6 +42,7 @@ class ConstrainedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         measures: Mapping[str, float | str] | None = None,
         ends: Mapping[str, float | str] | None = None,
         penalties: Mapping[str, float] | None = None,
+        budgets: Sequence[str] = (),
     ) -> None:
         """Raise InvalidSetting, UnknownName for a cost that there is not.
 
@@ -48,6 +51,7 @@ class ConstrainedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         measures: name -> limit: the growth of a measure of the environment, such as CARLA's collisions, as a cost.
         ends: name -> limit: 1 for a step that ends the episode for this reason, such as "failure" (lava) or "safety".
         penalties: name -> weight; the reward is that of the environment minus the weighted costs, by terms "penalty_NAME".
+        budgets: costs whose budget the policy observes as "budget_NAME": 1 at first, 0 once the limit is reached.
         """
         super().__init__(environment)
         spec = specification(environment)
@@ -64,13 +68,20 @@ class ConstrainedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
             )
         if PLAIN in (limits or {}) and not spec.costs:  # reported without being declared
             declared |= {PLAIN: CostSpec(PLAIN, 0.0)}
-        for kind, named in (("limits", limits or {}), ("penalties", penalties or {})):
+        for kind, named in (("limits", limits or {}), ("penalties", penalties or {}), ("budgets", budgets)):
             for name in named:
                 if name not in declared:
                     raise UnknownName(f"cost in {kind} of {spec.name}", str(name), declared)
         costs = (_limited(cost, (limits or {}).get(cost.name, cost.limit)) for cost in declared.values())
         self._penalties = {name: _weight(name, value) for name, value in (penalties or {}).items()}
-        self.environment_spec: EnvironmentSpec = replace(spec, costs=tuple(costs))
+        observed = tuple(_budget(name) for name in budgets)
+        observation = ObservationSpec((*spec.observation.arrays, *observed))
+        self.environment_spec: EnvironmentSpec = replace(spec, costs=tuple(costs), observation=observation)
+        self.observation_space = observation.space
+        self._bounds = {cost.name: cost.limit for cost in self.environment_spec.costs if cost.name in budgets}
+        if unlimited := [name for name, limit in self._bounds.items() if limit == 0.0]:
+            raise InvalidSetting("A budget of 0 has no shares.", got=", ".join(unlimited), allowed="limits above 0")
+        self._left = dict[str, float]()
 
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -79,7 +90,8 @@ class ConstrainedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         for _, model in self._models.values():
             model.restart()
             model.begin(0, observation, info.get("instruction", self.environment_spec.instruction))
-        return observation, info
+        self._left = dict.fromkeys(self._bounds, 1.0)
+        return self._with_budgets(observation), info
 
     @override
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -96,7 +108,13 @@ class ConstrainedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         penalties = {f"{PENALTY}{name}": -weight * costs[name] for name, weight in self._penalties.items()}
         terms = info.get("reward_terms") or ({"task": float(reward)} if penalties else {})
         info = {**info, "costs": costs, "reward_terms": {**terms, **penalties}}
+        for name, limit in self._bounds.items():
+            self._left[name] -= costs[name] / limit
+        observation = self._with_budgets(observation)
         return observation, float(reward) + sum(penalties.values()), terminated, truncated, info
+
+    def _with_budgets(self, observation: Observation) -> Observation:
+        return {**observation, **{f"{BUDGET}{name}": np.array([left], np.float32) for name, left in self._left.items()}}
 
     def _scored(self, name: str, model: DelayedRewards) -> float:
         labels = model.score().labels
@@ -108,6 +126,10 @@ class ConstrainedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
                 fix="take a reward program, or a model of single pictures that answers at once",
             )
         return max(0.0, float(labels.values[0]))
+
+
+def _budget(name: str) -> ArraySpec:
+    return ArraySpec(f"{BUDGET}{name}", (1,), high=1.0, meaning=f"share of the limit of {name} that is left; below 0 beyond it")
 
 
 def _scorer(name: str, model: Mapping[str, Any], spec: EnvironmentSpec) -> tuple[CostSpec, DelayedRewards]:
@@ -158,12 +180,15 @@ class ConstrainedFamily:
         measures: Mapping[str, float | str] | None = None,
         ends: Mapping[str, float | str] | None = None,
         penalties: Mapping[str, float] | None = None,
+        budgets: Sequence[str] = (),
         **arguments: Any,
     ) -> ConstrainedEnv:
         """Return the environment that `address` names; settings as of ConstrainedEnv."""
         environment = make_environment(address, **arguments)
         try:
-            return ConstrainedEnv(environment, limits=limits, models=models, measures=measures, ends=ends, penalties=penalties)
+            return ConstrainedEnv(
+                environment, limits=limits, models=models, measures=measures, ends=ends, penalties=penalties, budgets=budgets
+            )
         except RoboRLError:
             environment.close()
             raise

@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from typing_extensions import override
 
 from robo_rl.environments.vector import SequentialEnvironments
-from robo_rl.errors import InvalidSetting, SimulationFailed
+from robo_rl.errors import InvalidEpisode, InvalidSetting, SimulationFailed
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver, VectorFactory
 from robo_rl.protocols.rewards import DelayedRewards, OnlineRewards
 from robo_rl.spec.cost import PLAIN
@@ -65,6 +65,8 @@ def costs_in(infos: Mapping[str, Any], names: Sequence[str], count: int) -> npt.
             allowed=f'info["costs"] with {", ".join(names)}',
             fix="take an environment with costs (docs/constraints.md), or another learner",
         )
+    if not (np.isfinite(costs) & (costs >= 0)).all():
+        raise InvalidEpisode("A step has a cost that is none.", got=costs.tolist(), allowed="finite numbers, 0 or more")
     return costs
 
 

@@ -12,6 +12,7 @@ from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
+from robo_policies.learners.cpo import CPOConfig
 from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.drq import DrQConfig
@@ -22,6 +23,8 @@ from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_policies.learners.iql import IQLConfig
 from robo_policies.learners.parts import ActorPolicy
 from robo_policies.learners.ppo import PPOConfig
+from robo_policies.learners.ppo_lagrangian import PPOLagrangianConfig
+from robo_policies.learners.ppo_saute import PPOSauteConfig
 from robo_policies.learners.rebrac import ReBRACConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SAC, SACConfig
@@ -30,6 +33,7 @@ from robo_policies.learners.xql import XQLConfig
 from robo_policies.sb3.hil import SB3SACHILConfig
 from robo_rl.conformance.learners import LEARNER_CHECKS, batches, check_learner, check_policy
 from robo_rl.errors import ConformanceFailure
+from robo_rl.spec.cost import CostSpec
 from robo_rl.spec.environment import ActionSpec, ArraySpec
 
 ARRAYS = (
@@ -43,6 +47,9 @@ GRIPPER = make_spec("gripper", *ARRAYS, ArraySpec("opening", (1,)), action=FINGE
 MASS = ArraySpec("object_mass", (2,), role="privileged")
 KNOWN = make_spec("known", MASS, *ARRAYS, action=axes("a", "b"))
 KNOWN_GRIPPER = make_spec("known-gripper", MASS, *GRIPPER.observation.arrays, action=FINGERS)
+COSTS = (CostSpec("force", 5.0, "N s"), CostSpec("zone", 2.0))
+COSTLY = make_spec("costly", *ARRAYS, ArraySpec("budget_zone", (1,)), action=axes("a", "b"), costs=COSTS)
+COSTLY_GRID = make_spec("costly-grid", *ARRAYS, action=choices("left", "right", "forward"), costs=COSTS)
 GRID = make_spec("grid", *ARRAYS, action=choices("left", "right", "forward"))
 
 SMALL_ACT = {"hidden": (8,), "batch_size": 8, "chunk": 4, "token_size": 8, "heads": 2, "latent": 3, "encoder_layers": 1}
@@ -99,6 +106,10 @@ ON_POLICY = {
         PPOConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,), privileged_critic=True, convolutions=(4,)),
         KNOWN,
     ),
+    "ppo-lagrangian": (PPOLagrangianConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,)), COSTLY),
+    "ppo-lagrangian-choices": (PPOLagrangianConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,)), COSTLY_GRID),
+    "cpo": (CPOConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,)), COSTLY),
+    "ppo-saute": (PPOSauteConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,)), COSTLY),
     "ppo-choices": (PPOConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,)), GRID),
 }
 """They learn from their own actions, not from batches; what else is checked of the others stands in their own tests."""

@@ -249,16 +249,17 @@ class ConstrainedPPO(PPO):
                 optimizer.step(optimizer.gradient)
 
     @override
-    def state_dict(self) -> StateDict:
+    def _learnt_state(self) -> StateDict:
         costs: StateDict = {"critic": copied(self.cost_critic.state_dict()), "optimizer": copied(self._cost_optimizer.state)}
         costs |= {"shuffling": self._cost_shuffling.bit_generator.state, "episode_costs": self.episode_costs.copy()}
-        return super().state_dict() | {"costs": costs}
+        return super()._learnt_state() | {"costs": costs}
 
     @override
-    def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
+    def _load_learnt_state(self, state: StateDict) -> None:
+        super()._load_learnt_state(state)
         costs = state["costs"]
-        self.cost_critic.load_state_dict({name: torch.as_tensor(value) for name, value in costs["critic"].items()})
+        for name, value in self.cost_critic.state_dict().items():
+            value.copy_(torch.as_tensor(costs["critic"][name]))
         for name, value in self._cost_optimizer.state.items():
             value.copy_(torch.as_tensor(costs["optimizer"][name]))
         self._cost_shuffling.bit_generator.state = costs["shuffling"]

@@ -111,7 +111,7 @@ class CPO(ConstrainedPPO):
             return divergence(ratios())
 
         ratio = ratios()
-        g = flat_gradient((ratio * (gains - gains.mean()) / (gains.std() + 1e-8)).mean(), self._actor, keeps=True)
+        g = flat_gradient((ratio * (gains - gains.mean()) / (gains.std() + 1e-8)).mean(), self._actor)
         b = flat_gradient((ratio * self._cost_gains).mean(), self._actor)
 
         def product(vector: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
@@ -76,8 +77,12 @@ class TrainingObserver(Protocol):
         success: bool | None,
         stop_reason: str,
         episode: Episode | None = None,
+        costs: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """An episode of training ended at environment step `step`; episode: as a whole, if the training has it."""
+        """An episode of training ended at environment step `step`; episode: as a whole, if the training has it.
+
+        costs: sums of its constraint costs, of a training that has no whole episodes.
+        """
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
         """A learner reported metrics."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -113,6 +114,7 @@ class RunRecord:
         success: bool | None,
         stop_reason: str,
         episode: Episode | None = None,
+        costs: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         """Records a training episode."""
         self._returns.append(episode_return)
@@ -123,8 +125,9 @@ class RunRecord:
             self._episode = episode
             for name, values in episode.reward_terms.items():
                 self._terms.setdefault(name, deque(maxlen=RECENT)).append(float(np.sum(values)))
-            for name, values in episode.costs.items():
-                self._costs.setdefault(name, deque(maxlen=RECENT)).append(float(np.sum(values)))
+            costs = {name: float(np.sum(values)) for name, values in episode.costs.items()}
+        for name, cost in costs.items():
+            self._costs.setdefault(name, deque(maxlen=RECENT)).append(cost)
         if stop_reason == DIVERGED:
             self._say(step, "the simulation diverged; the episode was cut")
         self._report(step)

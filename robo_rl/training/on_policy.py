@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidEpisode, InvalidSetting, SimulationFailed
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver, VectorFactory
 from robo_rl.protocols.rewards import DelayedRewards, OnlineRewards
-from robo_rl.spec.cost import PLAIN
+from robo_rl.spec.cost import PLAIN, CostSpec, cost_names
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.delayed_rewards import require_unchanging
@@ -45,8 +45,8 @@ class VectorStep:
     truncated: npt.NDArray[np.bool_]
     final_observations: Mapping[str, Array]
     """name -> (K, ...): the last ones of the K episodes that were cut, in the order of the environments; empty for none"""
-    infos: Mapping[str, Any] = field(default_factory=dict)
-    """Those of the environments, in Gymnasium's vector format; `costs_in` reads constraint costs."""
+    costs: npt.NDArray[np.float64] | None = None
+    """(N, C) constraint costs in the order of `cost_names`, if the environments have them."""
 
 
 def costs_in(infos: Mapping[str, Any], names: Sequence[str], count: int) -> npt.NDArray[np.float64]:
@@ -201,7 +201,9 @@ class OnPolicyTraining(Stateful):
         """Environment steps, over all environments."""
         self.resumed: str | None = None
         """"exact" or "warm" after `load_state_dict`."""
-        self._episodes = RunningEpisodes(environments.num_envs)
+        self._declared: tuple[CostSpec, ...] = environments.environment_spec.costs  # type: ignore[attr-defined]
+        self._cost_names = cost_names(self._declared)
+        self._episodes = RunningEpisodes(environments.num_envs, self._cost_names)
         self._is_under_way = False
         self._rollout = None if rewards is None else UnrewardedRollout(rewards, learner.policy.environment_spec.instruction)
 
@@ -249,12 +251,14 @@ class OnPolicyTraining(Stateful):
         cut = np.flatnonzero(truncated & ~terminated)
         finals = [infos["final_obs"][index] for index in cut]
         final_observations = {name: np.stack([final[name] for final in finals]) for name in observations} if finals else {}
-        given = rewards
+        given, costs = rewards, None
+        if self._declared or PLAIN in infos or PLAIN in infos.get("final_info", {}):
+            costs = costs_in(infos, self._cost_names, len(rewards))
         if self._rollout is not None:
             given = None
             self._rollout.add(actions, outcome)
-        self.learner.observe(VectorStep(observations, given, terminated, truncated, final_observations, infos))
-        self._episodes.add(rewards, infos)
+        self.learner.observe(VectorStep(observations, given, terminated, truncated, final_observations, costs))
+        self._episodes.add(rewards, infos, costs)
         for index in np.flatnonzero(terminated | truncated):
             self._episodes.finish(int(index), bool(terminated[index]), infos["final_info"], self.step, observer)
 
@@ -350,8 +354,11 @@ def _join(parts: Sequence[StepRewards]) -> StepRewards:
 class RunningEpisodes(Stateful):
     """Return, length and success of the episode that runs in each of N environments."""
 
-    def __init__(self, environments: int) -> None:
+    def __init__(self, environments: int, costs: Sequence[str] = ()) -> None:
+        """costs: names of the constraint costs."""
         self._returns = np.zeros(environments)
+        self._costs = np.zeros((environments, len(costs)))
+        self._cost_names, self._has_costs = tuple(costs), 0
         self._lengths = np.zeros(environments, np.int64)
         self._knows_success = np.zeros(environments, np.bool_)
         self._successes = np.zeros(environments, np.bool_)
@@ -359,12 +366,15 @@ class RunningEpisodes(Stateful):
 
     def restart(self) -> None:
         """All environments begin an episode."""
-        for running in (self._returns, self._lengths, self._knows_success, self._successes):
+        for running in (self._returns, self._costs, self._lengths, self._knows_success, self._successes):
             running[:] = 0
 
-    def add(self, rewards: Array, infos: Mapping[str, Any]) -> None:
-        """Counts one step of each."""
+    def add(self, rewards: Array, infos: Mapping[str, Any], costs: Array | None = None) -> None:
+        """Counts one step of each; costs: (N, C)."""
         self._returns += rewards
+        if costs is not None:
+            self._costs += costs
+            self._has_costs = 1
         self._lengths += 1
         for source in (infos, infos.get("final_info", {})):
             if "success" in source:
@@ -383,8 +393,9 @@ class RunningEpisodes(Stateful):
             length=int(self._lengths[index]),
             success=success,
             stop_reason=reason,
+            costs=dict(zip(self._cost_names, self._costs[index].tolist(), strict=True)) if self._has_costs else {},
         )
-        self._returns[index], self._lengths[index] = 0.0, 0
+        self._returns[index], self._costs[index], self._lengths[index] = 0.0, 0.0, 0
         self._knows_success[index] = self._successes[index] = False
         if self._diverged > max(MOST_DIVERGED, self._finished // 10):
             raise SimulationFailed(
@@ -395,12 +406,13 @@ class RunningEpisodes(Stateful):
 
     @override
     def state_dict(self) -> StateDict:
-        return {name: np.array(value) for name, value in vars(self).items()}
+        return {name: np.array(value) for name, value in vars(self).items() if name != "_cost_names"}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         for name, value in vars(self).items():
-            setattr(self, name, int(state[name]) if isinstance(value, int) else np.array(state[name]))
+            if name in state:  # states of before costs have none
+                setattr(self, name, int(state[name]) if isinstance(value, int) else np.array(state[name]))
 
 
 def _reason(index: int, terminated: bool, success: bool | None, infos: Mapping[str, Any]) -> str:

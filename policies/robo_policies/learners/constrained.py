@@ -21,7 +21,7 @@ from robo_rl.moments import Normalizer
 from robo_rl.protocols.contract import ANY_SPACE, ROLLOUTS, Feature, Needs
 from robo_rl.spec.cost import PLAIN, CostSpec, cost_names
 from robo_rl.spec.environment import EnvironmentSpec
-from robo_rl.training.on_policy import VectorStep, costs_in
+from robo_rl.training.on_policy import VectorStep
 from robo_rl.training.rollout_buffer import RolloutBuffer, Value, generalized_advantages
 from robo_rl.types import Array, Metrics, StateDict
 
@@ -127,7 +127,7 @@ class ConstrainedBuffer(RolloutBuffer):
     @override
     def _add(self, step: VectorStep, vectors: Floats, value: Value) -> None:
         number, ended = self.length, step.terminated | step.truncated
-        costs = costs_in(step.infos, self._learner.names, len(self.sums))
+        costs = required(step.costs)
         super()._add(step, vectors, value)
         self.costs[number], self.final_cost_values[number] = costs, 0.0
         if step.final_observations:
@@ -156,6 +156,18 @@ class ConstrainedBuffer(RolloutBuffer):
         self.finished = np.zeros_like(state["finished"])
         super().load_state_dict(state)
         self.cost_scale.load_state_dict(state["cost_moments"])
+
+
+def required(costs: Array | None) -> Array:
+    """Return the costs (N, C) of a step; raises InvalidSetting if the environments report none."""
+    if costs is None:
+        raise InvalidSetting(
+            "The learner needs constraint costs of each step, and the environments report none.",
+            got="no costs",
+            allowed='info["costs"], name -> value, or info["cost"]',
+            fix="take an environment with costs (docs/constraints.md), or another learner",
+        )
+    return costs
 
 
 class CostCritic(nn.Module):
@@ -205,14 +217,8 @@ class ConstrainedPPO(PPO):
         if len(buffer.finished):
             self.episode_costs = buffer.finished.mean(0)
             self.constrain()
-        costs = {
-            f"train/episode_cost_{name}": float(cost)
-            for name, cost in zip(self.names, self.episode_costs, strict=True)
-            if np.isfinite(cost)
-        }
-        rates = buffer.total / buffer.taken
-        costs |= {f"train/cost_rate_{name}": float(rate) for name, rate in zip(self.names, rates, strict=True)}
-        return super().update() | costs | self.constraint_metrics()
+        rates = zip(self.names, (buffer.total / buffer.taken).tolist(), strict=True)
+        return super().update() | {f"train/cost_rate_{name}": rate for name, rate in rates} | self.constraint_metrics()
 
     def constrain(self) -> None:
         """Adapt to `episode_costs`, before the policy is updated."""

@@ -7,19 +7,21 @@ the limit holds in each episode rather than on average. N environments, C costs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
+from robo_policies.learners.constrained import required
 from robo_policies.learners.ppo import PPO, PPOConfig
 from robo_policies.networks.policy_value import Floats
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.contract import ANY_SPACE, ROLLOUTS, Feature, Needs
+from robo_rl.spec.cost import cost_names
 from robo_rl.spec.environment import EnvironmentSpec
-from robo_rl.training.on_policy import VectorStep, costs_in
+from robo_rl.training.on_policy import VectorStep
 from robo_rl.training.rollout_buffer import RolloutBuffer, Value
 from robo_rl.types import Array
 
@@ -53,15 +55,17 @@ class PPOSaute(PPO):
                 fix="train on constrained:NAME with budgets [COST] (docs/constraints.md)",
             )
         super().__init__(spec, config, seed, rollouts=rollouts)
-        self.buffer = SauteBuffer(config, limits, self.networks.reads, self.networks.pictures, spec.action)
+        columns = [cost_names(spec.costs).index(name) for name in limits]
+        self.buffer = SauteBuffer(config, columns, [*limits.values()], self.networks.reads, self.networks.pictures, spec.action)
 
 
 class SauteBuffer(RolloutBuffer):
     """Rollout in which a step that ends with a spent budget is paid `unsafe_reward`."""
 
-    def __init__(self, config: PPOSauteConfig, limits: Mapping[str, float], *parts: Any) -> None:
+    def __init__(self, config: PPOSauteConfig, columns: Sequence[int], limits: Sequence[float], *parts: Any) -> None:
+        """columns: of the costs that have `limits`."""
         super().__init__(config, *parts)
-        self._names, self._bounds, self._unsafe = tuple(limits), np.array([*limits.values()]), config.unsafe_reward
+        self._columns, self._limits, self._unsafe = list(columns), tuple(limits), config.unsafe_reward
         self.sums = np.zeros((config.num_envs, len(limits)))
         """(N, C) costs of each running episode so far."""
 
@@ -73,8 +77,8 @@ class SauteBuffer(RolloutBuffer):
 
     @override
     def _add(self, step: VectorStep, vectors: Floats, value: Value) -> None:
-        self.sums += costs_in(step.infos, self._names, len(self.sums))
-        is_spent = (self.sums > self._bounds).any(1)
+        self.sums += required(step.costs)[:, self._columns]
+        is_spent = (self.sums > self._limits).any(1)
         rewards = np.where(is_spent, self._unsafe, np.asarray(step.rewards))
         super()._add(replace(step, rewards=rewards), vectors, value)
         self.sums[step.terminated | step.truncated] = 0.0

@@ -201,7 +201,8 @@ class OnPolicyTraining(Stateful):
         """Environment steps, over all environments."""
         self.resumed: str | None = None
         """"exact" or "warm" after `load_state_dict`."""
-        self._declared: tuple[CostSpec, ...] = environments.environment_spec.costs  # type: ignore[attr-defined]
+        spec = getattr(environments, "environment_spec", None)
+        self._declared: tuple[CostSpec, ...] = spec.costs if spec else ()
         self._cost_names = cost_names(self._declared)
         self._episodes = RunningEpisodes(environments.num_envs, self._cost_names)
         self._is_under_way = False

@@ -85,7 +85,7 @@ class EncodedFamily:
         self,
         address: str,
         *,
-        encoder: str,
+        encoder: str = "",
         device: str = "cpu",
         keep_pictures: bool = True,
         blank: bool = False,
@@ -105,7 +105,10 @@ def load_encoder(name: str, device: str = "cpu") -> FrozenEncoder:
     kind, colon, folder = str(name).partition(":")
     if not colon or not folder:
         raise InvalidSetting(
-            "An encoder has a kind and a folder.", got=name, allowed="KIND:FOLDER, such as fitted:encoders/pick"
+            "The argument encoder has a kind and a folder.",
+            got=name or "nothing",
+            allowed="KIND:FOLDER, such as fitted:encoders/pick",
+            fix="--environment.arguments.encoder fitted:FOLDER of robo-rl fit-encoder",
         )
     encoder: FrozenEncoder = load("encoders", kind)(folder, device)
     return encoder

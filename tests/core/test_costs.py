@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import gymnasium
+import h5py
 import numpy as np
 import pytest
 
 import robo_rl
+from robo_datasets.conversion import export
+from robo_rl.entry_points import load
 from robo_rl.errors import InvalidEpisode, InvalidSetting
 from robo_rl.extras import Costs
 from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec.cost import CostSpec, costs_of
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
-from tests.factories import make_dataset, make_spec
+from tests.factories import make_dataset, make_spec, random_episode
 
 FORCE = CostSpec("force", limit=10.0, unit="N s", meaning="force on the table above 20 N")
 ZONE = CostSpec("zone", limit=3)
@@ -127,3 +130,40 @@ def test_dataset_keeps_costs_by_name(environment, tmp_path):
     episode = rollout(costly, RandomPolicy(costly.environment_spec, 0), seed=0)
     (found,) = make_dataset(tmp_path / "data", costly.environment_spec, [episode])
     assert {name: values.tolist() for name, values in found.costs.items()} == {"force": [0.25] * 5, "zone": [1.0] * 5}
+
+
+@pytest.mark.parametrize("name", ["d4rl", "minari"])
+@pytest.mark.parametrize("declared", [(FORCE,), ()], ids=["declared", "plain"])
+def test_formats_carry_one_cost(name, declared, tmp_path):
+    spec = make_spec("test", ArraySpec("x", (2,)), costs=declared)
+    cost = declared[0].name if declared else "cost"
+    costly = replace(random_episode(spec, 5, 0), costs={cost: np.arange(5, dtype=np.float32)})
+    free = random_episode(spec, 4, 1)
+    episodes = [costly] if declared else [free, costly, free]
+    dataset = make_dataset(tmp_path / "data", spec, episodes)
+    form = load("formats", name)
+    export(form, dataset, tmp_path / f"out{form.suffix}", keep_losses=False)
+    found = [*form.read(tmp_path / f"out{form.suffix}").recordings()]
+    assert [{key: values.tolist() for key, values in each.costs.items()} for each in found] == [
+        {key: values.tolist() for key, values in each.costs.items()} for each in episodes
+    ]
+
+
+def test_file_of_dsrl_has_costs(tmp_path):
+    rows = np.arange(12, dtype=np.float32)
+    with h5py.File(tmp_path / "dsrl.hdf5", "w") as file:
+        file["observations"], file["next_observations"] = rows[:, None], rows[:, None] + 1
+        file["actions"], file["rewards"], file["costs"] = np.zeros((12, 2), np.float32), rows, rows % 2
+        file["terminals"], file["timeouts"] = rows == 5, rows == 11
+    found = load("formats", "d4rl").read(tmp_path / "dsrl.hdf5")
+    assert [each.costs["cost"].tolist() for each in found.recordings()] == [[0.0, 1.0] * 3] * 2
+    assert not found.notes
+
+
+def test_file_of_one_cost_is_read_as_dsrl_reads_it(environment, tmp_path):
+    spec = replace(environment.get_wrapper_attr("environment_spec"), costs=(FORCE,))
+    episodes = [replace(random_episode(spec, 5, seed), costs={"force": np.full(5, seed, np.float32)}) for seed in range(2)]
+    export(load("formats", "d4rl"), make_dataset(tmp_path / "data", spec, episodes), tmp_path / "out.hdf5", keep_losses=False)
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        arrays = {name: file[name][:] for name in ("observations", "actions", "rewards", "costs", "terminals", "timeouts")}
+    assert {len(values) for values in arrays.values()} == {10} and arrays["costs"].tolist() == [0.0] * 5 + [1.0] * 5

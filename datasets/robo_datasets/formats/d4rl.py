@@ -1,6 +1,7 @@
 """D4RL's HDF5 file: Fu et al. 2020, https://arxiv.org/abs/2004.07219; layout of the version 2 files, from memory.
 
     observations, next_observations (N, O) float32     actions (N, A)     rewards, terminals, timeouts (N,)
+    costs (N,)                      of datasets with one constraint cost, as DSRL's: Liu et al. 2023, https://arxiv.org/abs/2306.09303
     metadata/robo_rl                our spec, and the names of the observations in the vector, in order
 
 Episodes are concatenated; one ends at each row with `terminals` or `timeouts`. Files without `next_observations` lack the
@@ -27,7 +28,9 @@ from robo_datasets.formats.recording import (
     Foreign,
     Format,
     Recording,
+    cost_name,
     foreign_array,
+    single_cost,
     split_columns,
     within,
 )
@@ -37,6 +40,7 @@ from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
 STEPS = ("observations", "actions", "rewards", "terminals")
+OPTIONAL = ("timeouts", "next_observations", "costs")
 CHUNK = 1 << 12
 """Rows of a chunk."""
 APART = "cut where `next_observations` is not the observation of the next row"
@@ -60,7 +64,9 @@ class D4RL(Format):
         if not arrays:
             raise DatasetError("D4RL holds no pictures, and there is nothing else.", got=sorted(spec.observation))
         kept = {array.name: episode.observations[array.name].astype(np.float32) for array in arrays}
-        return Recording(kept, episode.actions, episode.rewards, episode.terminated, episode.truncated)
+        return Recording(
+            kept, episode.actions, episode.rewards, episode.terminated, episode.truncated, costs=single_cost(episode)
+        )
 
     @override
     def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
@@ -76,6 +82,11 @@ class D4RL(Format):
                 _append(file, "rewards", np.asarray(recording.rewards))
                 _append(file, "terminals", flags[0])
                 _append(file, "timeouts", flags[1])
+                for values in recording.costs.values():
+                    _fill(file, "costs", len(file["rewards"]) - len(recording))  # episodes before it had none
+                    _append(file, "costs", values)
+            if "costs" in file:
+                _fill(file, "costs", len(file["rewards"]))
             layout = {"spec": about.spec.to_json(), "observations": [array.name for array in arrays]}
             write_array(file.require_group("metadata"), SPEC, np.frombuffer(json.dumps(layout).encode(), np.uint8))
 
@@ -84,7 +95,9 @@ class D4RL(Format):
         with opened_hdf5(source) as datasets:
             if missing := set(STEPS) - set(datasets):
                 raise DatasetError(f"{source} is not a D4RL file.", got=f"no {', '.join(sorted(missing))}")
-            sizes = {name: len(datasets[name]) for name in (*STEPS, "timeouts", "next_observations") if name in datasets}
+            sizes = {
+                name: len(datasets[name]) for name in (*STEPS, "timeouts", "next_observations", "costs") if name in datasets
+            }
             if len(set(sizes.values())) != 1:
                 raise DatasetError("The arrays differ in length.", got=sizes)
             layout = _layout(datasets)
@@ -111,7 +124,7 @@ class D4RL(Format):
             else:
                 found = Actions(actions.shape[1], None, None, *within(rows))
         return Foreign(
-            lambda: _recordings(source, None if layout is None else layout[1]),
+            lambda: _recordings(source, *((None, None) if layout is None else layout)),
             observation,
             found,
             name=source.stem,
@@ -145,7 +158,13 @@ def _append(file: h5py.File, name: str, rows: Array) -> None:
     dataset[len(dataset) - len(rows) :] = rows
 
 
-def _recordings(path: Path, arrays: tuple[ArraySpec, ...] | None) -> Iterator[Recording]:
+def _fill(file: h5py.File, name: str, rows: int) -> None:
+    """Append NaN until there are so many rows."""
+    if missing := rows - (len(file[name]) if name in file else 0):
+        _append(file, name, np.full(missing, np.nan, np.float32))
+
+
+def _recordings(path: Path, spec: EnvironmentSpec | None, arrays: tuple[ArraySpec, ...] | None) -> Iterator[Recording]:
     with opened_hdf5(path) as datasets:
         terminals = loaded(datasets["terminals"]).reshape(-1).astype(np.bool_)
         timeouts = (
@@ -159,12 +178,14 @@ def _recordings(path: Path, arrays: tuple[ArraySpec, ...] | None) -> Iterator[Re
                 if "next_observations" in datasets:
                     flat = np.concatenate([flat, loaded(datasets["next_observations"], last - 1, last)])
                 is_marked = last == stop
+                costs = loaded(datasets["costs"], first, last).reshape(-1) if "costs" in datasets else np.full(1, np.nan)
                 yield Recording(
                     {"observation": flat} if arrays is None else split_columns(flat, arrays),
                     loaded(datasets["actions"], first, last),
                     loaded(datasets["rewards"], first, last).reshape(-1),
                     terminated=is_marked and bool(terminals[last - 1]),
                     truncated=is_marked and bool(timeouts[last - 1]),
+                    costs={} if np.isnan(costs).all() else {cost_name(spec): costs},
                     name=f"at rows {first} to {last - 1}",
                     remarks=() if (first, last) == (start, stop) else (APART,),
                 )

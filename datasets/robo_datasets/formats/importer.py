@@ -61,6 +61,7 @@ class EpisodeImporter:
             rewards=np.asarray(rewards, np.float32),
             sources=np.full(kept, ActionSource.DATASET, np.int8),
             timestamps=self._timestamps(recording.timestamps, kept),
+            costs={name: np.asarray(values[-len(recording) :][:kept], np.float32) for name, values in recording.costs.items()},
             terminated=terminated,
             truncated=truncated,
             stop_reason=end_of(terminated, truncated, recording.success, recording.stop_reason),

@@ -29,8 +29,10 @@ from robo_datasets.formats.recording import (
     Foreign,
     Format,
     Recording,
+    cost_name,
     flat_name,
     foreign_array,
+    single_cost,
     within,
 )
 from robo_datasets.hdf5_arrays import created_hdf5, write_array
@@ -40,6 +42,8 @@ from robo_rl.types import Episode
 
 VERSION = "0.5.4"
 MAIN, METADATA = "main_data.hdf5", "metadata.json"
+COST = "cost"
+"""Entry of infos, as Safety-Gymnasium's environments report it."""
 MOST_METADATA = 1 << 28
 """[bytes] Spaces of pictures list every pixel's limits."""
 _IDENTIFIER = re.compile(r"[-_\w]+-v\d+", re.ASCII)
@@ -59,7 +63,7 @@ class Minari(Format):
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
         """Returns the part that Minari keeps; instruction, success and stop reason are an attribute of the episode."""
         facts = {name: getattr(episode, name) for name in FACTS}
-        return Recording(episode.observations, episode.actions, episode.rewards, **facts)
+        return Recording(episode.observations, episode.actions, episode.rewards, costs=single_cost(episode), **facts)
 
     @override
     def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
@@ -87,7 +91,7 @@ class Minari(Format):
             parts = _observation_paths(datasets, episodes[0])
             arrays = tuple(_array(name, datasets[f"{episodes[0]}/{path}"], path, space) for name, path in parts.items())
             least, most = within((episode, loaded(datasets[f"{episode}/actions"])) for episode in episodes)
-            unread = sorted({path.split("/")[2] for path in datasets if path.startswith(f"{episodes[0]}/infos/")})
+            unread = sorted({path.split("/")[2] for path in datasets if path.startswith(f"{episodes[0]}/infos/")} - {COST})
         texts = [name for name, array in zip(parts, arrays, strict=True) if array is None]
         observation = ObservationSpec(tuple(array for array in arrays if array is not None))
         spec = None if ours is None else EnvironmentSpec.from_json(ours["spec"])
@@ -95,7 +99,7 @@ class Minari(Format):
         jpeg = {name for name, array in observation.items() if _is_jpeg(metadata, array.shape, array.dtype)}
         notes += [f"stored as JPEG, and so they stay: {', '.join(sorted(jpeg))}"] if jpeg else []
         return Foreign(
-            lambda: _recordings(folder / MAIN, parts, texts, jpeg),
+            lambda: _recordings(folder / MAIN, parts, texts, jpeg, cost_name(spec)),
             observation if spec is None else ObservationSpec(tuple(spec.observation[name] for name in observation)),
             _actions(action, least, most),
             name=str(metadata.get("dataset_id", "minari")),
@@ -121,6 +125,8 @@ def _write_episode(group: h5py.Group, index: int, recording: Recording) -> None:
     arrays = {"actions": recording.actions, "rewards": recording.rewards, "terminations": flags[0], "truncations": flags[1]}
     for name, array in arrays.items():
         write_array(group, name, np.asarray(array))
+    for values in recording.costs.values():
+        write_array(group.create_group("infos"), COST, values)
 
 
 def _metadata(about: About) -> dict[str, Any]:
@@ -222,7 +228,7 @@ def _actions(space: Mapping[str, Any], least: tuple[float, ...], most: tuple[flo
     return Actions(int(space["shape"][0]), tuple(map(float, space["low"])), tuple(map(float, space["high"])), least, most)
 
 
-def _recordings(path: Path, parts: Mapping[str, str], texts: list[str], jpeg: set[str]) -> Iterator[Recording]:
+def _recordings(path: Path, parts: Mapping[str, str], texts: list[str], jpeg: set[str], cost: str) -> Iterator[Recording]:
     with opened_hdf5(path) as datasets:
         for episode in _episodes(datasets):
             group = datasets[f"{episode}/actions"].parent
@@ -236,6 +242,7 @@ def _recordings(path: Path, parts: Mapping[str, str], texts: list[str], jpeg: se
                 facts["instruction"] = values[texts[0]].asstr()[0]
             if "success" not in facts and f"{episode}/infos/success" in datasets:
                 facts["success"] = bool(loaded(datasets[f"{episode}/infos/success"]).any())
+            costs = {cost: loaded(datasets[inside])} if (inside := f"{episode}/infos/{COST}") in datasets else {}
             seed = attribute(group, "seed")
             yield Recording(
                 {
@@ -248,6 +255,7 @@ def _recordings(path: Path, parts: Mapping[str, str], texts: list[str], jpeg: se
                 terminated=bool(arrays["terminations"][-1]),
                 truncated=bool(arrays["truncations"][-1]),
                 seed=None if seed is None else int(seed),
+                costs=costs,
                 name=episode,
                 remarks=_contradictions(arrays),
                 **facts,

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import DatasetError
+from robo_rl.spec.cost import PLAIN
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Limit, ObservationSpec
 from robo_rl.types import Episode
 
@@ -39,6 +40,8 @@ class Recording:
     instruction: str | None = None
     timestamps: Array | None = None
     """(T,) or (T+1,) [s]"""
+    costs: Mapping[str, Array] = field(default_factory=dict)
+    """name -> (T,) constraint costs"""
     name: str = ""
     """Of the episode in the file."""
     remarks: tuple[str, ...] = ()
@@ -58,11 +61,22 @@ class Recording:
         arrays = {name: values for name, values in self.observations.items() if not is_pictures(values)}
         arrays |= {"/actions": self.actions}
         arrays |= {f"/{name}": value for name in ("rewards", "timestamps") if (value := getattr(self, name)) is not None}
+        arrays |= {f"/costs/{name}": value for name, value in self.costs.items()}
         content = hashlib.sha256(json.dumps([getattr(self, name) for name in FACTS]).encode())
         for name in sorted(arrays):
             content.update(f"\n{name} {arrays[name].dtype} {arrays[name].shape}\n".encode())
             content.update(np.ascontiguousarray(arrays[name]).tobytes())
         return content.hexdigest()
+
+
+def single_cost(episode: Episode) -> Mapping[str, Array]:
+    """Return the constraint cost of an episode that has exactly one, for formats with room for one."""
+    return episode.costs if len(episode.costs) == 1 else {}
+
+
+def cost_name(spec: EnvironmentSpec | None) -> str:
+    """Return the name of a file's only cost."""
+    return spec.costs[0].name if spec is not None and len(spec.costs) == 1 else PLAIN
 
 
 @dataclass(frozen=True)

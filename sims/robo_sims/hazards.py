@@ -22,6 +22,7 @@ from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Obs
 from robo_rl.types import StateDict
 from robo_sims.batched.environment import BatchStep, SimulationBatch
 from robo_sims.batched.generators import Generators
+from robo_sims.safety_filter import Barriers
 from robo_sims.simulation import Arrays, Simulation, SimulationStep, VectorLayout
 from robo_sims.task_family import TaskFamily
 
@@ -46,6 +47,10 @@ HALF = 2.5
 PIXELS = 320
 
 
+APPROACH = 0.2
+"""Largest share of the distance to a hazard that a step may take away: at top speed braking needs all of ACCELERATION."""
+
+
 class Body:
     """Motion of one kind of body: states (N, 5) are x, y [m], velocity along x, y [m/s], heading [rad]."""
 
@@ -62,6 +67,10 @@ class Body:
 
     def control(self, state: Array, wanted: Array) -> Array:
         """Return an action (A,) in physical units that brings the velocity (2,) [m/s] of one state near the wanted one."""
+        raise NotImplementedError
+
+    def effect(self, state: Array) -> Array:
+        """Return the accelerations (2, A) [m/s^2] of one state per unit of each element of the action."""
         raise NotImplementedError
 
 
@@ -89,6 +98,10 @@ class Point(Body):
     @override
     def control(self, state: Array, wanted: Array) -> Array:
         return (wanted - state[2:4]) / PERIOD
+
+    @override
+    def effect(self, state: Array) -> Array:
+        return np.eye(2)
 
 
 class Car(Body):
@@ -129,6 +142,11 @@ class Car(Body):
         off = np.arctan2(facing[0] * wanted[1] - facing[1] * wanted[0], facing @ wanted)
         speed = np.linalg.norm(wanted) * max(0.2, np.cos(off))
         return np.array([(speed - state[2:4] @ facing) / PERIOD, 4.0 * off])
+
+    @override
+    def effect(self, state: Array) -> Array:
+        facing, speed = np.array([np.cos(state[4]), np.sin(state[4])]), state[2:4] @ state[2:4]
+        return np.stack((facing, speed * np.array([-facing[1], facing[0]])), 1)
 
 
 BODIES: dict[str, Body] = {"Point-v0": Point(), "Car-v0": Car()}
@@ -290,6 +308,19 @@ class HazardSimulation(Simulation):
     @override
     def close(self) -> None:
         """Do nothing."""
+
+    def barriers(self) -> Barriers:
+        """Return a discrete-time barrier of each hazard (Agrawal and Sreenath 2017): h' >= (1 - APPROACH) h.
+
+        h is the distance to the edge, n points away from the hazard. The next distance is at least h + PERIOD n (v + PERIOD a),
+        because a circle lies behind its tangent, so that n a >= -(APPROACH h / PERIOD + n v) / PERIOD is enough.
+        """
+        state = self.batch.states[0]
+        away = state[:2] - self.batch.hazards[0]
+        distance = np.linalg.norm(away, axis=1)
+        normal = away / np.maximum(distance, 1e-9)[:, None]
+        bound = -(APPROACH * (distance - RADIUS) / PERIOD + normal @ state[2:4]) / PERIOD
+        return Barriers(normal @ self.batch.body.effect(state), bound, self.batch.body.control(state, np.zeros(2)))
 
     def _expert(self, seed: int, noise: float = 0.0) -> HazardExpert:
         return HazardExpert(self.spec, self.batch.body, seed, noise)

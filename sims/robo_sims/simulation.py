@@ -21,6 +21,7 @@ from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import DIVERGED
 from robo_sims.cameras import CameraObservations, Cameras, detail_of, free_camera
 from robo_sims.divergence import DivergenceMonitor
+from robo_sims.safety_filter import Barriers
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -52,6 +53,8 @@ class Simulation(Protocol):
     """Of the current episode, if it differs between episodes."""
     scripted_policy: Callable[..., Policy] | None = None
     """(seed, noise=0.0) -> the task's expert, if it has one"""
+    barriers: Callable[[], Barriers] | None = None
+    """Conditions on the action that keep the present state safe, for robo_sims.safety_filter, if it has any."""
 
     @property
     def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData] | None:
@@ -119,6 +122,8 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         self.render_mode = render_mode
         if simulation.scripted_policy is not None:
             self.scripted_policy = simulation.scripted_policy  # absent if there is no expert
+        if simulation.barriers is not None:
+            self.barriers = simulation.barriers  # as above
         self._monitor: DivergenceMonitor | None = None
         self._watched: object = None
         self._observation: Arrays | None = None  # of the previous step; None between episodes

@@ -28,6 +28,7 @@ FAMILIES = {
     "gymnasium": "MuJoCo v5",
     "gymnasium_robotics": "Fetch, hand, maze and kitchen",
     "metaworld": "fifty tasks of a tabletop arm",
+    "filtered": "a safety filter between policy and environment, at filtered:NAME",
     "hazards": "point mass and car among hazards, with a constraint cost",
     "minigrid": "grids with a mission in words",
     "residual": "corrections of a base policy, at residual:NAME",

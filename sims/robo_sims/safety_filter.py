@@ -1,0 +1,138 @@
+"""filtered:NAME, an environment behind a safety filter: the action nearest to the policy's that keeps all barriers.
+
+Ames, Xu, Grizzle and Tabuada 2017, "Control Barrier Function Based Quadratic Programs for Safety Critical Systems",
+arXiv:1609.06408. A quadratic programme in the action u, solved by quadprog (Goldfarb and Idnani 1983):
+
+    min |u - u_policy|^2   subject to   G u >= b + margin,   -1 <= u <= 1
+
+The environment declares G and b (`Barriers`) in an attribute `barriers`. If no action keeps all of them the filter brakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from robo_rl.environments.make import make_environment
+from robo_rl.errors import InvalidSetting, MissingExtra, RoboRLError
+from robo_rl.evaluation.measures import Measure, measures_of
+from robo_rl.spec.environment import specification
+from robo_rl.types import MEASURES
+
+Array = npt.NDArray[np.float64]
+UNCHANGED = 1e-6
+"""Largest change of an action's element that counts as none."""
+ACTIVE, BRAKED = "filter_active", "filter_braked"
+
+
+@dataclass(frozen=True)
+class Barriers:
+    """Conditions G u >= b on a physical action u (A,) in the present state, that keep it safe; K of them."""
+
+    gradient: Array
+    """(K, A) G"""
+    bound: Array
+    """(K,) b"""
+    brake: Array
+    """(A,) physical action that stops."""
+
+
+class FilteredEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Environment that executes the filtered action, and reports it as a robot's guard does."""
+
+    def __init__(
+        self, environment: gymnasium.Env[Any, Any], *, margin: float = 0.0, error: float = 0.0, is_on: bool = True
+    ) -> None:
+        """Raise InvalidSetting for an environment without barriers, MissingExtra without quadprog.
+
+        margin: added to each bound, for a disturbance of at most that. error: relative error of the filter's model of the
+        action's effect, for experiments. is_on: False only reports, for a control.
+        """
+        super().__init__(environment)
+        spec = specification(environment)
+        if not environment.has_wrapper_attr("barriers"):
+            raise InvalidSetting(
+                f"{spec.name} declares no barriers.",
+                got="no attribute barriers",
+                allowed="an environment with barriers, such as hazards/Point-v0",
+                fix="robo_sims.safety_filter.Barriers describes them",
+            )
+        for name, value in {"margin": margin, "error": error}.items():
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1.0 < value < np.inf:
+                raise InvalidSetting(f"{name} of the filter is out of range.", got=value, allowed="a number above -1")
+        try:
+            from quadprog import solve_qp
+        except ImportError:
+            raise MissingExtra("The safety filter", "quadprog", "safety") from None
+        self._solve: Callable[..., Any] = solve_qp
+        self._barriers: Callable[[], Barriers] = environment.get_wrapper_attr("barriers")
+        self._margin, self._error, self._is_on = margin, error, is_on
+        self._action = spec.action
+        self._half = (np.asarray(spec.action.high, float) - np.asarray(spec.action.low, float)) / 2
+        self._middle = (np.asarray(spec.action.high, float) + np.asarray(spec.action.low, float)) / 2
+        self._steps = self._active = self._braked = 0
+        self.measures = (
+            *measures_of(environment),
+            Measure(ACTIVE, "%", "of the steps, in which the filter changed the action"),
+            Measure(BRAKED, "1", "steps in which no action kept all barriers, and the filter braked"),
+        )
+
+    @override
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self._steps = self._active = self._braked = 0
+        return self.env.reset(seed=seed, options=options)
+
+    @override
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        proposed = np.asarray(action, np.float64)
+        safe, braked = self.safe(proposed)
+        changed = bool(np.abs(safe - proposed).max() > UNCHANGED)
+        self._steps, self._active, self._braked = self._steps + 1, self._active + changed, self._braked + braked
+        executed = safe.astype(np.float32) if changed and self._is_on else np.asarray(action)
+        observation, reward, terminated, truncated, info = self.env.step(executed)
+        measured = {ACTIVE: 100.0 * self._active / self._steps, BRAKED: float(self._braked)}
+        info = {**info, MEASURES: {**info.get(MEASURES, {}), **measured}}
+        if changed and self._is_on:
+            info |= {"executed_action": executed, "guard": ["filter braked" if braked else "filter"]}
+        return observation, reward, terminated, truncated, info
+
+    def safe(self, action: Array) -> tuple[Array, bool]:
+        """Return the nearest action (A,) in [-1, 1] that keeps all barriers, and True if there was none, and it brakes."""
+        barriers = self._barriers()
+        gradient = barriers.gradient * (1.0 + self._error)
+        bound = barriers.bound + self._margin - gradient @ self._middle
+        scaled, box = gradient * self._half, np.eye(len(action))
+        if (scaled @ action >= bound - UNCHANGED).all():
+            return action, False
+        rows, limits = np.vstack((scaled, box, -box)), np.concatenate((bound, -np.ones(2 * len(action))))
+        try:
+            found = self._solve(box, action, rows.T, limits)[0]
+        except ValueError:  # quadprog: "constraints are inconsistent, no solution"
+            return np.clip((barriers.brake - self._middle) / self._half, -1.0, 1.0), True
+        return np.clip(found, -1.0, 1.0), False
+
+
+class FilteredFamily:
+    """Environments behind a safety filter."""
+
+    def names(self) -> Iterable[str]:
+        """Return no names: an address is the name of another environment."""
+        return ()
+
+    def at(self, address: str, *, margin: float = 0.0, error: float = 0.0, is_on: bool = True, **arguments: Any) -> FilteredEnv:
+        """Return the environment that `address` names behind a filter; margin, error, is_on: as of FilteredEnv."""
+        environment = make_environment(address, **arguments)
+        try:
+            return FilteredEnv(environment, margin=margin, error=error, is_on=is_on)
+        except RoboRLError:
+            environment.close()
+            raise
+
+
+FAMILY = FilteredFamily()

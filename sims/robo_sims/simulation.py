@@ -131,6 +131,11 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         self._is_closed = False
 
     @property
+    def simulation(self) -> Simulation:
+        """Simulation, for experiments and tests; never for a policy."""
+        return self._simulation
+
+    @property
     def model(self) -> mujoco.MjModel:
         """MuJoCo model; absent for other simulators."""
         return self._mujoco[0]

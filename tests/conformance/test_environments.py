@@ -15,7 +15,7 @@ from robo_rl.environments.make import environment_names, make_environment
 from robo_rl.errors import ConformanceFailure
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 
-FAMILIES = ("robo", "gymnasium", "dm_control", "metaworld", "gymnasium_robotics", "minigrid", "hazards")
+FAMILIES = ("robo", "gymnasium", "dm_control", "metaworld", "gymnasium_robotics", "minigrid", "hazards", "tabular")
 REPRESENTATIVES = (
     "robo/ArmPick-v0",
     "gymnasium/HalfCheetah-v5",
@@ -37,6 +37,8 @@ REPRESENTATIVES = (
     "minigrid/MiniGrid-LavaGapS5-v0",
     "minigrid/BabyAI-GoToLocal-v0",
     "hazards/Point-v0",
+    "tabular/Trap-v0",
+    "tabular/Random-v0",
     "hazards/Car-v0",
 )
 

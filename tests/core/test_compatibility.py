@@ -49,7 +49,7 @@ def test_loop_supports_all_that_is_asked(config, asked, loop):
     ("config", "asked", "words"),
     [
         (PPOConfig(), {F.PERSON}, ["learner it cannot", "a person who corrects", "human.kind", "hil-serl, rlpd, sac"]),
-        (SACConfig(), {F.DISCRETE}, ["discrete actions", "bc, hg-dagger, ppo"]),
+        (SACConfig(), {F.DISCRETE}, ["discrete actions", "bc, ", ", hg-dagger, ppo"]),
         (BCConfig(), {F.DEMONSTRATIONS, F.COLLECTORS}, ["collectors", "ppo, rlpd, sac"]),
         (RLPDConfig(), {F.CONTINUOUS}, ["needs recorded episodes", "set demonstrations"]),
         (BCConfig(), {F.DEMONSTRATIONS, F.PERSON}, ["needs an online phase", "set online.steps"]),

@@ -325,7 +325,7 @@ def stepped(horizon, cost):
     return torch.cat([each.detach().reshape(-1) for each in learner._actor]).numpy()
 
 
-def test_cpo_step_is_the_same_for_twice_the_horizon_and_half_the_cost():
+def test_cpo_step_scales_with_horizon_and_cost():
     np.testing.assert_allclose(stepped(8, 1.0), stepped(16, 0.5), rtol=1e-4, atol=1e-6)
     assert not np.allclose(stepped(8, 1.0), stepped(16, 1.0), rtol=1e-4, atol=1e-6)  # a cost that did double
 

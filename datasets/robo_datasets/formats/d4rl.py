@@ -159,7 +159,7 @@ def _append(file: h5py.File, name: str, rows: Array) -> None:
 
 
 def _fill(file: h5py.File, name: str, rows: int) -> None:
-    """Append NaN until there are so many rows."""
+    """Append NaN up to a number of rows."""
     if missing := rows - (len(file[name]) if name in file else 0):
         _append(file, name, np.full(missing, np.nan, np.float32))
 

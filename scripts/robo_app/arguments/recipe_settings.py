@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from robo_app.arguments.free_settings import Group, read_mapping, read_value, require_keys
@@ -17,7 +17,6 @@ MAPPINGS = (
     "reward.completion.settings",
     "human.settings",
 )
-GROUPS = [Group(path) for path in MAPPINGS]
 Additions = Sequence[tuple[str, Mapping[str, Any]]]
 """Additions to mappings, by the path of their field."""
 
@@ -28,12 +27,14 @@ def mappings_in(recipe: Recipe[Any], words: Sequence[str]) -> tuple[Additions, l
     `--MAPPING.KEY VALUE [VALUE ...]` for a key that the recipe does not have yet; those that it has are options like others.
     `--MAPPING {KEY: VALUE, ...}` adds several. Values are as in YAML; several are a list. Raises InvalidSetting.
     """
+    own = [f"learner.{each.name}" for each in fields(recipe.learner) if isinstance(getattr(recipe.learner, each.name), Mapping)]
+    groups = [Group(path) for path in [*MAPPINGS, *own]]
     left: list[str] = []
     additions: list[tuple[str, Mapping[str, Any]]] = []
     for first, *following in _options(words):
         option, is_parted, value = first.partition("=")
         values = [value, *following] if is_parted else following
-        group = next((each for each in GROUPS if each.key(option) is not None), None)
+        group = next((each for each in groups if each.key(option) is not None), None)
         key = "" if group is None else str(group.key(option))
         if group is None or (key and key in _at(recipe, group.name)):
             left += [first, *following]

@@ -26,7 +26,9 @@ SIMULATORS = {
     "gymnasium_robotics": "gymnasium-robotics",
     "metaworld": "metaworld",
     "minigrid": "minigrid",
+    "hazards": "",
     "residual": "",
+    "tabular": "",
 }
 """Family whose import takes long -> package of its tasks, "" if they are of no other package."""
 Features = dict[str, Any]

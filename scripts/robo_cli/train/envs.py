@@ -33,6 +33,7 @@ FAMILIES = {
     "minigrid": "grids with a mission in words",
     "residual": "corrections of a base policy, at residual:NAME",
     "robo": "our own seven-axis arm",
+    "tabular": "MDPs with a known model, for algorithms with guarantees",
     "robot": "an arm that `robo-rl robot serve` serves, at robot:URL",
 }
 """Descriptions of the package's own families."""

@@ -1,0 +1,267 @@
+"""Parts of tabular learners with a known baseline policy: estimated model, bounds of values, mixtures, the training loop.
+
+S states, A actions, H steps, N visits. Rewards are in [0, 1], dynamics the same in all steps. Bounds follow from Hoeffding's
+inequality as in UCB value iteration (Azar, Osband and Munos 2017, arXiv:1703.05449).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from robo_rl.environments import stepping
+from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
+from robo_rl.protocols.contract import OWN, Feature, Needs
+from robo_rl.protocols.rewards import OnlineRewards
+from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.training.step_sources import episode_seed
+from robo_rl.types import Array, Episode, StateDict
+
+Table = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """One of two policies (H, S, A) for a whole episode: the second with probability `share`."""
+
+    first: Table
+    second: Table
+    share: float
+
+    def value(self, of: Callable[[Table], float]) -> float:
+        """Return the value, given that of each policy."""
+        return (1.0 - self.share) * of(self.first) + self.share * of(self.second)
+
+
+class EstimatedModel:
+    """Counts of a tabular MDP, and bounds of values that hold with high probability."""
+
+    def __init__(self, states: int, actions: int, horizon: int, scale: float) -> None:
+        self.horizon, self._scale = horizon, scale
+        self.visits, self.paid = np.zeros((2, states, actions))
+        self.moves = np.zeros((states, actions, states))
+
+    def add(self, state: int, action: int, reward: float, following: int) -> None:
+        """Count a step."""
+        self.visits[state, action] += 1
+        self.paid[state, action] += reward
+        self.moves[state, action, following] += 1
+
+    @property
+    def _means(self) -> tuple[Table, Table, Table]:
+        """Rewards (S, A), transitions (S, A, S), and the half-widths (S, A) per step that is left."""
+        visits = np.maximum(self.visits, 1.0)
+        logarithm = np.log(2.0 * self.visits.size * self.horizon * (1.0 + self.visits.sum()))
+        return self.paid / visits, self.moves / visits[..., None], self._scale * np.sqrt(logarithm / (2.0 * visits))
+
+    def optimistic(self) -> tuple[Table, float]:
+        """Return the policy (H, S, A) that maximises the upper bound, and that bound."""
+        rewards, moves, widths = self._means
+        states, actions = self.visits.shape
+        policy, following = np.zeros((self.horizon, states, actions)), np.zeros(states)
+        for step in reversed(range(self.horizon)):
+            left = self.horizon - step
+            bound = np.minimum(rewards + left * widths + moves @ following, left)
+            bound[self.visits == 0] = left
+            policy[step] = np.eye(actions)[bound.argmax(1)]
+            following = bound.max(1)
+        return policy, float(following[0])
+
+    def bound(self, policy: Table, *, upper: bool = False) -> float:
+        """Return a lower or upper bound of a policy's value (H, S, A) from state 0."""
+        rewards, moves, widths = self._means
+        sign, following = (1.0 if upper else -1.0), np.zeros(len(rewards))
+        for step in reversed(range(self.horizon)):
+            left = self.horizon - step
+            values = np.clip(rewards + sign * left * widths + moves @ following, 0.0, left)
+            values[self.visits == 0] = left if upper else 0.0
+            following = (policy[step] * values).sum(1)
+        return float(following[0])
+
+
+@dataclass(frozen=True)
+class ConservativeConfig(ABC):
+    """Settings of tabular learners that are never much worse than a baseline."""
+
+    needs = Needs((OWN,), frozenset({Feature.DISCRETE}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
+
+    alpha: float = 0.2
+    """Share of the baseline's value that an episode may lose."""
+    bonus_scale: float = 0.2
+    """Factor of the half-widths of bounds; 1 is Hoeffding's inequality with the union bound, which is very cautious."""
+    trusts_estimates: bool = False
+    """Control: compare the estimate, not its lower bound, with the threshold."""
+
+    def __post_init__(self) -> None:
+        allowed = {"alpha": (0.0 <= self.alpha <= 1.0, "0 to 1"), "bonus_scale": (self.bonus_scale >= 0.0, "0 or more")}
+        require_allowed(self, allowed)
+
+    @abstractmethod
+    def mixture(self, model: EstimatedModel, baseline: Table) -> Mixture:
+        """Return what the next episode plays."""
+
+    def threshold(self, model: EstimatedModel, baseline: Table) -> float:
+        """Return (1 - alpha) times an upper bound of the baseline's value."""
+        return (1.0 - self.alpha) * model.bound(baseline, upper=True)
+
+    def lower(self, model: EstimatedModel, policy: Table) -> float:
+        """Return the lower bound of a policy's value, or its estimate for the control."""
+        return exact_estimate(model).bound(policy) if self.trusts_estimates else model.bound(policy)
+
+    def training(
+        self,
+        environment_factory: Callable[[], gymnasium.Env[Any, Any]],
+        *,
+        steps: int,
+        seed: int,
+        demonstrations: Sequence[Episode] = (),
+        reward: OnlineRewards | None = None,
+    ) -> TabularTraining:
+        """Return a training at step 0; raises InvalidSetting for an environment that is no table or has no baseline."""
+        if demonstrations or reward is not None:
+            raise InvalidSetting("A tabular learner learns from its environment alone.", got="demonstrations, or a reward")
+        return TabularTraining(environment_factory(), self, steps=steps, seed=seed)
+
+    def restored_policy(
+        self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
+    ) -> Policy:
+        """Return the policy of a saved training."""
+        training = TabularTraining(environment_factory(), self, steps=0, seed=seed)
+        training.load_state_dict(state)
+        return training.policy
+
+
+def exact_estimate(model: EstimatedModel) -> EstimatedModel:
+    """Return the same counts with bounds of no width."""
+    states, actions = model.visits.shape
+    found = EstimatedModel(states, actions, model.horizon, 0.0)
+    found.visits, found.paid, found.moves = model.visits, model.paid, model.moves
+    return found
+
+
+class TablePolicy(Stateful):
+    """Plays a mixture: one of its policies for a whole episode."""
+
+    def __init__(self, spec: EnvironmentSpec, mixture: Mixture, seed: int) -> None:
+        self.environment_spec, self.mixture = spec, mixture
+        self._random = np.random.default_rng(seed)
+        self._chosen = mixture.first
+
+    def reset(self) -> None:
+        """Draw the policy of the next episode."""
+        self._chosen = self.mixture.second if self._random.random() < self.mixture.share else self.mixture.first
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Return an action, an int64 scalar; "deterministic" takes the more likely policy."""
+        likely = self.mixture.second if self.mixture.share > 0.5 else self.mixture.first
+        state, time = (int(np.argmax(observation[name])) for name in ("state", "time"))
+        row = (likely if deterministic else self._chosen)[time, state]
+        return np.asarray(row.argmax() if deterministic else self._random.choice(len(row), p=row))
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {"random": self._random.bit_generator.state, "chosen": self._chosen.copy()}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        self._random.bit_generator.state, self._chosen = state["random"], np.array(state["chosen"])
+
+
+class TabularTraining:
+    """Plans before each episode, plays it, counts its steps. A resume begins a new episode."""
+
+    def __init__(self, environment: gymnasium.Env[Any, Any], config: ConservativeConfig, *, steps: int, seed: int) -> None:
+        self._spec = specification(environment)
+        states, horizon = table_of(self._spec)
+        self.environment, self.config, self.steps, self.seed = environment, config, steps, seed
+        self.model = EstimatedModel(states, self._spec.action.size, horizon, config.bonus_scale)
+        self.baseline = baseline_of(environment, self._spec, states, horizon)
+        """(H, S, A)"""
+        self.policy = TablePolicy(self._spec, Mixture(self.baseline, self.baseline, 0.0), seed)
+        self.step, self.baseline_episodes, self.episodes = 0, 0, 0
+        self.resumed: str | None = None
+        self.stopwatch = Stopwatch()
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Trains whole episodes as long as one fits into the steps."""
+        self.stopwatch.start()
+        while self.step + self.model.horizon <= self.steps:
+            self.policy.mixture = self.stopwatch.time("update", lambda: self.config.mixture(self.model, self.baseline))
+            total, length = self.stopwatch.time("simulate", self._play)
+            self.step += length
+            self.episodes += 1
+            is_baseline = self.policy.mixture.first is self.baseline and self.policy.mixture.share == 0.0
+            self.baseline_episodes += is_baseline
+            shares = {"train/baseline_share": self.baseline_episodes / self.episodes}
+            shares |= {"train/lower_bound": self.policy.mixture.value(self.model.bound)}
+            observer.on_episode(self.step, episode_return=total, length=length, success=None, stop_reason="time_limit")
+            observer.on_metrics(self.step, shares)
+            observer.on_step(self.step, self)
+
+    def _play(self) -> tuple[float, int]:
+        name = self._spec.name
+        observation, _ = stepping.reset(self.environment, name, seed=episode_seed(self.seed, self.episodes))
+        self.policy.reset()
+        total, length, is_over = 0.0, 0, False
+        while not is_over:
+            action, state = self.policy.act(observation), int(np.argmax(observation["state"]))
+            observation, reward, terminated, truncated, _ = stepping.step(self.environment, name, action)
+            if not 0.0 <= reward <= 1.0:
+                raise InvalidSetting(f"{name} pays more than the bounds allow.", got=reward, allowed="rewards from 0 to 1")
+            self.model.add(state, int(action), reward, int(np.argmax(observation["state"])))
+            total, length, is_over = total + reward, length + 1, terminated or truncated
+        return total, length
+
+    def state_dict(self) -> StateDict:
+        """Return counts, counters and the policy."""
+        counts = {"visits": self.model.visits.copy(), "paid": self.model.paid.copy(), "moves": self.model.moves.copy()}
+        mixture = self.policy.mixture
+        played = {"first": mixture.first.copy(), "second": mixture.second.copy(), "share": mixture.share}
+        counters = {"step": self.step, "episodes": self.episodes, "baseline_episodes": self.baseline_episodes}
+        training = counters | {"seconds": self.stopwatch.state_dict(), "policy": self.policy.state_dict()}
+        return {"counts": counts, "mixture": played, "training": training}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore the state returned by `state_dict`; the next episode is a new one."""
+        model, training, played = self.model, state["training"], state["mixture"]
+        model.visits, model.paid, model.moves = (np.array(state["counts"][name]) for name in ("visits", "paid", "moves"))
+        self.policy.mixture = Mixture(np.array(played["first"]), np.array(played["second"]), float(played["share"]))
+        self.step, self.episodes = int(training["step"]), int(training["episodes"])
+        self.baseline_episodes = int(training["baseline_episodes"])
+        self.stopwatch.load_state_dict(training["seconds"])
+        self.policy.load_state_dict(training["policy"])
+        self.resumed = "warm"
+
+
+def table_of(spec: EnvironmentSpec) -> tuple[int, int]:
+    """Return S and H of an environment; raises InvalidSetting if it is no table."""
+    observed = spec.observation
+    if not spec.action.is_discrete or set(observed) != {"state", "time"}:
+        raise InvalidSetting(
+            f"{spec.name} is no table.",
+            got=", ".join(observed),
+            allowed="one-hot observations state and time, and discrete actions",
+            fix="take tabular/Trap-v0 or tabular/Random-v0, or another learner",
+        )
+    return observed["state"].size, observed["time"].size
+
+
+def baseline_of(environment: gymnasium.Env[Any, Any], spec: EnvironmentSpec, states: int, horizon: int) -> Table:
+    """Return the scripted policy of an environment as a table (H, S, A); raises InvalidSetting without one."""
+    if not environment.has_wrapper_attr("scripted_policy"):
+        raise InvalidSetting(f"{spec.name} has no scripted policy.", got="none", allowed="a baseline policy")
+    policy, found = environment.get_wrapper_attr("scripted_policy")(0), np.zeros((horizon, states, spec.action.size))
+    for time in range(horizon):
+        for state in range(states):
+            seen = {"state": np.eye(states, dtype=np.float32)[state], "time": np.eye(horizon, dtype=np.float32)[time]}
+            found[time, state, int(policy.act(seen, deterministic=True))] = 1.0
+    return found

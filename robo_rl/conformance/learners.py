@@ -24,7 +24,7 @@ from robo_rl.extras import Chunks, Extra, NextActions, ReturnsToGo
 from robo_rl.protocols.components import Learner, Policy, TransferablePolicy
 from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, packed, save_checkpoint, unpacked
-from robo_rl.spec.cost import PLAIN
+from robo_rl.spec.cost import cost_names
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Episode
 
@@ -192,7 +192,7 @@ def _random_episode(spec: EnvironmentSpec, steps: int, generator: np.random.Gene
         success=None,
         seed=None,
         spec_fingerprint=spec.fingerprint,
-        costs={name: generator.random(steps).astype(np.float32) for name in (PLAIN, *(cost.name for cost in spec.costs))},
+        costs={name: generator.random(steps).astype(np.float32) for name in cost_names(spec.costs)},
     )
 
 

@@ -65,6 +65,14 @@ class Learner(Stateful, Protocol):
         """Takes the gradient steps of one training step; returns metrics, empty if they are not due."""
 
 
+@runtime_checkable
+class ObservingLearner(Learner, Protocol):
+    """Learner that reads more of its own steps than batches hold, such as the costs of whole episodes."""
+
+    def observe(self, transition: Transition) -> None:
+        """Take note of a step, in the order in which they were taken."""
+
+
 class TrainingObserver(Protocol):
     """Callbacks of a training: writes logs, evaluates, saves checkpoints."""
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols.components import Learner, Policy, Stateful
+from robo_rl.protocols.components import Learner, ObservingLearner, Policy, Stateful
 from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.protocols.sampling import Sampler, Sampling, StepMemory
 from robo_rl.replay.buffer import ReplayBuffer
@@ -46,6 +46,7 @@ class ReplayLearner(Stateful):
     ) -> None:
         """is_corrected: a person may take over, whose steps are kept as `sampling` says."""
         self.learner, self.sampling, self.stopwatch = learner, sampling, stopwatch
+        self._observing = learner if isinstance(learner, ObservingLearner) else None
         spec = learner.policy.environment_spec
         self.replay = _buffer(spec, sampling, seed)
         self.offline: RecordedReplay | CorrectedReplay | None = None
@@ -97,6 +98,8 @@ class ReplayLearner(Stateful):
             memory.cut()
         else:
             memory.add(transition)
+        if self._observing is not None:
+            self._observing.observe(transition)
 
     def update(self, step: int) -> Metrics:
         """Learn after a step from one batch; return metrics, empty until learning starts."""

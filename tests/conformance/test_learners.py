@@ -28,6 +28,7 @@ from robo_policies.learners.ppo_saute import PPOSauteConfig
 from robo_policies.learners.rebrac import ReBRACConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SAC, SACConfig
+from robo_policies.learners.sac_lagrangian import SACLagrangianConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import XQLConfig
 from robo_policies.sb3.hil import SB3SACHILConfig
@@ -61,6 +62,7 @@ LEARNERS = {
     "sac-asymmetric": (SACConfig(hidden=(8,), batch_size=8, privileged_critic=True, normalization_rows=20), KNOWN),
     "drq": (DrQConfig(**SEES), ARM),
     "drq-asymmetric": (DrQConfig(**SEES, privileged_critic=True, normalization_rows=20), KNOWN),
+    "sac-lagrangian": (SACLagrangianConfig(hidden=(8,), batch_size=8, multiplier="pid", initial_multiplier=0.5), COSTLY),
     "rlpd": (RLPDConfig(hidden=(8,), batch_size=4, critics=3, updates_per_step=2), ARM),
     "rlpd-pictures": (RLPDConfig(**SEES, critics=3, updates_per_step=2, normalization_rows=20), ARM),
     "hil-serl": (HILSERLConfig(hidden=(8,), batch_size=4), ARM),

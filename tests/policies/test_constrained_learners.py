@@ -13,7 +13,8 @@ from scipy.optimize import minimize
 from factories import choices, make_spec
 from robo_policies.learners.constrained import ConstrainedConfig
 from robo_policies.learners.cpo import CPO, CPOConfig, solve, step_within
-from robo_policies.learners.ppo_lagrangian import PIDMultiplier, PPOLagrangian, PPOLagrangianConfig
+from robo_policies.learners.multipliers import PIDMultiplier
+from robo_policies.learners.ppo_lagrangian import PPOLagrangian, PPOLagrangianConfig
 from robo_policies.learners.ppo_saute import PPOSauteConfig
 from robo_rl.errors import InvalidEpisode, InvalidSetting, UnknownName
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint

@@ -6,7 +6,7 @@ T steps, N environments, C costs in alphabetical order. Limits hold for undiscou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from robo_policies.learners.multipliers import LimitSettings
 from robo_policies.learners.ppo import PPO, ClippedAdam, PPOConfig, copied
 from robo_policies.networks.policy_value import CRITIC_GAIN, Floats, TanhMLP, orthogonal
-from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
+from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.moments import Normalizer
 from robo_rl.protocols.contract import ANY_SPACE, ROLLOUTS, Feature, Needs
-from robo_rl.spec.cost import PLAIN, CostSpec, cost_names
+from robo_rl.spec.cost import cost_names
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.training.on_policy import VectorStep
 from robo_rl.training.rollout_buffer import RolloutBuffer, Value, generalized_advantages
@@ -27,13 +28,11 @@ from robo_rl.types import Array, Metrics, StateDict
 
 
 @dataclass(frozen=True)
-class ConstrainedConfig(PPOConfig):
+class ConstrainedConfig(PPOConfig, LimitSettings):
     """Settings of constrained on-policy learners."""
 
     needs = Needs((ROLLOUTS,), ANY_SPACE - {Feature.PICTURES})
 
-    limits: Mapping[str, float | str] = field(default_factory=dict)
-    """Cost -> largest sum over an episode, such as 25 or "3 N s"; by default the environment's own."""
     cost_gae_lambda: float = 0.95
     """Weight of the cost's advantage estimate that looks one step further."""
     cost_lr: float = 1e-3
@@ -47,23 +46,6 @@ class ConstrainedConfig(PPOConfig):
         allowed = {"cost_gae_lambda": (in_range, "0 to 1"), "cost_lr": (self.cost_lr > 0, "above 0")}
         allowed |= {"convolutions": (not self.convolutions, "none: critics of costs read vectors")}
         require_allowed(self, allowed)
-
-    def limits_of(self, spec: EnvironmentSpec) -> dict[str, float]:
-        """Return name -> limit in alphabetical order; raises UnknownName, and InvalidSetting for a cost without a limit."""
-        declared = {cost.name: cost for cost in spec.costs}
-        if not declared and PLAIN in self.limits:
-            declared = {PLAIN: CostSpec(PLAIN, 0.0)}
-        for name in self.limits:
-            if name not in declared:
-                raise UnknownName(f"cost of {spec.name}", str(name), declared)
-        if not declared:
-            raise InvalidSetting(
-                f"{spec.name} declares no constraint cost.",
-                got="no costs in the spec",
-                allowed="an environment with costs, such as hazards/Point-v0, or constrained:NAME",
-                fix='learner.limits {cost: 25} if its steps report info["cost"]; or another learner',
-            )
-        return {name: declared[name].limit_of(self.limits.get(name, declared[name].limit)) for name in sorted(declared)}
 
 
 class ConstrainedBuffer(RolloutBuffer):

@@ -1,0 +1,143 @@
+"""Limits of constraint costs, and Lagrange multipliers that keep them.
+
+max over pi, min over lambda >= 0 of J(pi) - sum_c lambda_c (J_c(pi) - d_c). The PID multiplier is algorithm 2 of Stooke, Achiam
+and Abbeel 2020, "Responsive Safety in Reinforcement Learning by PID Lagrangian Methods", arXiv:2007.03964.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+
+from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
+from robo_rl.spec.cost import PLAIN, CostSpec
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import StateDict
+
+
+@dataclass(frozen=True)
+class LimitSettings:
+    """Limits of a constrained learner."""
+
+    limits: Mapping[str, float | str] = field(default_factory=dict)
+    """Cost -> largest sum over an episode, such as 25 or "3 N s"; by default the environment's own."""
+
+    def limits_of(self, spec: EnvironmentSpec) -> dict[str, float]:
+        """Return name -> limit in alphabetical order; raises UnknownName, and InvalidSetting for a cost without a limit."""
+        declared = {cost.name: cost for cost in spec.costs}
+        if not declared and PLAIN in self.limits:
+            declared = {PLAIN: CostSpec(PLAIN, 0.0)}
+        for name in self.limits:
+            if name not in declared:
+                raise UnknownName(f"cost of {spec.name}", str(name), declared)
+        if not declared:
+            raise InvalidSetting(
+                f"{spec.name} declares no constraint cost.",
+                got="no costs in the spec",
+                allowed="an environment with costs, such as hazards/Point-v0, or constrained:NAME",
+                fix='learner.limits {cost: 25} if its steps report info["cost"]; or another learner',
+            )
+        return {name: declared[name].limit_of(self.limits.get(name, declared[name].limit)) for name in sorted(declared)}
+
+
+@dataclass(frozen=True)
+class MultiplierSettings:
+    """Settings of a learner with Lagrange multipliers."""
+
+    multiplier: Literal["adam", "pid"] = "adam"
+    """"adam" integrates the violation; "pid" adds terms that are proportional to it and to its growth."""
+    initial_multiplier: float = 0.0
+    """[scaled reward per scaled cost] at the start."""
+    multiplier_lr: float = 0.035
+    """Learning rate of Adam; 0 freezes the multiplier."""
+    kp: float = 0.25
+    """Gain of the relative violation (J_C - d) / max(d, 1)."""
+    ki: float = 0.05
+    """Gain of its sum."""
+    kd: float = 0.25
+    """Gain of its growth over `delay` rollouts."""
+    delay: int = 10
+    """Rollouts over which growth is measured."""
+    smoothing: float = 0.7
+    """Weight of the past in the moving averages of violation and growth of the PID multiplier."""
+
+    def require_multiplier_allowed(self) -> None:
+        """Raise InvalidSetting for a gain out of range."""
+        gains = ("initial_multiplier", "multiplier_lr", "kp", "ki", "kd")
+        allowed = {name: (getattr(self, name) >= 0, "0 or more") for name in gains}
+        allowed |= {"delay": (self.delay >= 1, "1 or more"), "smoothing": (0 <= self.smoothing < 1, "0 to below 1")}
+        require_allowed(self, allowed)
+
+    def multiplier_of(self) -> PIDMultiplier | AdamMultiplier:
+        """Return a fresh multiplier."""
+        return PIDMultiplier(self) if self.multiplier == "pid" else AdamMultiplier(self)
+
+
+def relative_violation(cost: float, limit: float) -> float:
+    """Return (J_C - d) / max(d, 1), so that gains fit limits of 3 and of 300."""
+    return (cost - limit) / max(limit, 1.0)
+
+
+class AdamMultiplier:
+    """lambda <- max(0, lambda + step) with steps of Adam along the relative violation."""
+
+    def __init__(self, config: MultiplierSettings) -> None:
+        self._parameter = torch.nn.Parameter(torch.tensor(config.initial_multiplier))
+        self._optimizer = torch.optim.Adam([self._parameter], lr=config.multiplier_lr)
+
+    @property
+    def value(self) -> float:
+        """Return lambda."""
+        return float(self._parameter.detach())
+
+    def update(self, violation: float) -> None:
+        """Ascend lambda times violation."""
+        self._parameter.grad = torch.tensor(-violation)
+        self._optimizer.step()
+        self._parameter.data.clamp_(min=0.0)
+
+    def state_dict(self) -> StateDict:
+        """Return lambda and Adam's moments."""
+        state = self._optimizer.state.get(self._parameter, {})
+        return {"value": self.value, **{name: float(moment) for name, moment in state.items()}}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore the state returned by `state_dict`."""
+        self._parameter.data.fill_(state["value"])
+        moments = {name: torch.tensor(value) for name, value in state.items() if name != "value"}
+        if moments:
+            self._optimizer.state[self._parameter] = moments
+
+
+class PIDMultiplier:
+    """lambda = max(0, kp e + ki sum e + kd growth of e); the sum never falls below 0, and growth counts, decline does not."""
+
+    def __init__(self, config: MultiplierSettings) -> None:
+        self._config, self.value = config, config.initial_multiplier
+        self._sum = config.initial_multiplier
+        self._smoothed: float | None = None
+        self._past = deque[float](maxlen=config.delay)
+
+    def update(self, violation: float) -> None:
+        """Take in the violation of a rollout."""
+        config, keep = self._config, self._config.smoothing
+        self._sum = max(0.0, self._sum + config.ki * violation)
+        self._smoothed = violation if self._smoothed is None else keep * self._smoothed + (1.0 - keep) * violation
+        growth = max(0.0, self._smoothed - self._past[0]) if self._past else 0.0
+        self._past.append(self._smoothed)
+        self.value = max(0.0, config.kp * self._smoothed + self._sum + config.kd * growth)
+
+    def state_dict(self) -> StateDict:
+        """Return lambda, the sum and the recent violations."""
+        smoothed = [] if self._smoothed is None else [self._smoothed]
+        return {"value": self.value, "sum": self._sum, "smoothed": smoothed, "past": list(self._past)}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore the state returned by `state_dict`."""
+        self.value, self._sum = float(state["value"]), float(state["sum"])
+        self._smoothed = next((float(value) for value in state["smoothed"]), None)
+        self._past = deque([float(value) for value in state["past"]], maxlen=self._config.delay)

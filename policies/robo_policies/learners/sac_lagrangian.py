@@ -1,0 +1,147 @@
+"""SAC with Lagrange multipliers: Ha et al. 2020, "Learning to Walk in the Real World with Minimal Human Effort", section IV-C.
+
+arXiv:2002.08550. B rows, C costs in alphabetical order. Costs have critics of their own; limits hold for undiscounted sums
+over episodes, as in Ray, Achiam and Amodei 2019.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from robo_policies.learners.multipliers import LimitSettings, MultiplierSettings, relative_violation
+from robo_policies.learners.sac import SAC, SACConfig
+from robo_policies.networks.actor_critic import Critics
+from robo_policies.networks.encoders import TensorBatch
+from robo_rl.errors import require_allowed
+from robo_rl.extras import Costs
+from robo_rl.protocols.contract import ONLINE, Needs
+from robo_rl.protocols.sampling import Sampling
+from robo_rl.spec.cost import costs_of
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Batch, Metrics, StateDict, Transition
+
+
+@dataclass(frozen=True)
+class SACLagrangianConfig(SACConfig, LimitSettings, MultiplierSettings):
+    """Settings of SAC with Lagrange multipliers."""
+
+    needs = Needs((ONLINE,))
+
+    cost_discount: float = 0.99
+    """Weight of a cost one step later, for the critics of costs; limits hold for plain sums."""
+    cost_episodes: int = 10
+    """Newest episodes whose mean cost is compared with the limit, after each episode."""
+    multiplier_lr: float = 0.01
+    """Learning rate of Adam; 0 freezes the multiplier."""
+    ki: float = 0.01
+    """Gain of the violation's sum over episodes."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_multiplier_allowed()
+        allowed = {
+            "cost_discount": (0 <= self.cost_discount <= 1, "0 to 1"),
+            "cost_episodes": (self.cost_episodes >= 1, "1 or more"),
+        }
+        require_allowed(self, allowed | {"n_step": (self.n_step == 1, "1: targets of costs look one step ahead")})
+
+    @property
+    @override
+    def sampling(self) -> Sampling:
+        return replace(super().sampling, extras=(Costs(),))
+
+    @override
+    def build(self, spec: EnvironmentSpec, seed: int) -> SACLagrangian:
+        return SACLagrangian(spec, self, seed)
+
+
+class SACLagrangian(SAC):
+    """SAC on Q - sum_c lambda_c Q_c."""
+
+    config: SACLagrangianConfig
+
+    def __init__(self, spec: EnvironmentSpec, config: SACLagrangianConfig, seed: int) -> None:
+        self.limits = config.limits_of(spec)
+        super().__init__(spec, config, seed)
+        parts = self.parts
+        inputs = parts.encoder.critic_size + spec.action.size
+        critic = Critics(parts.networks, inputs, len(self.limits), layer_norm=config.layer_norm)
+        self.cost_critic = parts.add("cost_critic", critic, config.lr)
+        self.target_cost_critic = parts.add_target("target_cost_critic", self.cost_critic)
+        self.multipliers = [config.multiplier_of() for _ in self.limits]
+        self._running = dict.fromkeys(self.limits, 0.0)
+        self._episodes = {name: deque[float](maxlen=config.cost_episodes) for name in self.limits}
+
+    def observe(self, transition: Transition) -> None:
+        """Take note of a step's costs; at the end of an episode the multipliers follow the violation."""
+        for name, cost in costs_of(transition.info).items():
+            self._running[name] += cost
+        if not (transition.terminated or transition.truncated):
+            return
+        for (name, limit), multiplier in zip(self.limits.items(), self.multipliers, strict=True):
+            self._episodes[name].append(self._running[name])
+            self._running[name] = 0.0
+            if self.parts.updates:  # the random actions before are not the policy's
+                multiplier.update(relative_violation(fmean(self._episodes[name]), limit))
+
+    @override
+    def update(self, batch: Batch) -> Metrics:
+        parts, data = self.parts, self.parts.batch(batch)
+        values = self.cost_critic(parts.encoder(data.observations).detach(), data.actions)
+        loss = self.critic_loss(values, self.cost_target(data), data.weights)
+        parts.descend("cost_critic", loss)
+        parts.track(self.target_cost_critic, self.cost_critic, self.config.tau)
+        found = super().update(batch)
+        if not found:
+            return found
+        figures = zip(self.limits, self.multipliers, values.mean(1).tolist(), strict=True)
+        means = {f"train/episode_cost_{name}": fmean(costs) for name, costs in self._episodes.items() if costs}
+        return (
+            found
+            | means
+            | {
+                tag: figure
+                for name, multiplier, value in figures
+                for tag, figure in ((f"train/multiplier_{name}", multiplier.value), (f"train/q_{name}", value))
+            }
+        )
+
+    @torch.no_grad()
+    def cost_target(self, data: TensorBatch) -> Tensor:
+        """Returns (C, B): c + gamma_c Q_c'(s', a') of an action of the present policy, without entropy."""
+        parts, following = self.parts, data.next_observations
+        actions, _ = self.actor.sample(parts.encoder(following), parts.generator)
+        following_costs = self.target_cost_critic(parts.target_encoder(following), actions)
+        return data.extras["costs"].T + self.config.cost_discount * data.masks * following_costs
+
+    @override
+    def actor_loss(self, observations: Tensor, actions: Tensor, log_densities: Tensor, alpha: Tensor) -> Tensor:
+        """(alpha log pi - min_i Q_i + sum_c lambda_c Q_c) / (1 + sum_c lambda_c): one scale for any multiplier."""
+        weights = torch.tensor([each.value for each in self.multipliers], device=observations.device)
+        costs = weights @ self.cost_critic(observations.detach(), actions)
+        return (super().actor_loss(observations, actions, log_densities, alpha) + costs.mean()) / (1.0 + weights.sum())
+
+    @override
+    def state_dict(self) -> StateDict:
+        episodes = {name: list(costs) for name, costs in self._episodes.items()}
+        costs = {
+            "multipliers": [each.state_dict() for each in self.multipliers],
+            "running": dict(self._running),
+            "episodes": episodes,
+        }
+        return super().state_dict() | {"costs": costs}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        for each, saved in zip(self.multipliers, state["costs"]["multipliers"], strict=True):
+            each.load_state_dict(saved)
+        for name in self.limits:
+            self._running[name] = float(state["costs"]["running"][name])
+            self._episodes[name].extend(float(cost) for cost in state["costs"]["episodes"][name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from robo_cli import main
+from robo_rl.errors import UnknownName
 from robo_rl.runs.run import find_run
 
 RECIPE = """
@@ -51,3 +53,23 @@ def test_ppo_resumes_exactly_inside_a_rollout(
         assert [line["step"] for line in run.metrics()] == [42, 81, 102, 120, 162, 201, 240]
         assert [line["step"] for line in run.metrics() if "eval/mean_reward" in line] == [102, 201]
     assert {"train/approx_kl", "time/simulate_s", "time/infer_s", "time/update_s"} <= set(whole.metrics()[-1])
+
+
+def test_robustness_is_measured_kept_and_shown(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.dispatch(["train", str(recipe), "--out", str(tmp_path)]) == 0
+    run, plan = find_run("latest", tmp_path), tmp_path / "mine.yaml"
+    plan.write_text("grids: [{mass: [0.5, 1], gravity: [0, 1]}, {latency: [0, 1]}]")
+    words = ["evaluate", str(run.path), "--perturb", str(plan), "--episodes", "2"]
+    capsys.readouterr()
+    assert main.dispatch(words) == 0
+    said = capsys.readouterr()
+    assert "mass (down), gravity (across)" in said.out and "worst " in said.out and "5 of 5" in said.err
+    kept = {path: path.stat().st_mtime_ns for path in (run.path / "robustness").glob("*/*.json")}
+    assert len(kept) == 5 and "gravity=0" in (run.path / "robustness.html").read_text()
+    assert main.dispatch([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    cells = {name: cell["estimate"] for name, cell in found["cells"].items()}
+    assert found["measure"] == "return" and cells["gravity=0"] > cells["nominal"]  # an untrained policy falls more slowly
+    with pytest.raises(UnknownName, match="physics, timing"):
+        main.dispatch(["evaluate", str(run.path), "--perturb", "wind"])

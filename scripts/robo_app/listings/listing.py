@@ -27,6 +27,7 @@ SIMULATORS = {
     "metaworld": "metaworld",
     "minigrid": "minigrid",
     "hazards": "",
+    "perturbed": "",
     "residual": "",
     "tabular": "",
 }

@@ -31,6 +31,7 @@ FAMILIES = {
     "filtered": "a safety filter between policy and environment, at filtered:NAME",
     "hazards": "point mass and car among hazards, with a constraint cost",
     "minigrid": "grids with a mission in words",
+    "perturbed": "other physics, timing and sensing under the same spec, at perturbed:NAME",
     "residual": "corrections of a base policy, at residual:NAME",
     "robo": "our own seven-axis arm",
     "tabular": "MDPs with a known model, for algorithms with guarantees",

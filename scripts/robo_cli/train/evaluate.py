@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -19,6 +19,7 @@ robo-rl evaluate latest --episodes 200 --json
 robo-rl evaluate RUN --environment my_lab/Cell-v0     (refused unless units, frames, action mode and rate agree)
 robo-rl evaluate RUN --environment "robot:http://127.0.0.1:5000?action_repeat=3"     (the same, on a robot that is served)
 robo-rl evaluate RUN --environment robot:http://127.0.0.1:5000 --shadow scripted     (nothing of the policy is sent)
+robo-rl evaluate RUN --perturb physics --episodes 20     (over grids of masses, friction, damping, strength)
 robo-rl evaluate RUN --routes town-test --environment.arguments.traffic 20     (of a run that drives)
 robo-rl evaluate RUN --carla-host gpu-machine --carla-port 2000"""
 
@@ -49,6 +50,8 @@ class Evaluate:
     """Sample actions instead of taking the most likely one, as with evaluation.stochastic of a recipe."""
     shadow: str = ""
     """On a robot: send nothing of the policy; the guard judges its actions while zero, scripted or person commands."""
+    perturb: str = ""
+    """Over the grids of a plan, physics, timing or a YAML file: a table, and a page of heat maps in the run's folder."""
     json: bool = False
     """Print JSON."""
     runs: Path = Path("runs")
@@ -71,16 +74,16 @@ def run(arguments: Evaluate) -> int:
         report, kept = shadow_run(trained, robot, ShadowSettings(arguments.shadow, arguments.episodes, arguments.seed))
         print(json.dumps(report.to_json()) if arguments.json else f"{report}\nkept     {kept}")
         return 0
+    how: dict[str, Any] = {name: getattr(arguments, name) for name in ("seed", "environment", "routes", "stochastic")}
+    how |= {"arguments": with_server(arguments.arguments, arguments)}
+    if arguments.perturb:
+        from robo_app.training.robustness import evaluate_perturbed
+
+        found, page = evaluate_perturbed(trained, arguments.perturb, arguments.episodes, **how)
+        print(json.dumps(found.to_json()) if arguments.json else f"run      {trained.path}\n{found}\npage     {page}")
+        return 0
     before = trained.report.stat().st_mtime_ns if trained.report.exists() else None
-    evaluation = trained.evaluate(
-        arguments.episodes,
-        seed=arguments.seed,
-        environment=arguments.environment,
-        routes=arguments.routes,
-        arguments=with_server(arguments.arguments, arguments),
-        videos=arguments.videos,
-        stochastic=arguments.stochastic,
-    )
+    evaluation = trained.evaluate(arguments.episodes, videos=arguments.videos, **how)
     if arguments.json:
         print(json.dumps(evaluation.to_json()))
         return 0

@@ -141,6 +141,16 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         return self._physics
 
     @property
+    def model(self) -> mujoco.MjModel:
+        """MuJoCo model."""
+        return self._physics.model
+
+    @property
+    def data(self) -> mujoco.MjData:
+        """MuJoCo data."""
+        return self._physics.data
+
+    @property
     def task(self) -> ArmTask:
         """Task of the episode, for experiments and tests; never for a policy."""
         return self._task

@@ -1,0 +1,179 @@
+"""Robustness of a policy: evaluations over grids of perturbations, resumable, with the worst of all cells.
+
+A cell is a set of perturbations, name -> value, without those that are nominal. R rows, C columns of a grid.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.evaluation.statistics import Interval
+from robo_rl.system.durable_files import write_durably
+
+Cell = Mapping[str, float]
+SINGLE = ""
+"""Name of the rows of a grid with one axis."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One perturbation and its values."""
+
+    name: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells of one or two axes; the second axis lies across."""
+
+    rows: Axis
+    columns: Axis
+
+    def cell(self, row: float, column: float, nominal: Cell) -> dict[str, float]:
+        """Return the perturbations of a place on the grid."""
+        found = {self.rows.name: row, self.columns.name: column}
+        found.pop(SINGLE, None)
+        return {name: value for name, value in sorted(found.items()) if value != nominal[name]}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Grids to evaluate."""
+
+    name: str
+    grids: tuple[Grid, ...]
+    nominal: Cell
+    """Every perturbation that may be named -> its value in the environment of the training."""
+
+    @property
+    def cells(self) -> list[dict[str, float]]:
+        """Different cells of all grids, the nominal one first."""
+        found: dict[str, dict[str, float]] = {name_of({}): {}}
+        for grid in self.grids:
+            for row in grid.rows.values:
+                for column in grid.columns.values:
+                    cell = grid.cell(row, column, self.nominal)
+                    found.setdefault(name_of(cell), cell)
+        return [*found.values()]
+
+
+def plan_of(name: str, content: Any, nominal: Cell) -> Plan:
+    """Return the plan `{grids: [{mass: [0.5, 1, 2], friction: [0.5, 1, 2]}, {latency: [0, 1, 2]}]}`; raises InvalidSetting."""
+    grids = content.get("grids") if isinstance(content, Mapping) and set(content) == {"grids"} else None
+    if not isinstance(grids, list) or not grids:
+        raise InvalidSetting(f"{name} is no plan of perturbations.", got=content, allowed="grids: [{mass: [0.5, 1, 2]}, ...]")
+    return Plan(name, tuple(_grid(name, grid, nominal) for grid in grids), nominal)
+
+
+def _grid(plan: str, grid: Any, nominal: Cell) -> Grid:
+    if not isinstance(grid, Mapping) or not 1 <= len(grid) <= 2:
+        raise InvalidSetting(f"A grid of {plan} has one or two axes.", got=grid, allowed="{NAME: [VALUE, ...], ...}")
+    axes = []
+    for name, values in grid.items():
+        numbers = isinstance(values, list) and all(
+            isinstance(each, (int, float)) and not isinstance(each, bool) for each in values
+        )
+        if name not in nominal or not numbers or not values or len({*values}) < len(values):
+            allowed = f"one of {', '.join(nominal)}, with a list of different numbers"
+            raise InvalidSetting(f"An axis of {plan} is not usable.", got={name: values}, allowed=allowed)
+        axes.append(Axis(str(name), tuple(values)))
+    return Grid(*axes) if len(axes) == 2 else Grid(Axis(SINGLE, (0.0,)), axes[0])
+
+
+def name_of(cell: Cell) -> str:
+    """Return "mass=0.5,friction=2", "nominal" for no perturbation."""
+    return ",".join(f"{name}={value:g}" for name, value in sorted(cell.items())) or "nominal"
+
+
+class Robustness:
+    """Evaluations of all cells of a plan."""
+
+    def __init__(self, plan: Plan, evaluations: Mapping[str, Evaluation]) -> None:
+        """evaluations: by name of the cell."""
+        self.plan, self.evaluations = plan, evaluations
+        self.is_rate = self.nominal.success_rate is not None
+        """True if cells are judged by success, False if by the mean return."""
+
+    @property
+    def nominal(self) -> Evaluation:
+        """Evaluation without perturbation."""
+        return self.evaluations[name_of({})]
+
+    def figure(self, cell: Cell) -> Interval:
+        """Return success rate or mean return of a cell with its interval."""
+        found = self.evaluations[name_of(cell)]
+        return found.mean_return if found.success_rate is None else found.success_rate
+
+    def matrix(self, grid: Grid) -> list[list[Interval]]:
+        """Return the figures (R, C) of a grid."""
+        nominal = self.plan.nominal
+        return [[self.figure(grid.cell(row, column, nominal)) for column in grid.columns.values] for row in grid.rows.values]
+
+    @property
+    def worst(self) -> dict[str, float]:
+        """Cell with the lowest figure."""
+        return min(self.plan.cells, key=lambda cell: self.figure(cell).estimate)
+
+    def shown(self, figure: Interval) -> str:
+        """Return an estimate as text."""
+        return f"{figure.estimate:.0%}" if self.is_rate else f"{figure.estimate:.4g}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values: success rate or mean return with its interval for each cell, and the worst."""
+        figures = {name_of(cell): self.figure(cell) for cell in self.plan.cells}
+        cells = {
+            name: {key: _known(getattr(each, key)) for key in ("estimate", "low", "high")} for name, each in figures.items()
+        }
+        return {
+            "plan": self.plan.name,
+            "measure": "success" if self.is_rate else "return",
+            "cells": cells,
+            "worst": name_of(self.worst),
+        }
+
+    def __str__(self) -> str:
+        number = ".1%" if self.is_rate else ".4g"
+        lines = [
+            f"{self.nominal.environment}: {'success' if self.is_rate else 'mean return'} in {len(self.nominal)} episodes a cell"
+        ]
+        for grid in self.plan.grids:
+            down = f"{grid.rows.name} (down), " if grid.rows.name else ""
+            lines += ["", f"{down}{grid.columns.name} (across)"]
+            lines += ["".join([" " * 8, *(f"{value:>9g}" for value in grid.columns.values)])]
+            for row, figures in zip(grid.rows.values, self.matrix(grid), strict=True):
+                label = f"{row:<8g}" if grid.rows.name else " " * 8
+                lines += ["".join([label, *(f"{self.shown(figure):>9}" for figure in figures)])]
+        lines += [
+            "",
+            f"nominal  {self.figure({}):{number}}",
+            f"worst    {self.figure(self.worst):{number}}  {name_of(self.worst)}",
+        ]
+        return "\n".join(lines)
+
+
+def measure(plan: Plan, folder: Path, judge: Callable[[Cell], Evaluation], said: Callable[[str], None] = print) -> Robustness:
+    """Return the robustness; evaluations that `folder` holds from before are read, each new one is written at once.
+
+    judge: evaluates a cell. said: takes a line for each cell.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    evaluations: dict[str, Evaluation] = {}
+    for number, cell in enumerate(plan.cells):
+        file = folder / f"{name_of(cell)}.json"
+        if not file.exists():
+            write_durably(file, json.dumps(judge(cell).to_json()).encode())
+        evaluations[name_of(cell)] = Evaluation.read(file)
+        said(f"{number + 1} of {len(plan.cells)}: {name_of(cell)}")
+    return Robustness(plan, evaluations)
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value

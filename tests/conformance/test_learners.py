@@ -17,6 +17,7 @@ from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.f_dvl import FDVLConfig
+from robo_policies.learners.fisor import FISORConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.hg_dagger import HGDAggerConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
@@ -80,6 +81,7 @@ LEARNERS = {
     "rebrac": (ReBRACConfig(hidden=(8,), batch_size=8), ARM),
     "awac": (AWACConfig(hidden=(8,), batch_size=8), ARM),
     "diffusion-bc": (DiffusionBCConfig(hidden=(8,), batch_size=8, chunk=4, executed=2, noise_levels=3), ARM),
+    "fisor": (FISORConfig(hidden=(8,), batch_size=8, noise_levels=2, candidates=3), COSTLY),
     "flow-bc": (FlowBCConfig(hidden=(8,), batch_size=8, chunk=4, executed=2, integration_steps=3), ARM),
     "act": (ACTConfig(**SMALL_ACT), ARM),
     "act-pictures": (ACTConfig(**SMALL_ACT | SEES, executed=2), ARM),

@@ -21,6 +21,7 @@ from robo_rl.protocols.contract import Feature
 FILE = Path(__file__).with_name("listing.json")
 OWN = "robo-rl"
 SIMULATORS = {
+    "adversary": "",
     "dm_control": "dm_control",
     "gymnasium": "gymnasium",
     "gymnasium_robotics": "gymnasium-robotics",

@@ -32,6 +32,7 @@ FAMILIES = {
     "hazards": "point mass and car among hazards, with a constraint cost",
     "minigrid": "grids with a mission in words",
     "perturbed": "other physics, timing and sensing under the same spec, at perturbed:NAME",
+    "adversary": "forces that a policy can bear least, to be learnt, at adversary:NAME",
     "residual": "corrections of a base policy, at residual:NAME",
     "robo": "our own seven-axis arm",
     "tabular": "MDPs with a known model, for algorithms with guarantees",

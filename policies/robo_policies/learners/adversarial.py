@@ -1,0 +1,268 @@
+"""Two soft actor-critics against each other: the robot's policy, and an adversary that pushes bodies, paid the opposite.
+
+Pinto, Davidson, Sukthankar and Gupta 2017, "Robust Adversarial Reinforcement Learning", arXiv:1703.02702, algorithm 1, with SAC
+in place of TRPO; and with an adversary of bounded rationality, Reddi, Tölle, Peters, Chalvatzaki and D'Eramo 2024, "Robust
+Adversarial Reinforcement Learning via Bounded Rationality Curricula", arXiv:2311.01642. Both observe the episode's temperature
+alpha, relative to that at the start. B rows.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from robo_policies.learners.parts import ActorPolicy
+from robo_policies.learners.sac import SAC, SACConfig
+from robo_policies.networks.encoders import TensorBatch
+from robo_rl.environments import stepping
+from robo_rl.environments.forces import Forces
+from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.extras import Column
+from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
+from robo_rl.protocols.contract import OWN, Feature, Needs
+from robo_rl.protocols.rewards import OnlineRewards
+from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.training.step_sources import episode_seed
+from robo_rl.types import Array, Batch, Episode, Metrics, StateDict, Transition
+
+TEMPERATURE = "adversary_temperature"
+"""Observation: alpha over that at the start."""
+
+
+class Curriculum(Stateful):
+    """Strength of the adversary from episode to episode."""
+
+    @property
+    def force(self) -> float:
+        """Share of the largest force, from 0 to 1."""
+        return 1.0
+
+    @abstractmethod
+    def draw(self, generator: np.random.Generator) -> float:
+        """Return the temperature alpha of an episode."""
+
+    @abstractmethod
+    def finish(self, alpha: float, episode_return: float, progress: float) -> Metrics:
+        """Take in the policy's return in an episode; progress: share of the training that is over. Return scalars."""
+
+
+@dataclass(frozen=True)
+class AdversarialConfig(SACConfig):
+    """Settings of training against an adversary; those of SAC are of both."""
+
+    needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
+
+    force: float = 1.0
+    """[N] largest force of the adversary along each axis of each body; 0 for plain SAC."""
+    bodies: tuple[str, ...] = ()
+    """Bodies of the MuJoCo model that are pushed; by default the first that moves."""
+    axes: str = "xz"
+    """Axes of the world along which they are pushed."""
+    phase: int = 10
+    """Episodes for which one of the two learns, then the other."""
+    first_temperature: float = 0.05
+    """[1] mean temperature of the adversary at the start: its entropy counts as that much reward."""
+    last_temperature: float = 0.001
+    """[1] mean temperature at the end; the policy is asked for this one after training."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        allowed = {"force": (0.0 <= self.force < np.inf, "0 or more"), "phase": (self.phase >= 1, "1 or more")}
+        allowed["last_temperature"] = (
+            0.0 < self.last_temperature <= self.first_temperature,
+            "above 0, at most first_temperature",
+        )
+        require_allowed(self, allowed)
+
+    @abstractmethod
+    def curriculum(self) -> Curriculum:
+        """Return a fresh curriculum."""
+
+    def training(
+        self,
+        environment_factory: Callable[[], gymnasium.Env[Any, Any]],
+        *,
+        steps: int,
+        seed: int,
+        demonstrations: Sequence[Episode] = (),
+        reward: OnlineRewards | None = None,
+    ) -> AdversarialTraining:
+        """Return a training at step 0."""
+        if demonstrations or reward is not None:
+            raise InvalidSetting("Training against an adversary takes neither.", got="demonstrations, or a reward")
+        return AdversarialTraining(environment_factory(), self, steps=steps, seed=seed)
+
+    def restored_policy(
+        self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
+    ) -> Policy:
+        """Return the policy of a saved training."""
+        spec = specification(environment := environment_factory())
+        environment.close()
+        learner = self.build(with_temperature(spec), seed)
+        learner.load_state_dict(state["learner"])
+        return PlainPolicy(spec, learner.policy, self.last_temperature / self.first_temperature)
+
+
+class QuantalSAC(SAC):
+    """Soft actor-critic whose temperature is that of each row's episode; it learns none itself (eq. 4 of Reddi et al.)."""
+
+    @override
+    def update(self, batch: Batch) -> Metrics:
+        self._alphas = torch.from_numpy(np.asarray(batch.extras["alpha"])).to(self.parts.device)
+        return super().update(batch)
+
+    @override
+    def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
+        return super().critic_target(data, self._alphas)
+
+    @override
+    def actor_loss(self, observations: Tensor, actions: Tensor, log_densities: Tensor, alpha: Tensor) -> Tensor:
+        return super().actor_loss(observations, actions, log_densities, self._alphas)
+
+
+class PlainPolicy(Stateful):
+    """The robot's policy where no temperature is observed."""
+
+    def __init__(self, spec: EnvironmentSpec, policy: ActorPolicy, temperature: float) -> None:
+        self.environment_spec, self._policy = spec, policy
+        self.temperature = np.full(1, temperature, np.float32)
+
+    def reset(self) -> None:
+        """Do nothing."""
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Return an action (A,)."""
+        return self._policy.act({**observation, TEMPERATURE: self.temperature}, deterministic=deterministic)
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {"policy": self._policy.state_dict()}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        self._policy.load_state_dict(state["policy"])
+
+
+class AdversarialTraining:
+    """Episodes with both, learnt from by one of them at a time. A resume begins a new episode."""
+
+    def __init__(self, environment: gymnasium.Env[Any, Any], config: AdversarialConfig, *, steps: int, seed: int) -> None:
+        self.environment, self.config, self.steps, self.seed = environment, config, steps, seed
+        self._spec = specification(environment)
+        self.forces = Forces(environment, config.bodies, config.axes, config.force)
+        self.curriculum = config.curriculum()
+        spec, words = with_temperature(self._spec), np.random.SeedSequence(seed).spawn(2)
+        opposed = replace(spec, action=self.forces.action)
+        self.learner = SAC(spec, config, seed)
+        self.adversary = QuantalSAC(opposed, config, int(words[0].generate_state(1)[0] >> 1))
+        self.replay = ReplayBuffer(spec, config.replay_capacity, seed)
+        self.opposed_replay = ReplayBuffer(opposed, config.replay_capacity, seed + 1, extras=(Column("alpha"),))
+        self._random = np.random.default_rng(words[1])
+        self.policy = PlainPolicy(self._spec, self.learner.policy, config.last_temperature / config.first_temperature)
+        self.step = self.episodes = 0
+        self.resumed: str | None = None
+        self.stopwatch = Stopwatch()
+
+    @property
+    def adversary_learns(self) -> bool:
+        """True in the phases of the adversary; without force there are none."""
+        return self.config.force > 0 and self.episodes // self.config.phase % 2 == 1
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Trains from the present step to the last."""
+        self.stopwatch.start()
+        while self.step < self.steps:
+            self._play(observer)
+
+    def _play(self, observer: TrainingObserver) -> None:
+        """Play one episode, which the last step may cut."""
+        config, name, time = self.config, self._spec.name, self.stopwatch.time
+        alpha = self.curriculum.draw(self._random)
+        relative = np.full(1, alpha / config.first_temperature, np.float32)
+        first, _ = stepping.reset(self.environment, name, seed=episode_seed(self.seed, self.episodes))
+        observation = {**first, TEMPERATURE: relative}
+        for replay in (self.replay, self.opposed_replay):
+            replay.begin(observation)
+        total, length, is_over, reason, success = 0.0, 0, False, "", None
+        while not is_over and self.step < self.steps:
+            action, force = self._actions(observation)
+            self.forces.push(self.curriculum.force * force)
+            stepped = time("simulate", partial(stepping.step, self.environment, name, action))
+            found, reward, terminated, truncated, info = stepped
+            following = {**found, TEMPERATURE: relative}
+            step = Transition(observation, action, reward, following, terminated, truncated, action, info={"alpha": alpha})
+            self.replay.add(step)
+            self.opposed_replay.add(replace(step, action=force, policy_action=force, reward=-reward))
+            observation, total, length, is_over = following, total + reward, length + 1, terminated or truncated
+            self.step += 1
+            if metrics := time("update", self._learn):
+                observer.on_metrics(self.step, metrics)
+            if not is_over:
+                observer.on_step(self.step, self)
+        self.episodes += 1
+        reason = info.get("stop_reason", "goal" if terminated else "time_limit")
+        success = info.get("is_success", info.get("success"))
+        observer.on_episode(self.step, episode_return=total, length=length, success=success, stop_reason=str(reason))
+        observer.on_metrics(self.step, self.curriculum.finish(alpha, total, self.step / self.steps))
+        observer.on_step(self.step, self)
+
+    def _actions(self, observation: Observation) -> tuple[Array, Array]:
+        """Return the actions of both: random ones before learning starts."""
+        if self.step < self.config.learning_starts:
+            sizes = self._spec.action.size, self.forces.action.size
+            found = [self._random.uniform(-1.0, 1.0, size).astype(np.float32) for size in sizes]
+            return found[0], found[1]
+        return self.learner.policy.act(observation), self.adversary.policy.act(observation)
+
+    def _learn(self) -> Metrics:
+        config = self.config
+        if self.step < config.learning_starts:
+            return {}
+        if self.adversary_learns:
+            found = self.adversary.update(self.opposed_replay.sample(config.batch_size, 1, config.discount))
+            return {tag.replace("train/", "adversary/"): value for tag, value in found.items()}
+        return self.learner.update(self.replay.sample(config.batch_size, config.n_step, config.discount))
+
+    def state_dict(self) -> StateDict:
+        """Return both learners, their memories, the curriculum and the counters."""
+        return {
+            "learner": self.learner.state_dict(),
+            "adversary": self.adversary.state_dict(),
+            "replay": self.replay.state_dict(),
+            "opposed_replay": self.opposed_replay.state_dict(),
+            "training": {
+                "curriculum": self.curriculum.state_dict(),
+                "random": self._random.bit_generator.state,
+                "step": self.step,
+                "episodes": self.episodes,
+                "seconds": self.stopwatch.state_dict(),
+            },
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore the state returned by `state_dict`; the next episode is a new one."""
+        for part in ("learner", "adversary", "replay", "opposed_replay"):
+            getattr(self, part).load_state_dict(state[part])
+        training = state["training"]
+        self.curriculum.load_state_dict(training["curriculum"])
+        self._random.bit_generator.state = training["random"]
+        self.step, self.episodes = int(training["step"]), int(training["episodes"])
+        self.stopwatch.load_state_dict(training["seconds"])
+        self.resumed = "warm"
+
+
+def with_temperature(spec: EnvironmentSpec) -> EnvironmentSpec:
+    """Return the spec of an environment in which the temperature is observed."""
+    entry = ArraySpec(TEMPERATURE, (1,), meaning="temperature of the adversary, relative to its mean at the start")
+    return replace(spec, observation=ObservationSpec((*spec.observation.arrays, entry)))

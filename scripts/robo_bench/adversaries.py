@@ -1,0 +1,130 @@
+"""Training against adversaries: return without one, against a fresh worst-case adversary, and over a grid of physics.
+
+python -m robo_bench.adversaries --out adversaries --seeds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from robo_policies.learners.adversarial import AdversarialConfig
+from robo_policies.learners.qarl import QARLConfig
+from robo_policies.learners.rarl import RARLConfig
+from robo_policies.learners.sac import SAC, SACConfig
+from robo_rl.environments.forces import Forces, OpposedEnv
+from robo_rl.environments.make import make_environment
+from robo_rl.evaluation.evaluation import evaluate
+from robo_rl.evaluation.statistics import stratified_bootstrap
+from robo_rl.protocols.components import Policy
+from robo_rl.system.durable_files import write_durably
+from robo_rl.training.off_policy import online_training
+
+SETTINGS: dict[str, Any] = {
+    **{"hidden": (64, 64), "batch_size": 64, "lr": 1e-3, "tau": 0.02, "discount": 0.98, "learning_starts": 500},
+    **{"replay_capacity": 100_000, "initial_temperature": 0.02, "target_entropy_per_action": -2.0},
+}
+"""Of both agents, and of the worst-case adversary."""
+TEMPERATURES = {"first_temperature": 2.0, "last_temperature": 0.02}
+GRID = [{"mass": mass, "strength": strength} for mass in (0.5, 1.0, 2.0) for strength in (0.5, 1.0, 2.0)]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Environment, with the forces that the adversary has."""
+
+    name: str
+    force: float
+    """[N]"""
+    bodies: tuple[str, ...]
+    axes: str
+    bound: float
+    """Return that lets QARL's adversary become more rational."""
+    steps: int
+
+
+TASKS = {"pendulum": Task("gymnasium/InvertedPendulum-v5", 3.0, ("pole",), "x", 500.0, 20_000)}
+
+
+def methods(task: Task) -> dict[str, AdversarialConfig]:
+    """Return the methods by name."""
+    shared: dict[str, Any] = {**SETTINGS, **TEMPERATURES, "bodies": task.bodies, "axes": task.axes, "force": task.force}
+    return {
+        "SAC": RARLConfig(**shared | {"force": 0.0}),
+        "RARL": RARLConfig(**shared),
+        "force-curriculum": RARLConfig(**shared, schedule="force"),
+        "linear-temperature": RARLConfig(**shared, schedule="temperature"),
+        "QARL": QARLConfig(**shared, return_bound=task.bound, rollouts=10),
+    }
+
+
+class Silent:
+    """Observer that keeps nothing."""
+
+    def on_step(self, *_: Any, **__: Any) -> None:
+        """Keep nothing."""
+
+    on_episode = on_metrics = on_step
+
+
+def worst_case(task: Task, policy: Policy, seed: int, steps: int) -> float:
+    """Return the mean return of a policy, frozen, against a fresh adversary that learnt for so many steps."""
+    environment = make_environment(task.name)
+    opposed = OpposedEnv(environment, policy, Forces(environment, task.bodies, task.axes, task.force))
+    config = SACConfig(**SETTINGS)
+    learner = SAC(opposed.environment_spec, config, seed)
+    online_training(opposed, learner, config.sampling, steps=steps, seed=seed).run(Silent())
+    return -evaluate(learner.policy, opposed, 10).mean_return.estimate
+
+
+def judged(task: Task, config: AdversarialConfig, seed: int, adversary_steps: int) -> dict[str, Any]:
+    """Return the figures of one training."""
+    factory = partial(make_environment, task.name)
+    training = config.training(factory, steps=task.steps, seed=seed)
+    training.run(Silent())
+    grid = []
+    for cell in GRID:
+        perturbed = make_environment(f"perturbed:{task.name}", perturbation=cell)
+        grid.append(evaluate(training.policy, perturbed, 3).mean_return.estimate)
+    return {
+        "nominal": evaluate(training.policy, factory(), 10).mean_return.estimate,
+        "worst case": worst_case(task, training.policy, seed + 1000, adversary_steps),
+        "grid": float(np.mean(grid)),
+        "worst of grid": float(np.min(grid)),
+        "temperature": training.curriculum.draw(np.random.default_rng(0)),
+    }
+
+
+def main() -> None:
+    """Train what is missing in the folder, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--task", choices=TASKS, default="pendulum")
+    parser.add_argument("--adversary-steps", type=int, default=8_000)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    task = TASKS[arguments.task]
+    for seed in range(arguments.seeds):
+        for name, config in methods(task).items():
+            file = arguments.out / f"{arguments.task}--{name}--{seed}.json"
+            if not file.exists():
+                write_durably(file, json.dumps(judged(task, config, seed, arguments.adversary_steps)).encode())
+            print(file.stem, json.loads(file.read_text()), flush=True)
+    for name in methods(task):
+        files = sorted(arguments.out.glob(f"{arguments.task}--{name}--*.json"))
+        runs = [json.loads(file.read_text()) for file in files]
+        figures = {key: stratified_bootstrap([[run[key] for run in runs]], np.mean) for key in runs[0]}
+        print(f"{name:20}", "  ".join(f"{key} {interval:.4g}" for key, interval in figures.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -10,7 +10,7 @@ The environment declares G and b (`Barriers`) in an attribute `barriers`. If no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +22,15 @@ from typing_extensions import override
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, MissingExtra, RoboRLError
 from robo_rl.evaluation.measures import Measure, measures_of
-from robo_rl.spec.environment import specification
+from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.types import MEASURES
 
 Array = npt.NDArray[np.float64]
 UNCHANGED = 1e-6
 """Largest change of an action's element that counts as none."""
+GRIPPER, DISPLACED = "end_effector_position", ("dx", "dy", "dz")
+BOX_APPROACH = 0.5
+"""Largest share of the distance to a wall that a step may take away."""
 ACTIVE, BRAKED = "filter_active", "filter_braked"
 
 
@@ -43,24 +46,67 @@ class Barriers:
     """(A,) physical action that stops."""
 
 
+class BoxBarriers:
+    """Six walls of a box that the gripper stays in: a step may take away BOX_APPROACH of the distance to a wall at most.
+
+    Of observed positions and actions that are displacements, so that it serves the arm, its twin and robots.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, box: Sequence[Sequence[float]]) -> None:
+        """Raise InvalidSetting unless positions are observed, actions are displacements, and the box has an inside."""
+        names = spec.action.names
+        if GRIPPER not in spec.observation or spec.action.mode != "end_effector_delta" or not {*DISPLACED} <= {*names}:
+            raise InvalidSetting(
+                f"{spec.name} does not move a gripper by displacements.",
+                got=f"actions {', '.join(names)}, mode {spec.action.mode}",
+                allowed=f"actions {', '.join(DISPLACED)} of mode end_effector_delta, and the observation {GRIPPER}",
+            )
+        corners = np.asarray(box, float)
+        if corners.shape != (2, 3) or not (corners[0] < corners[1]).all():
+            raise InvalidSetting("The box has no inside.", got=box, allowed="[[x, y, z], [x, y, z]] in m, low before high")
+        self.low, self.high = corners
+        self.position = (self.low + self.high) / 2
+        """(3,) [m] of the gripper, as observed last."""
+        rows = np.zeros((3, len(names)))
+        rows[range(3), [names.index(name) for name in DISPLACED]] = 1.0
+        self._gradient = np.concatenate((rows, -rows))
+        self._brake = np.array(spec.action.to_physical(np.zeros(len(names))), float)
+        axes = [names.index(name) for name in DISPLACED]
+        self._brake[axes] = 0.0
+        self._fastest = 0.9 * np.concatenate((np.asarray(spec.action.high)[axes], -np.asarray(spec.action.low)[axes]))
+
+    def __call__(self) -> Barriers:
+        """Return the walls as seen from the newest position; outside the box back to it, as fast as allowed."""
+        distances = np.concatenate((self.position - self.low, self.high - self.position))
+        return Barriers(self._gradient, np.minimum(-BOX_APPROACH * distances, self._fastest), self._brake)
+
+
 class FilteredEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Environment that executes the filtered action, and reports it as a robot's guard does."""
 
     def __init__(
-        self, environment: gymnasium.Env[Any, Any], *, margin: float = 0.0, error: float = 0.0, is_on: bool = True
+        self,
+        environment: gymnasium.Env[Any, Any],
+        *,
+        box: Sequence[Sequence[float]] | None = None,
+        margin: float = 0.0,
+        error: float = 0.0,
+        is_on: bool = True,
     ) -> None:
         """Raise InvalidSetting for an environment without barriers, MissingExtra without quadprog.
 
+        box: low and high corner [m] of a box for the gripper, instead of the environment's own barriers (`BoxBarriers`).
         margin: added to each bound, for a disturbance of at most that. error: relative error of the filter's model of the
         action's effect, for experiments. is_on: False only reports, for a control.
         """
         super().__init__(environment)
         spec = specification(environment)
-        if not environment.has_wrapper_attr("barriers"):
+        self._box = None if box is None else BoxBarriers(spec, box)
+        if self._box is None and not environment.has_wrapper_attr("barriers"):
             raise InvalidSetting(
                 f"{spec.name} declares no barriers.",
                 got="no attribute barriers",
-                allowed="an environment with barriers, such as hazards/Point-v0",
+                allowed="an environment with barriers, such as hazards/Point-v0, or a box for the gripper",
                 fix="robo_sims.safety_filter.Barriers describes them",
             )
         for name, value in {"margin": margin, "error": error}.items():
@@ -71,7 +117,7 @@ class FilteredEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         except ImportError:
             raise MissingExtra("The safety filter", "quadprog", "safety") from None
         self._solve: Callable[..., Any] = solve_qp
-        self._barriers: Callable[[], Barriers] = environment.get_wrapper_attr("barriers")
+        self._barriers: Callable[[], Barriers] = self._box or environment.get_wrapper_attr("barriers")
         self._margin, self._error, self._is_on = margin, error, is_on
         self._action = spec.action
         self._half = (np.asarray(spec.action.high, float) - np.asarray(spec.action.low, float)) / 2
@@ -86,7 +132,9 @@ class FilteredEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self._steps = self._active = self._braked = 0
-        return self.env.reset(seed=seed, options=options)
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._look(observation)
+        return observation, info
 
     @override
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -96,11 +144,17 @@ class FilteredEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._steps, self._active, self._braked = self._steps + 1, self._active + changed, self._braked + braked
         executed = safe.astype(np.float32) if changed and self._is_on else np.asarray(action)
         observation, reward, terminated, truncated, info = self.env.step(executed)
+        self._look(observation)
         measured = {ACTIVE: 100.0 * self._active / self._steps, BRAKED: float(self._braked)}
         info = {**info, MEASURES: {**info.get(MEASURES, {}), **measured}}
         if changed and self._is_on:
-            info |= {"executed_action": executed, "guard": ["filter braked" if braked else "filter"]}
+            reasons = [*info.get("guard", ()), "filter braked" if braked else "filter"]  # those of a robot's guard come first
+            info |= {"executed_action": info.get("executed_action", executed), "guard": reasons}
         return observation, reward, terminated, truncated, info
+
+    def _look(self, observation: Mapping[str, Any]) -> None:
+        if self._box is not None:
+            self._box.position = np.asarray(observation[GRIPPER], float)
 
     def safe(self, action: Array) -> tuple[Array, bool]:
         """Return the nearest action (A,) in [-1, 1] that keeps all barriers, and True if there was none, and it brakes."""
@@ -125,11 +179,20 @@ class FilteredFamily:
         """Return no names: an address is the name of another environment."""
         return ()
 
-    def at(self, address: str, *, margin: float = 0.0, error: float = 0.0, is_on: bool = True, **arguments: Any) -> FilteredEnv:
-        """Return the environment that `address` names behind a filter; margin, error, is_on: as of FilteredEnv."""
+    def at(
+        self,
+        address: str,
+        *,
+        box: Sequence[Sequence[float]] | None = None,
+        margin: float = 0.0,
+        error: float = 0.0,
+        is_on: bool = True,
+        **arguments: Any,
+    ) -> FilteredEnv:
+        """Return the environment that `address` names behind a filter; box, margin, error, is_on: as of FilteredEnv."""
         environment = make_environment(address, **arguments)
         try:
-            return FilteredEnv(environment, margin=margin, error=error, is_on=is_on)
+            return FilteredEnv(environment, box=box, margin=margin, error=error, is_on=is_on)
         except RoboRLError:
             environment.close()
             raise

@@ -28,7 +28,9 @@ from robo_rl.errors import InvalidSetting, RobotStopped, SpecMismatch, UnknownNa
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rollout.episode import Rollout, rollout
 from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import ActionSource
 from robo_sims.arm.environment import ARM_ARRAYS
+from robo_sims.safety_filter import FilteredEnv
 
 
 def lockstep(task, **arguments) -> RobotEnv:
@@ -316,3 +318,27 @@ class _Still:
 
     def act(self, observation, *, deterministic=False):
         return np.array([self._along, 0, 0, 0, 1], np.float32)
+
+
+def test_safety_filter_keeps_the_twin_in_a_box_behind_its_guard():
+    """The plant tells where the gripper went, and the episode who chose each action."""
+    box = [[0.4, -0.1, 0.1], [0.55, 0.1, 0.25]]
+
+    class Outwards:
+        def __init__(self, spec):
+            self.environment_spec = spec
+
+        def reset(self):
+            """Do nothing."""
+
+        def act(self, observation, *, deterministic=False):
+            """Return an action towards a corner."""
+            return np.array([1, 1, 1, 0, 0], np.float32)
+
+    reached = {}
+    for is_on in (True, False):
+        environment = FilteredEnv(lockstep("robo/ArmReach-v0"), box=box, is_on=is_on)
+        episode = rollout(environment, Outwards(environment.get_wrapper_attr("environment_spec")), seed=0)
+        reached[is_on] = (episode.observations["end_effector_position"] - np.array(box[1])).max()
+        assert (episode.sources == ActionSource.GUARD).any() == is_on or not is_on
+    assert reached[True] < 0.006 and reached[False] > 0.02

@@ -123,3 +123,53 @@ def test_missing_solver_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "quadprog", None)
     with pytest.raises(MissingExtra, match="safety"):
         make_environment("filtered:hazards/Point-v0")
+
+
+# a box for the gripper
+
+BOX = [[0.35, -0.15, 0.05], [0.6, 0.15, 0.3]]
+
+
+def furthest_outside(environment, seed, steps=60):
+    """Return the largest distance [m] of the gripper from the box under actions that push one way for long."""
+    random, worst = np.random.default_rng(seed), -np.inf
+    observation, _ = environment.reset(seed=seed)
+    for step in range(steps):
+        if step % 20 == 0:
+            action = np.sign(random.uniform(-1, 1, 5)).astype(np.float32)
+        observation, _, terminated, truncated, _ = environment.step(action)
+        place = np.asarray(observation["end_effector_position"], float)
+        worst = max(worst, (np.array(BOX[0]) - place).max(), (place - np.array(BOX[1])).max())
+        if terminated or truncated:
+            break
+    return worst
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_gripper_of_the_arm_stays_in_its_box(seed):
+    inside, free = (make_environment("filtered:robo/ArmReach-v0", box=BOX, is_on=is_on) for is_on in (True, False))
+    assert furthest_outside(inside, seed) < 0.006  # the arm swings past a set point by so much
+    assert furthest_outside(free, seed) > 0.05
+
+
+def test_gripper_outside_of_the_box_comes_back():
+    environment = make_environment("filtered:robo/ArmReach-v0", box=[[0.35, 0.1, 0.05], [0.6, 0.3, 0.3]])
+    observation, _ = environment.reset(seed=0)
+    assert observation["end_effector_position"][1] < 0.05
+    for _ in range(30):
+        observation, *_ = environment.step(np.zeros(5, np.float32))
+    assert observation["end_effector_position"][1] > 0.095
+
+
+@pytest.mark.parametrize(
+    ("name", "box"),
+    [
+        ("hazards/Point-v0", BOX),
+        ("robo/ArmReach-v0", BOX[::-1]),
+        ("robo/ArmReach-v0", [[0.0, 0.0], [1.0, 1.0]]),
+        ("robo/ArmReach-v0", [[0.0, 0.0, float("nan")], [1.0, 1.0, 1.0]]),
+    ],
+)
+def test_unusable_box_is_one_error(name, box):
+    with pytest.raises(InvalidSetting):
+        make_environment(f"filtered:{name}", box=box)

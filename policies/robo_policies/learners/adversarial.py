@@ -70,7 +70,9 @@ class AdversarialConfig(SACConfig):
     axes: str = "xz"
     """Axes of the world along which they are pushed."""
     phase: int = 10
-    """Episodes for which one of the two learns, then the other."""
+    """Episodes for which the policy learns."""
+    adversary_phase: int = 10
+    """Episodes after them for which the adversary learns."""
     first_temperature: float = 0.05
     """[1] mean temperature of the adversary at the start: its entropy counts as that much reward."""
     last_temperature: float = 0.001
@@ -79,6 +81,7 @@ class AdversarialConfig(SACConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         allowed = {"force": (0.0 <= self.force < np.inf, "0 or more"), "phase": (self.phase >= 1, "1 or more")}
+        allowed["adversary_phase"] = (self.adversary_phase >= 1, "1 or more")
         allowed["last_temperature"] = (
             0.0 < self.last_temperature <= self.first_temperature,
             "above 0, at most first_temperature",
@@ -177,7 +180,8 @@ class AdversarialTraining:
     @property
     def adversary_learns(self) -> bool:
         """True in the phases of the adversary; without force there are none."""
-        return self.config.force > 0 and self.episodes // self.config.phase % 2 == 1
+        config = self.config
+        return config.force > 0 and self.episodes % (config.phase + config.adversary_phase) >= config.phase
 
     def run(self, observer: TrainingObserver) -> None:
         """Trains from the present step to the last."""

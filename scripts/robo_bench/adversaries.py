@@ -50,12 +50,13 @@ class Task:
     steps: int
 
 
-TASKS = {"pendulum": Task("gymnasium/InvertedPendulum-v5", 3.0, ("pole",), "x", 500.0, 20_000)}
+TASKS = {"pendulum": Task("gymnasium/InvertedPendulum-v5", 2.0, ("pole",), "x", 500.0, 20_000)}
 
 
 def methods(task: Task) -> dict[str, AdversarialConfig]:
     """Return the methods by name."""
     shared: dict[str, Any] = {**SETTINGS, **TEMPERATURES, "bodies": task.bodies, "axes": task.axes, "force": task.force}
+    shared |= {"phase": 10, "adversary_phase": 3}
     return {
         "SAC": RARLConfig(**shared | {"force": 0.0}),
         "RARL": RARLConfig(**shared),

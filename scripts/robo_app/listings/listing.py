@@ -30,6 +30,7 @@ SIMULATORS = {
     "hazards": "",
     "perturbed": "",
     "residual": "",
+    "shielded": "",
     "tabular": "",
 }
 """Family whose import takes long -> package of its tasks, "" if they are of no other package."""

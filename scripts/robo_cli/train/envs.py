@@ -35,6 +35,7 @@ FAMILIES = {
     "adversary": "forces that a policy can bear least, to be learnt, at adversary:NAME",
     "residual": "corrections of a base policy, at residual:NAME",
     "robo": "our own seven-axis arm",
+    "shielded": "a predictive shield between policy and environment, at shielded:NAME",
     "tabular": "MDPs with a known model, for algorithms with guarantees",
     "robot": "an arm that `robo-rl robot serve` serves, at robot:URL",
 }

@@ -1,7 +1,7 @@
 """shielded:NAME, an environment behind a predictive shield: an action passes if braking after it would still cost nothing.
 
-Bastani 2021, "Safe Reinforcement Learning with Nonlinear Dynamics via Model Predictive Shielding", arXiv:1905.10691, algorithm 1,
-with braking as the backup policy. The model is a copy of the simulation.
+Bastani 2021, "Safe Reinforcement Learning with Nonlinear Dynamics via Model Predictive Shielding", arXiv:1905.10691,
+algorithm 1, with braking as the backup policy. The model is a copy of the simulation.
 """
 
 from __future__ import annotations

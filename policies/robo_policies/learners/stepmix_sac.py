@@ -1,0 +1,251 @@
+"""StepMix for continuous spaces: SAC takes over from a baseline late in an episode, and earlier as bounds of returns allow.
+
+After Li, Li, Yang, Shen and Shi 2023, "Near-optimal conservative exploration in reinforcement learning under episode-wise
+constraints", arXiv:2306.06265, whose bounds are of tabular models: here they are of means of observed returns, so that the
+guarantee is measured, not proven. H is the mean length of the baseline's episodes; candidate k of K follows the baseline
+before step H (1 - k / K).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from robo_policies.learners.sac import SAC, SACConfig
+from robo_rl.environments import stepping
+from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.protocols.components import Policy, TrainingObserver
+from robo_rl.protocols.contract import OWN, Feature, Needs
+from robo_rl.protocols.rewards import OnlineRewards
+from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.spec.environment import specification
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.training.step_sources import episode_seed
+from robo_rl.types import Array, Episode, Metrics, StateDict, Transition
+
+
+@dataclass(frozen=True)
+class StepMixSACConfig(SACConfig):
+    """Settings of StepMix with SAC; the baseline is the environment's scripted policy."""
+
+    needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
+
+    alpha: float = 0.2
+    """Share of the baseline's mean return that an episode may lose in expectation."""
+    worst_return: float | None = None
+    """Lower bound of any episode's return, for candidates that were not tried often; must be set."""
+    candidates: int = 8
+    """K; candidate 0 is the baseline alone, candidate K is SAC alone."""
+    window: int = 20
+    """Newest episodes of a candidate that its bound is of, because SAC changes."""
+    least_episodes: int = 5
+    """Episodes of a candidate before its bound counts."""
+    deviations: float = 1.64
+    """Standard errors that a bound lies below the mean return: 1.64 for 95 %, if returns were normal."""
+    baseline_episodes: int = 20
+    """Episodes of the baseline alone at first."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        counts = {name: getattr(self, name) for name in ("candidates", "window", "baseline_episodes")}
+        allowed = {name: (value >= 1, "1 or more") for name, value in counts.items()}
+        allowed |= {"alpha": (0.0 <= self.alpha <= 1.0, "0 to 1"), "deviations": (self.deviations >= 0.0, "0 or more")}
+        allowed |= {"least_episodes": (2 <= self.least_episodes <= self.window, "2 to window")}
+        require_allowed(self, allowed)
+
+    def training(
+        self,
+        environment_factory: Callable[[], gymnasium.Env[Any, Any]],
+        *,
+        steps: int,
+        seed: int,
+        demonstrations: Sequence[Episode] = (),
+        reward: OnlineRewards | None = None,
+    ) -> StepMixTraining:
+        """Return a training at step 0; raises InvalidSetting without a baseline or a worst return."""
+        if demonstrations or reward is not None:
+            raise InvalidSetting("Conservative exploration takes neither.", got="demonstrations, or a reward")
+        return StepMixTraining(environment_factory(), self, steps=steps, seed=seed)
+
+    def restored_policy(
+        self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
+    ) -> Policy:
+        """Return SAC's policy of a saved training."""
+        environment = environment_factory()
+        learner = SAC(specification(environment), self, seed)
+        environment.close()
+        learner.load_state_dict(state["learner"])
+        return learner.policy
+
+
+class Bounds:
+    """Returns of each candidate, and the mixture of two neighbours that they allow."""
+
+    def __init__(self, config: StepMixSACConfig, worst: float) -> None:
+        self._config, self._worst = config, worst
+        self.returns = [deque[float](maxlen=config.window) for _ in range(config.candidates + 1)]
+        self.baseline = list[float]()
+        """All returns of the baseline alone."""
+
+    @property
+    def threshold(self) -> float:
+        """The baseline's mean return plus its error, less the share alpha of its size."""
+        mean = float(np.mean(self.baseline))
+        error = self._config.deviations * float(np.std(self.baseline, ddof=1)) / float(np.sqrt(len(self.baseline)))
+        return mean + error - self._config.alpha * abs(mean)
+
+    def lower(self, candidate: int) -> float:
+        """Return the lower bound of a candidate's mean return."""
+        found = self.baseline if candidate == 0 else self.returns[candidate]
+        if len(found) < self._config.least_episodes:
+            return self._worst
+        bound = float(np.mean(found)) - self._config.deviations * float(np.std(found, ddof=1)) / float(np.sqrt(len(found)))
+        return max(self._worst, bound)
+
+    def mixture(self) -> tuple[int, int, float]:
+        """Return two neighbours and the probability of the second, that take over earliest and keep the threshold.
+
+        The baseline alone, (0, 0, 0), as long as it is not known well.
+        """
+        if len(self.baseline) < self._config.baseline_episodes or self.lower(0) < self.threshold:
+            return 0, 0, 0.0
+        threshold, late = self.threshold, 0
+        for early in range(1, len(self.returns)):
+            if (bound := self.lower(early)) < threshold:
+                above = self.lower(late)
+                return late, early, (above - threshold) / (above - bound)
+            late = early
+        return late, late, 0.0
+
+    def add(self, candidate: int, value: float) -> None:
+        """Take in the return of an episode."""
+        (self.baseline if candidate == 0 else self.returns[candidate]).append(value)
+
+    def state_dict(self) -> StateDict:
+        """Return all returns."""
+        return {"baseline": list(self.baseline), "returns": [list(each) for each in self.returns]}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore the state returned by `state_dict`."""
+        self.baseline = [float(value) for value in state["baseline"]]
+        for own, saved in zip(self.returns, state["returns"], strict=True):
+            own.clear()
+            own.extend(float(value) for value in saved)
+
+
+class StepMixTraining:
+    """Episodes of a baseline that SAC takes over from; SAC learns from all of them. A resume begins a new episode."""
+
+    def __init__(self, environment: gymnasium.Env[Any, Any], config: StepMixSACConfig, *, steps: int, seed: int) -> None:
+        self.environment, self.config, self.steps, self.seed = environment, config, steps, seed
+        self._spec = spec = specification(environment)
+        if not environment.has_wrapper_attr("scripted_policy"):
+            raise InvalidSetting(f"{spec.name} has no scripted policy.", got="none", allowed="a baseline policy")
+        if config.worst_return is None:
+            fix = "set learner.worst_return to the least that an episode can return"
+            raise InvalidSetting("The worst return is not known.", got="none", allowed="a number", fix=fix)
+        self.baseline: Policy = environment.get_wrapper_attr("scripted_policy")(seed)
+        self.learner = SAC(spec, config, seed)
+        self.replay = ReplayBuffer(spec, config.replay_capacity, seed)
+        self.bounds = Bounds(config, float(config.worst_return))
+        self.lengths = list[int]()
+        """[steps] of the baseline's episodes."""
+        self._random = np.random.default_rng(seed)
+        self.step = self.episodes = 0
+        self.resumed: str | None = None
+        self.stopwatch = Stopwatch()
+
+    @property
+    def policy(self) -> Policy:
+        """SAC's policy, alone."""
+        return self.learner.policy
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Trains from the present step to the last."""
+        self.stopwatch.start()
+        while self.step < self.steps:
+            late, early, share = self.bounds.mixture()
+            candidate = early if self._random.random() < share else late
+            total, is_whole, outcome = self._play(candidate, observer)
+            self.episodes += 1
+            if is_whole:
+                self.bounds.add(candidate, total)
+                self.lengths += [outcome["length"]] if candidate == 0 else []
+            observer.on_episode(self.step, episode_return=total, **outcome)
+            figures = {
+                "train/candidate": float(late),
+                "train/candidate_share": share,
+                "train/lower_bound": self.bounds.lower(late),
+            }
+            observer.on_metrics(self.step, figures)
+            observer.on_step(self.step, self)
+
+    def takes_over(self, candidate: int) -> int:
+        """Return the step from which on SAC acts; never for candidate 0."""
+        if candidate == 0:
+            return sys.maxsize
+        return round(float(np.mean(self.lengths)) * (1.0 - candidate / self.config.candidates))
+
+    def _play(self, candidate: int, observer: TrainingObserver) -> tuple[float, bool, dict[str, Any]]:
+        """Play one episode, which the last step may cut; return its return, if it is whole, and its outcome."""
+        name, time, takes_over = self._spec.name, self.stopwatch.time, self.takes_over(candidate)
+        observation, _ = stepping.reset(self.environment, name, seed=episode_seed(self.seed, self.episodes))
+        self.replay.begin(observation)
+        self.baseline.reset()
+        total, length, is_over, info = 0.0, 0, False, dict[str, Any]()
+        while not is_over and self.step < self.steps:
+            actor: Policy = self.learner.policy if length >= takes_over else self.baseline
+            action: Array = np.asarray(actor.act(observation), np.float32)
+            stepped = time("simulate", partial(stepping.step, self.environment, name, action))
+            following, reward, terminated, truncated, found = stepped
+            self.replay.add(Transition(observation, action, reward, following, terminated, truncated, action))
+            observation, total, length, is_over, info = (
+                following,
+                total + reward,
+                length + 1,
+                terminated or truncated,
+                dict(found),
+            )
+            self.step += 1
+            if metrics := time("update", self._learn):
+                observer.on_metrics(self.step, metrics)
+            if not is_over:
+                observer.on_step(self.step, self)
+        reason = str(info.get("stop_reason", "goal" if is_over and terminated else "time_limit"))
+        return total, is_over, {"length": length, "success": info.get("success"), "stop_reason": reason}
+
+    def _learn(self) -> Metrics:
+        config = self.config
+        if self.step < config.learning_starts:
+            return {}
+        return self.learner.update(self.replay.sample(config.batch_size, config.n_step, config.discount))
+
+    def state_dict(self) -> StateDict:
+        """Return the learner, its memory, the returns and the counters."""
+        counters = {
+            "lengths": list(self.lengths),
+            "step": self.step,
+            "episodes": self.episodes,
+            "random": self._random.bit_generator.state,
+        }
+        training = counters | {"bounds": self.bounds.state_dict(), "seconds": self.stopwatch.state_dict()}
+        return {"learner": self.learner.state_dict(), "replay": self.replay.state_dict(), "training": training}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore the state returned by `state_dict`; the next episode is a new one."""
+        self.learner.load_state_dict(state["learner"])
+        self.replay.load_state_dict(state["replay"])
+        training = state["training"]
+        self.step, self.episodes = int(training["step"]), int(training["episodes"])
+        self._random.bit_generator.state = training["random"]
+        self.bounds.load_state_dict(training["bounds"])
+        self.lengths = [int(length) for length in training["lengths"]]
+        self.stopwatch.load_state_dict(training["seconds"])
+        self.resumed = "warm"

@@ -23,7 +23,9 @@ from robo_rl.report.reading import ACTIVITIES, OTHER, RecordedRun, read_runs
 from robo_rl.rollout.episode import SUCCESS_CONVENTION
 from robo_rl.runs.run import write_text
 
-__all__ = ["template", "write_report"]
+__all__ = ["ROBUSTNESS", "template", "write_report"]
+ROBUSTNESS = "robustness.html"
+"""Page of `robo-rl evaluate RUN --perturb PLAN`, in the run's folder."""
 
 
 def write_report(runs: Sequence[Path], out: Path) -> Path:
@@ -50,6 +52,7 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
         times=_times(recorded),
         losses=curves.metrics(lambda tag: tag.startswith(("train/", "time/fps"))),
         recipes=[group[0] for group in curves.groups],
+        endures=(recorded[0].path / ROBUSTNESS).exists() and out.parent.resolve() == recorded[0].path.resolve(),
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, page)

@@ -76,7 +76,7 @@ class Silent:
 
 
 def worst_case(task: Task, policy: Policy, seed: int, steps: int) -> float:
-    """Return the mean return of a policy, frozen, against a fresh adversary that learnt for so many steps."""
+    """Return the mean return of a policy, frozen, against a fresh adversary after some steps of training."""
     environment = make_environment(task.name)
     opposed = OpposedEnv(environment, policy, Forces(environment, task.bodies, task.axes, task.force))
     config = SACConfig(**SETTINGS)

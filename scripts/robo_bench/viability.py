@@ -79,7 +79,7 @@ def rows_of(batch: Batch, rows: npt.NDArray[np.int64]) -> Batch:
 
 
 def trained(config: FISORConfig, seed: int, updates: int, kind: type[FISOR] = FISOR) -> FISOR:
-    """Return a learner after so many updates from recorded steps."""
+    """Return a learner after some updates from recorded steps."""
     random, learner = np.random.default_rng(seed), kind(SPEC, config, seed)
     data = recorded(random)
     for _ in range(updates):

@@ -61,7 +61,9 @@ def test_robustness_is_measured_kept_and_shown(recipe: Path, tmp_path: Path, cap
     plan.write_text("grids: [{mass: [0.5, 1], gravity: [0, 1]}, {latency: [0, 1]}]")
     words = ["evaluate", str(run.path), "--perturb", str(plan), "--episodes", "2"]
     capsys.readouterr()
+    assert "--perturb physics" in run.report.read_text()
     assert main.dispatch(words) == 0
+    assert 'href="robustness.html"' in run.report.read_text()
     said = capsys.readouterr()
     assert "mass (down), gravity (across)" in said.out and "worst " in said.out and "5 of 5" in said.err
     kept = {path: path.stat().st_mtime_ns for path in (run.path / "robustness").glob("*/*.json")}

@@ -75,7 +75,7 @@ def sampled(returns, seed=0, count=200):
     return alphas, returns(alphas)
 
 
-def test_temperature_falls_within_the_trust_region_while_returns_suffice():
+def test_temperature_falls_within_the_trust_region():
     alphas, returns = sampled(lambda alphas: np.full(len(alphas), 20.0))
     found = moved(START, TARGET, alphas, returns, CONFIG)
     assert found.mean < START.mean and found.divergence(TARGET) < START.divergence(TARGET)

@@ -16,7 +16,7 @@ from robo_rl.spec.environment import specification
 
 SMALL = StepMixSACConfig(hidden=(8,), batch_size=8, learning_starts=50, replay_capacity=20_000, worst_return=-10.0)
 
-WIDE = {"hidden": (32,), "candidates": 6, "worst_return": -6.0}
+WIDE = {"hidden": (32,), "candidates": 6, "worst_return": -10.0}
 
 
 class Observer:
@@ -86,17 +86,17 @@ def test_the_learner_acts_from_its_step_on():
     assert acted[:4] == ["baseline"] * 4 and {*acted[4:]} == {"learner"}
 
 
+@pytest.mark.slow
 def test_returns_stay_near_the_baseline_while_it_learns():
     observer = Observer()
     training = replace(SMALL, **WIDE).training(make, steps=5_000, seed=0)
     training.run(observer)
-    windows = np.convolve(observer.returns, np.ones(25) / 25, "valid")
-    assert windows.min() > 0.7 * np.mean(training.bounds.baseline) and max(observer.candidates) >= 1
-    control, free = (
-        Observer(),
-        replace(SMALL, **WIDE | {"candidates": 1, "alpha": 1.0, "worst_return": 2.0}),
-    )
-    free.training(make, steps=5_000, seed=0).run(control)  # believes that nothing bad can happen
+    windows = np.convolve(observer.returns, np.ones(50) / 50, "valid")
+    assert windows.min() > 0.7 * np.mean(training.bounds.baseline)
+    assert any(training.bounds.returns[1]) and training.learner.parts.updates > 4_000
+    control = Observer()
+    free = replace(SMALL, **WIDE | {"candidates": 1, "alpha": 1.0, "worst_return": 2.0})  # believes that nothing bad can happen
+    free.training(make, steps=4_000, seed=0).run(control)
     assert np.convolve(control.returns, np.ones(25) / 25, "valid").min() < 0.0
 
 

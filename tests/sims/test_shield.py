@@ -37,7 +37,7 @@ def test_shield_that_looks_one_step_ahead_brakes_too_late():
     assert violations("Point-v0", horizon=1) > 0
 
 
-def test_safe_policy_is_rarely_stopped_and_what_was_done_is_recorded():
+def test_safe_policy_is_rarely_stopped_and_stops_are_recorded():
     environment = make_environment("shielded:hazards/Point-v0")
     episode = rollout(environment, environment.get_wrapper_attr("scripted_policy")(0), seed=0)
     assert episode.success and episode.metadata["measures"]["shield_active"] < 20

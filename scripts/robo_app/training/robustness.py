@@ -21,13 +21,12 @@ from robo_rl.errors import UnknownName
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
 from robo_rl.evaluation.robustness import Cell, Plan, Robustness, measure, plan_of
 from robo_rl.protocols.components import Policy
+from robo_rl.report import ROBUSTNESS, write_report
 from robo_rl.report.robustness_page import write_robustness
 from robo_rl.runs.run import Run, write_text
 from robo_rl.system.plain_files import read_yaml
 from robo_rl.system.threads import tensor_threads
 from robo_sims.perturbed import Perturbation
-
-PAGE = "robustness.html"
 
 
 def read_plan(name: str) -> Plan:
@@ -76,7 +75,10 @@ def evaluate_perturbed(
     write_text(folder.with_suffix(".json"), json.dumps(facts, default=str))
     with tensor_threads(recipe.threads):
         found = measure(cells, folder, partial(_judge, run, judged, policy_of(run, recipe), episodes, seed), _said)
-    return found, write_robustness(found, run.path / PAGE, policy=run.path.name)
+    page = write_robustness(found, run.path / ROBUSTNESS, policy=run.path.name)
+    if run.report.exists():
+        write_report([run.path], run.report)  # which shows the way to the page
+    return found, page
 
 
 def _judge(run: Run, recipe: Recipe[Any], policy: Policy, episodes: int, seed: int, cell: Cell) -> Evaluation:

@@ -121,7 +121,7 @@ def serve_console(
             stack.enter_context(operator(console))
             console.run(arguments.seed)
         except KeyboardInterrupt:
-            print("\nended; the arm holds still")
+            print("\nended; the arm holds still", flush=True)
     return 0
 
 

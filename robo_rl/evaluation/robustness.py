@@ -18,6 +18,8 @@ from robo_rl.evaluation.statistics import Interval
 from robo_rl.system.durable_files import write_durably
 
 Cell = Mapping[str, float]
+KEYS = ("estimate", "low", "high")
+"""Fields of an interval."""
 SINGLE = ""
 """Name of the rows of a grid with one axis."""
 
@@ -52,6 +54,8 @@ class Plan:
     grids: tuple[Grid, ...]
     nominal: Cell
     """Every perturbation that may be named -> its value in the environment of the training."""
+    adversary: Mapping[str, Any] | None = None
+    """Settings of an adversary that is trained against the policy; None for none."""
 
     @property
     def cells(self) -> list[dict[str, float]]:
@@ -66,11 +70,16 @@ class Plan:
 
 
 def plan_of(name: str, content: Any, nominal: Cell) -> Plan:
-    """Return the plan `{grids: [{mass: [0.5, 1, 2], friction: [0.5, 1, 2]}, {latency: [0, 1, 2]}]}`; raises InvalidSetting."""
-    grids = content.get("grids") if isinstance(content, Mapping) and set(content) == {"grids"} else None
-    if not isinstance(grids, list) or not grids:
-        raise InvalidSetting(f"{name} is no plan of perturbations.", got=content, allowed="grids: [{mass: [0.5, 1, 2]}, ...]")
-    return Plan(name, tuple(_grid(name, grid, nominal) for grid in grids), nominal)
+    """Return the plan `{grids: [{mass: [0.5, 1, 2], friction: [0.5, 1, 2]}, {latency: [0, 1, 2]}]}`; raises InvalidSetting.
+
+    With `adversary: {force: 3, ...}`, whose settings are those of an environment adversary:NAME and `steps`.
+    """
+    is_plan = isinstance(content, Mapping) and "grids" in content and set(content) <= {"grids", "adversary"}
+    grids, adversary = (content["grids"], content.get("adversary")) if is_plan else (None, None)
+    if not isinstance(grids, list) or not grids or not isinstance(adversary, Mapping | None):
+        allowed = "grids: [{mass: [0.5, 1, 2]}, ...], and adversary: {force: 3}"
+        raise InvalidSetting(f"{name} is no plan of perturbations.", got=content, allowed=allowed)
+    return Plan(name, tuple(_grid(name, grid, nominal) for grid in grids), nominal, adversary)
 
 
 def _grid(plan: str, grid: Any, nominal: Cell) -> Grid:
@@ -95,6 +104,9 @@ def name_of(cell: Cell) -> str:
 
 class Robustness:
     """Evaluations of all cells of a plan."""
+
+    adversary: Interval | None = None
+    """Mean return of the policy against a trained adversary; None if the plan has none."""
 
     def __init__(self, plan: Plan, evaluations: Mapping[str, Evaluation]) -> None:
         """evaluations: by name of the cell."""
@@ -129,9 +141,7 @@ class Robustness:
     def to_json(self) -> dict[str, Any]:
         """Return plain values: success rate or mean return with its interval for each cell, and the worst."""
         figures = {name_of(cell): self.figure(cell) for cell in self.plan.cells}
-        cells = {
-            name: {key: _known(getattr(each, key)) for key in ("estimate", "low", "high")} for name, each in figures.items()
-        }
+        cells = {name: {key: _known(getattr(each, key)) for key in KEYS} for name, each in figures.items()}
         return {
             "plan": self.plan.name,
             "measure": "success" if self.is_rate else "return",
@@ -156,6 +166,11 @@ class Robustness:
             f"nominal  {self.figure({}):{number}}",
             f"worst    {self.figure(self.worst):{number}}  {name_of(self.worst)}",
         ]
+        if self.adversary is not None:
+            lines += [
+                f"return   {self.nominal.mean_return:.4g}",
+                f"opposed  {self.adversary:.4g}  mean return against a trained adversary",
+            ]
         return "\n".join(lines)
 
 

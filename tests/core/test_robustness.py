@@ -80,6 +80,8 @@ def test_equal_figures_have_a_page_too(tmp_path):
         None,
         {"grids": []},
         {"grids": [{}], "more": 1},
+        {"grids": [{"mass": [1]}], "adversary": 3},
+        {"adversary": {"force": 3}},
         {"grids": [{"mass": [1], "friction": [1], "noise": [0]}]},
         {"grids": [{"weight": [1]}]},
         {"grids": [{"mass": [1, 1.0]}]},

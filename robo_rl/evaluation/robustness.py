@@ -147,6 +147,7 @@ class Robustness:
             "measure": "success" if self.is_rate else "return",
             "cells": cells,
             "worst": name_of(self.worst),
+            "adversary": None if self.adversary is None else {key: _known(getattr(self.adversary, key)) for key in KEYS},
         }
 
     def __str__(self) -> str:

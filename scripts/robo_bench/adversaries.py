@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,18 +109,21 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--task", choices=TASKS, default="pendulum")
+    parser.add_argument("--steps", type=int, default=0, help="of each training, instead of the task's")
+    parser.add_argument("--only", nargs="*", default=[], help="methods")
     parser.add_argument("--adversary-steps", type=int, default=5_000)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    task = TASKS[arguments.task]
+    task = replace(TASKS[arguments.task], steps=arguments.steps or TASKS[arguments.task].steps)
+    chosen = {name: config for name, config in methods(task).items() if not arguments.only or name in arguments.only}
     for seed in range(arguments.seeds):
-        for name, config in methods(task).items():
+        for name, config in chosen.items():
             file = arguments.out / f"{arguments.task}--{name}--{seed}.json"
             if not file.exists():
                 write_durably(file, json.dumps(judged(task, config, seed, arguments.adversary_steps)).encode())
             print(file.stem, json.loads(file.read_text()), flush=True)
-    for name in methods(task):
+    for name in chosen:
         files = sorted(arguments.out.glob(f"{arguments.task}--{name}--*.json"))
         runs = [json.loads(file.read_text()) for file in files]
         figures = {key: stratified_bootstrap([[run[key] for run in runs]], np.mean) for key in runs[0]}

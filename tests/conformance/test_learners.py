@@ -9,6 +9,7 @@ import pytest
 
 from factories import axes, choices, make_spec, picture_spec
 from robo_policies.learners.act import ACTConfig
+from robo_policies.learners.adversarial import QuantalSAC, with_temperature
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
@@ -26,6 +27,8 @@ from robo_policies.learners.parts import ActorPolicy
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.ppo_lagrangian import PPOLagrangianConfig
 from robo_policies.learners.ppo_saute import PPOSauteConfig
+from robo_policies.learners.qarl import QARLConfig
+from robo_policies.learners.rarl import RARLConfig
 from robo_policies.learners.rebrac import ReBRACConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SAC, SACConfig
@@ -61,6 +64,8 @@ LEARNERS = {
     "sac": (SACConfig(hidden=(8,), batch_size=8), ARM),
     "sac-normalised": (SACConfig(hidden=(8,), batch_size=8, normalization_rows=20), ARM),
     "sac-asymmetric": (SACConfig(hidden=(8,), batch_size=8, privileged_critic=True, normalization_rows=20), KNOWN),
+    "rarl": (RARLConfig(hidden=(8,), batch_size=8), with_temperature(ARM)),
+    "qarl": (QARLConfig(hidden=(8,), batch_size=8), with_temperature(ARM)),
     "drq": (DrQConfig(**SEES), ARM),
     "drq-asymmetric": (DrQConfig(**SEES, privileged_critic=True, normalization_rows=20), KNOWN),
     "sac-lagrangian": (SACLagrangianConfig(hidden=(8,), batch_size=8, multiplier="pid", initial_multiplier=0.5), COSTLY),
@@ -98,6 +103,18 @@ def test_learner_keeps_the_rule(name, check):
     config, spec = LEARNERS[name]
     rows = config.sampling.batch_size * config.sampling.updates_per_step
     check(lambda seed: config.build(spec, seed), spec, batches(spec, rows, config.sampling.extras))
+
+
+@pytest.mark.parametrize("check", LEARNER_CHECKS, ids=lambda check: check.__name__)
+def test_adversary_of_row_temperatures_keeps_the_rule(check):
+    config, spec = QARLConfig(hidden=(8,), batch_size=8), with_temperature(ARM)
+    plain = batches(spec, 8, ())
+
+    def tempered(seed):
+        alphas = np.random.default_rng(seed).gamma(50.0, 1.0 / 1000.0, 8).astype(np.float32)
+        return dataclasses.replace(plain(seed), extras={"alpha": alphas})
+
+    check(lambda seed: QuantalSAC(spec, config, seed), spec, tempered)
 
 
 ON_POLICY = {

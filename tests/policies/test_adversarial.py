@@ -14,12 +14,14 @@ from scipy.stats import gamma
 from robo_policies.learners.adversarial import TEMPERATURE
 from robo_policies.learners.qarl import Gamma, GammaCurriculum, QARLConfig, effective_samples, expected_return, moved
 from robo_policies.learners.rarl import LinearCurriculum, RARLConfig
+from robo_policies.learners.sac import SACConfig
 from robo_rl.conformance.learners import check_policy
 from robo_rl.environments.forces import Forces, OpposedEnv
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
-from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, packed, save_checkpoint
 from robo_rl.spec.environment import specification
+from robo_rl.training.off_policy import online_training
 
 PENDULUM = "gymnasium/InvertedPendulum-v5"
 SMALL = {
@@ -31,6 +33,9 @@ SMALL = {
     "adversary_phase": 2,
     "axes": "x",
 }
+
+
+SHARED = ("hidden", "batch_size", "learning_starts", "replay_capacity")
 
 
 class Observer:
@@ -95,6 +100,62 @@ def test_below_the_bound_the_return_is_raised():
     alphas, returns = sampled(lambda alphas: 100.0 * alphas)  # about 5
     found = moved(START, TARGET, alphas, returns, CONFIG)
     assert found.mean > START.mean and found.divergence(START) <= CONFIG.trust_region + 1e-6
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("slope", [-150.0, 0.0, 150.0])
+def test_each_step_keeps_both_constraints(seed, slope):
+    random = np.random.default_rng(100 + seed)
+    present = Gamma(float(random.uniform(0.8, 60.0)), float(random.uniform(200.0, 1500.0)))
+    alphas = random.gamma(present.shape, 1.0 / present.rate, 30)
+    returns = 12.0 + slope * (alphas - alphas.mean()) + random.normal(0.0, 2.0, 30)
+    assert returns.mean() >= CONFIG.return_bound
+    target = Gamma(present.rate * 0.001, present.rate)
+    found = moved(present, target, alphas, returns, CONFIG)
+    nodes = gamma(found.shape, scale=1.0 / found.rate).ppf((np.arange(200_000) + 0.5) / 200_000)  # not by the closed form
+    divergence = float(np.mean(found.log_density(nodes) - present.log_density(nodes)))
+    assert divergence <= CONFIG.trust_region + 1e-2
+    weights = gamma.pdf(alphas, found.shape, scale=1 / found.rate) / gamma.pdf(alphas, present.shape, scale=1 / present.rate)
+    assert (weights * returns).sum() / weights.sum() >= CONFIG.return_bound - 1e-3
+    assert found.divergence(target) < present.divergence(target)
+
+
+def test_trust_region_is_used_up_above_the_bound():
+    alphas, returns = sampled(lambda alphas: np.full(len(alphas), 20.0))
+    found = moved(START, TARGET, alphas, returns, replace(CONFIG, least_samples=0.0))
+    assert 0.9 * CONFIG.trust_region < found.divergence(START) <= CONFIG.trust_region
+
+
+@pytest.mark.parametrize("rule", ["hold", "raise"])
+def test_noisy_returns_below_the_bound_narrow_nothing(rule):
+    curriculum = GammaCurriculum(QARLConfig(return_bound=500.0, rollouts=10, below_bound=rule))
+    random, start = np.random.default_rng(0), curriculum.present
+    for _ in range(200):
+        curriculum.finish(curriculum.draw(random), float(random.normal(100.0, 40.0)), 0.0)
+    assert curriculum.present.rate == start.rate and (curriculum.present == start) == (rule == "hold")
+    for _ in range(300):
+        curriculum.finish(curriculum.draw(random), 900.0, 0.0)
+    assert curriculum.mean < 0.04 * start.mean
+
+
+def test_below_a_bound_reached_before_the_distribution_waits():
+    config = replace(CONFIG, rollouts=20, below_bound="raise")
+    curriculum, random = GammaCurriculum(config), np.random.default_rng(0)
+
+    def block(gain):
+        for _ in range(20):
+            alpha = curriculum.draw(random)
+            curriculum.finish(alpha, gain * alpha, 0.0)
+        return curriculum.present
+
+    first = block(20.0)  # a return of about 1
+    assert first.mean > START.mean and not curriculum.was_reached
+    second = block(2000.0)
+    assert second.mean < first.mean and curriculum.was_reached
+    assert block(20.0) == second
+    again = GammaCurriculum(CONFIG)
+    again.load_state_dict(curriculum.state_dict())
+    assert again.was_reached and again.state_dict() == curriculum.state_dict()
 
 
 def test_few_effective_samples_shorten_a_step():
@@ -223,6 +284,34 @@ def test_without_force_nothing_pushes_and_only_the_policy_learns():
     assert not training.environment.get_wrapper_attr("data").xfrc_applied.any()
 
 
+@pytest.mark.parametrize("config", [RARLConfig(**SMALL, force=0.0), QARLConfig(**SMALL, force=0.0)], ids=["rarl", "qarl"])
+def test_without_force_it_is_plain_sac_bit_for_bit(config):
+    opposed, plain = config.training(make, steps=150, seed=3), Observer()
+    opposed.run(seen := Observer())
+    environment, learner = make(), SACConfig(**{name: SMALL[name] for name in SHARED}).build(specification(make()), 3)
+    online_training(environment, learner, learner.config.sampling, steps=150, seed=3).run(plain)
+    assert seen.returns == plain.returns and len(seen.returns) > 5
+    mine, other = packed(opposed.learner.state_dict()), packed(learner.state_dict())
+    assert learner.parts.updates > 100 and mine == other
+
+
+def test_policy_is_asked_for_the_temperature_of_the_curriculum():
+    config = QARLConfig(**SMALL, rollouts=2, return_bound=1.0)
+    training = config.training(make, steps=200, seed=0)
+    assert training.policy.temperature == pytest.approx(1.0)
+    training.run(Observer())
+    relative = training.curriculum.mean / config.first_temperature
+    assert relative < 0.9 and training.policy.temperature == pytest.approx(relative)
+    restored = config.restored_policy(make, seed=0, state=training.state_dict())
+    assert restored.temperature == pytest.approx(relative)
+    again = config.training(make, steps=200, seed=0)
+    again.load_state_dict(training.state_dict())
+    assert again.policy.temperature == pytest.approx(relative)
+    ramp = RARLConfig(**SMALL, schedule="temperature").training(make, steps=200, seed=0)
+    ramp.run(Observer())
+    assert ramp.policy.temperature == pytest.approx(ramp.curriculum.mean / 0.05)
+
+
 def test_temperature_of_each_row_counts():
     training = QARLConfig(**SMALL, first_temperature=0.5).training(make, steps=150, seed=0)
     training.run(Observer())
@@ -289,3 +378,12 @@ def test_environments_end_where_steps_do():
 
     RARLConfig(**SMALL).training(lambda: Counted(make()), steps=77, seed=0).run(Observer())
     assert Counted.steps == 77
+
+
+def test_an_episode_cut_by_the_last_step_is_not_reported():
+    training, seen = (
+        RARLConfig(**SMALL).training(lambda: make_environment("gymnasium/Pusher-v5"), steps=150, seed=0),
+        Observer(),
+    )
+    training.run(seen)  # episodes of 100 steps
+    assert len(seen.returns) == training.episodes == 1

@@ -31,10 +31,11 @@ from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
 from robo_rl.protocols.contract import OWN, Feature, Needs
 from robo_rl.protocols.rewards import OnlineRewards
 from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.rollout.episode import RandomPolicy
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.step_sources import episode_seed
-from robo_rl.types import Array, Batch, Episode, Metrics, StateDict, Transition
+from robo_rl.types import DIVERGED, Array, Batch, Episode, Metrics, StateDict, Transition
 
 TEMPERATURE = "adversary_temperature"
 """Observation: alpha over that at the start."""
@@ -47,6 +48,11 @@ class Curriculum(Stateful):
     def force(self) -> float:
         """Share of the largest force, from 0 to 1."""
         return 1.0
+
+    @property
+    @abstractmethod
+    def mean(self) -> float:
+        """Mean temperature of the episodes that come next; the policy is asked for it after training."""
 
     @abstractmethod
     def draw(self, generator: np.random.Generator) -> float:
@@ -64,7 +70,7 @@ class AdversarialConfig(SACConfig):
     needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
 
     force: float = 1.0
-    """[N] largest force of the adversary along each axis of each body; 0 for plain SAC."""
+    """[N] largest force of the adversary along each axis of each body; 0 for plain SAC, which observes no temperature."""
     bodies: tuple[str, ...] = ()
     """Bodies of the MuJoCo model that are pushed; by default the first that moves."""
     axes: str = "xz"
@@ -76,7 +82,7 @@ class AdversarialConfig(SACConfig):
     first_temperature: float = 0.05
     """[1] mean temperature of the adversary at the start: its entropy counts as that much reward."""
     last_temperature: float = 0.001
-    """[1] mean temperature at the end; the policy is asked for this one after training."""
+    """[1] mean temperature at the end."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,6 +97,10 @@ class AdversarialConfig(SACConfig):
     @abstractmethod
     def curriculum(self) -> Curriculum:
         """Return a fresh curriculum."""
+
+    def observed(self, spec: EnvironmentSpec) -> EnvironmentSpec:
+        """Return the spec that the policy learns in: with the temperature, unless nothing pushes."""
+        return with_temperature(spec) if self.force > 0 else spec
 
     def training(
         self,
@@ -112,9 +122,10 @@ class AdversarialConfig(SACConfig):
         """Return the policy of a saved training."""
         spec = specification(environment := environment_factory())
         environment.close()
-        learner = self.build(with_temperature(spec), seed)
+        learner, curriculum = self.build(self.observed(spec), seed), self.curriculum()
         learner.load_state_dict(state["learner"])
-        return PlainPolicy(spec, learner.policy, self.last_temperature / self.first_temperature)
+        curriculum.load_state_dict(state["training"]["curriculum"])
+        return PlainPolicy(spec, learner.policy, curriculum.mean / self.first_temperature)
 
 
 class QuantalSAC(SAC):
@@ -135,10 +146,19 @@ class QuantalSAC(SAC):
 
 
 class PlainPolicy(Stateful):
-    """The robot's policy where no temperature is observed."""
+    """The robot's policy in the plain environment, in which no temperature is observed.
+
+    It is asked for the mean temperature of the curriculum, as in the authors' evaluations. A lower one, which the curriculum
+    has not reached, would be an input far from all that the policy has learnt from.
+    """
 
     def __init__(self, spec: EnvironmentSpec, policy: ActorPolicy, temperature: float) -> None:
+        """temperature: relative to that at the start."""
         self.environment_spec, self._policy = spec, policy
+        self.ask_for(temperature)
+
+    def ask_for(self, temperature: float) -> None:
+        """Act as against an adversary of this temperature, relative to that at the start."""
         self.temperature = np.full(1, temperature, np.float32)
 
     def reset(self) -> None:
@@ -150,11 +170,12 @@ class PlainPolicy(Stateful):
 
     @override
     def state_dict(self) -> StateDict:
-        return {"policy": self._policy.state_dict()}
+        return {"policy": self._policy.state_dict(), "temperature": self.temperature.copy()}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self._policy.load_state_dict(state["policy"])
+        self.temperature = np.asarray(state["temperature"], np.float32)
 
 
 class AdversarialTraining:
@@ -165,14 +186,14 @@ class AdversarialTraining:
         self._spec = specification(environment)
         self.forces = Forces(environment, config.bodies, config.axes, config.force)
         self.curriculum = config.curriculum()
-        spec, words = with_temperature(self._spec), np.random.SeedSequence(seed).spawn(2)
-        opposed = replace(spec, action=self.forces.action)
+        spec, words = config.observed(self._spec), np.random.SeedSequence(seed).spawn(2)
+        opposed = replace(with_temperature(self._spec), action=self.forces.action)
         self.learner = SAC(spec, config, seed)
         self.adversary = QuantalSAC(opposed, config, int(words[0].generate_state(1)[0] >> 1))
         self.replay = ReplayBuffer(spec, config.replay_capacity, seed)
         self.opposed_replay = ReplayBuffer(opposed, config.replay_capacity, seed + 1, extras=(Column("alpha"),))
-        self._random = np.random.default_rng(words[1])
-        self.policy = PlainPolicy(self._spec, self.learner.policy, config.last_temperature / config.first_temperature)
+        self._random, self._explorer = np.random.default_rng(words[1]), RandomPolicy(spec, seed)
+        self.policy = PlainPolicy(self._spec, self.learner.policy, self.curriculum.mean / config.first_temperature)
         self.step = self.episodes = 0
         self.resumed: str | None = None
         self.stopwatch = Stopwatch()
@@ -198,7 +219,7 @@ class AdversarialTraining:
         observation = {**first, TEMPERATURE: relative}
         for replay in (self.replay, self.opposed_replay):
             replay.begin(observation)
-        total, length, is_over, reason, success = 0.0, 0, False, "", None
+        total, length, is_over = 0.0, 0, False
         while not is_over and self.step < self.steps:
             action, force = self._actions(observation)
             self.forces.push(self.curriculum.force * force)
@@ -206,27 +227,33 @@ class AdversarialTraining:
             found, reward, terminated, truncated, info = stepped
             following = {**found, TEMPERATURE: relative}
             step = Transition(observation, action, reward, following, terminated, truncated, action, info={"alpha": alpha})
-            self.replay.add(step)
-            self.opposed_replay.add(replace(step, action=force, policy_action=force, reward=-reward))
             observation, total, length, is_over = following, total + reward, length + 1, terminated or truncated
             self.step += 1
+            if info.get("stop_reason") == DIVERGED:  # such a step teaches nothing
+                self.replay.cut()
+                self.opposed_replay.cut()
+            else:
+                self.replay.add(step)
+                self.opposed_replay.add(replace(step, action=force, policy_action=force, reward=-reward))
             if metrics := time("update", self._learn):
                 observer.on_metrics(self.step, metrics)
             if not is_over:
                 observer.on_step(self.step, self)
+        if not is_over:
+            return  # cut by the last step: its return is not that of an episode
         self.episodes += 1
         reason = info.get("stop_reason", "goal" if terminated else "time_limit")
         success = info.get("is_success", info.get("success"))
         observer.on_episode(self.step, episode_return=total, length=length, success=success, stop_reason=str(reason))
         observer.on_metrics(self.step, self.curriculum.finish(alpha, total, self.step / self.steps))
+        self.policy.ask_for(self.curriculum.mean / config.first_temperature)
         observer.on_step(self.step, self)
 
     def _actions(self, observation: Observation) -> tuple[Array, Array]:
-        """Return the actions of both: random ones before learning starts."""
+        """Return the actions of both: random ones before learning starts, those of the policy as in SAC's own training."""
         if self.step < self.config.learning_starts:
-            sizes = self._spec.action.size, self.forces.action.size
-            found = [self._random.uniform(-1.0, 1.0, size).astype(np.float32) for size in sizes]
-            return found[0], found[1]
+            force = self._random.uniform(-1.0, 1.0, self.forces.action.size).astype(np.float32)
+            return self._explorer.act(observation), force
         return self.learner.policy.act(observation), self.adversary.policy.act(observation)
 
     def _learn(self) -> Metrics:
@@ -248,6 +275,7 @@ class AdversarialTraining:
             "training": {
                 "curriculum": self.curriculum.state_dict(),
                 "random": self._random.bit_generator.state,
+                "explorer": self._explorer.state_dict(),
                 "step": self.step,
                 "episodes": self.episodes,
                 "seconds": self.stopwatch.state_dict(),
@@ -261,6 +289,8 @@ class AdversarialTraining:
         training = state["training"]
         self.curriculum.load_state_dict(training["curriculum"])
         self._random.bit_generator.state = training["random"]
+        self._explorer.load_state_dict(training["explorer"])
+        self.policy.ask_for(self.curriculum.mean / self.config.first_temperature)
         self.step, self.episodes = int(training["step"]), int(training["episodes"])
         self.stopwatch.load_state_dict(training["seconds"])
         self.resumed = "warm"

@@ -3,16 +3,18 @@
 Reddi, Tölle, Peters, Chalvatzaki and D'Eramo 2024, "Robust Adversarial Reinforcement Learning via Bounded Rationality
 Curricula", arXiv:2311.01642. Temperatures are drawn from a Gamma distribution, which moves towards a target within a trust
 region as long as the expected return stays above a bound (self-paced learning, Klink et al. 2021, arXiv:2102.13176).
+
+As in the authors' experiments only its shape moves and its rate is fixed. With both free, a maximum of few noisy returns
+narrows the distribution to a point in some steps, and from a point no step of bounded divergence leads away.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
 from typing_extensions import override
 
@@ -21,6 +23,10 @@ from robo_rl.errors import require_allowed
 from robo_rl.types import Metrics, StateDict
 
 Floats = npt.NDArray[np.float64]
+CANDIDATES = 500
+"""Shapes that are compared at each step of the distribution, at equal distances of their logarithms."""
+SPAN = 10.0
+"""Largest factor of the shape in one step that raises the return; the trust region is narrower."""
 
 
 class Gamma(NamedTuple):
@@ -52,7 +58,11 @@ class QARLConfig(AdversarialConfig):
     """Settings of QARL."""
 
     first_shape: float = 50.0
-    """Shape of the Gamma distribution at the start; the rate follows from `first_temperature`. The target has shape 1."""
+    """Shape of the Gamma distribution at the start; `first_temperature` then gives its rate, `last_temperature` the target's
+    shape: 1 with the defaults."""
+    below_bound: Literal["hold", "raise"] = "hold"
+    """Steps below the bound: "hold" waits, as the authors' experiments do; "raise" maximises the return until the bound was
+    reached once, then waits."""
     return_bound: float = 10.0
     """Return xi that the policy must reach for the adversary to become more rational."""
     rollouts: int = 30
@@ -82,8 +92,16 @@ class GammaCurriculum(Curriculum):
     def __init__(self, config: QARLConfig) -> None:
         self._config = config
         self.present = Gamma(config.first_shape, config.first_shape / config.first_temperature)
-        self.target = Gamma(1.0, 1.0 / config.last_temperature)
+        self.target = Gamma(self.present.rate * config.last_temperature, self.present.rate)
+        self.was_reached = False
+        """True from the first step at which the mean return was at the bound or above."""
         self._alphas, self._returns = list[float](), list[float]()
+
+    @property
+    @override
+    def mean(self) -> float:
+        """Mean of the present distribution."""
+        return self.present.mean
 
     @override
     def draw(self, generator: np.random.Generator) -> float:
@@ -96,7 +114,11 @@ class GammaCurriculum(Curriculum):
         self._alphas.append(alpha)
         self._returns.append(episode_return)
         if len(self._alphas) >= self._config.rollouts:
-            self.present = moved(self.present, self.target, np.array(self._alphas), np.array(self._returns), self._config)
+            alphas, returns = np.array(self._alphas), np.array(self._returns)
+            is_reached = bool(returns.mean() >= self._config.return_bound)
+            self.was_reached |= is_reached
+            if is_reached or (self._config.below_bound == "raise" and not self.was_reached):
+                self.present = moved(self.present, self.target, alphas, returns, self._config)
             self._alphas, self._returns = [], []
         return {
             "adversary/temperature": alpha,
@@ -106,37 +128,36 @@ class GammaCurriculum(Curriculum):
 
     @override
     def state_dict(self) -> StateDict:
-        return {"present": list(self.present), "alphas": list(self._alphas), "returns": list(self._returns)}
+        lists = {"present": list(self.present), "alphas": list(self._alphas), "returns": list(self._returns)}
+        return {**lists, "was_reached": self.was_reached}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self.present = Gamma(*(float(value) for value in state["present"]))
         self._alphas, self._returns = ([float(value) for value in state[name]] for name in ("alphas", "returns"))
+        self.was_reached = bool(state["was_reached"])
 
 
 def moved(present: Gamma, target: Gamma, alphas: Floats, returns: Floats, config: QARLConfig) -> Gamma:
     """Return the next distribution (eq. 12): nearest to the target within the trust region and above the bound.
 
-    If the bound was not reached the expected return is maximised within the trust region instead.
+    If the bound was not reached the expected return is maximised within the trust region instead. At one rate the divergence
+    from the target falls with the distance that the shape has moved towards it: the farthest allowed shape is the solution.
     """
+    is_below = returns.mean() < config.return_bound
+    ends = [target.shape / present.shape, *([SPAN, 1.0 / SPAN] if is_below else [])]
+    found = [Gamma(present.shape * end**share, present.rate) for end in ends for share in np.linspace(0.0, 1.0, CANDIDATES)]
+    near = [each for each in found if _is_near(each, present, alphas, config)]
+    gains = [expected_return(each, present, alphas, returns) for each in near]
+    if is_below:
+        return near[int(np.argmax(gains))]  # the first of equal ones: flat returns move nothing
+    allowed = [each for each, gain in zip(near, gains, strict=True) if gain >= config.return_bound]
+    return min(allowed, key=lambda each: each.divergence(target), default=present)
 
-    def spare(logs: Floats) -> float:
-        return config.trust_region - _of(logs).divergence(present)
 
-    def gain(logs: Floats) -> float:
-        return (expected_return(_of(logs), present, alphas, returns) - config.return_bound) / scale
-
-    def is_allowed(logs: Floats) -> bool:
-        enough = effective_samples(_of(logs), present, alphas) >= config.least_samples
-        return enough and spare(logs) >= -1e-6 and (is_below or gain(logs) >= -1e-6)
-
-    is_below, scale = returns.mean() < config.return_bound, max(float(np.abs(returns).max()), 1e-8)
-    aim = (lambda logs: -gain(logs)) if is_below else (lambda logs: _of(logs).divergence(target))
-    conditions = [{"type": "ineq", "fun": limit} for limit in ((spare,) if is_below else (spare, gain))]
-    start = np.log(present)
-    found = minimize(aim, start, method="SLSQP", constraints=conditions, options={"maxiter": 200, "ftol": 1e-9}).x
-    steps = (start + 0.5**halving * (np.nan_to_num(found - start)) for halving in range(20))
-    return next((_of(logs) for logs in steps if is_allowed(logs)), present)
+def _is_near(candidate: Gamma, present: Gamma, alphas: Floats, config: QARLConfig) -> bool:
+    is_trusted = candidate.divergence(present) <= config.trust_region
+    return is_trusted and effective_samples(candidate, present, alphas) >= config.least_samples
 
 
 def expected_return(candidate: Gamma, present: Gamma, alphas: Floats, returns: Floats) -> float:
@@ -153,8 +174,3 @@ def effective_samples(candidate: Gamma, present: Gamma, alphas: Floats) -> float
 def _weights(candidate: Gamma, present: Gamma, alphas: Floats) -> Floats:
     logs = candidate.log_density(alphas) - present.log_density(alphas)
     return np.asarray(np.exp(logs - logs.max()))
-
-
-def _of(logs: Floats) -> Gamma:
-    shape, rate = np.exp(np.clip(logs, -20.0, 20.0))
-    return Gamma(float(shape), float(rate))

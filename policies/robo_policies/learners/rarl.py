@@ -48,12 +48,18 @@ class LinearCurriculum(Curriculum):
         """Share of the largest force."""
         return self._share if self._config.schedule == "force" else 1.0
 
+    @property
     @override
-    def draw(self, generator: np.random.Generator) -> float:
-        """Return the temperature."""
+    def mean(self) -> float:
+        """The temperature of the next episode."""
         config = self._config
         share = self._share if config.schedule == "temperature" else 1.0
         return config.first_temperature + share * (config.last_temperature - config.first_temperature)
+
+    @override
+    def draw(self, generator: np.random.Generator) -> float:
+        """Return the temperature."""
+        return self.mean
 
     @override
     def finish(self, alpha: float, episode_return: float, progress: float) -> Metrics:

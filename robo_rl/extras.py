@@ -81,6 +81,9 @@ class Extra(ABC):
         """Return name -> shape and type of the columns stored for each step."""
         return {}
 
+    def require(self, spec: EnvironmentSpec, step: Transition) -> None:  # noqa: B027 (an optional hook)
+        """Raise InvalidSetting if a step lacks what `record` reads, or has it in another layout than `columns` says."""
+
     def record(self, step: Transition) -> Mapping[str, Any]:
         """Return the value of each column for a step; in the process that acts."""
         return {}
@@ -213,7 +216,7 @@ class Costs(Extra):
         return {"costs": ((len(cost_names(spec.costs)),), np.dtype(np.float32))}
 
     @override
-    def record(self, step: Transition) -> Mapping[str, Any]:
+    def require(self, spec: EnvironmentSpec, step: Transition) -> None:
         if not (costs := costs_of(step.info)):
             raise InvalidSetting(
                 "The learner needs constraint costs of each step, and a step has none.",
@@ -221,6 +224,17 @@ class Costs(Extra):
                 allowed='info["costs"], name -> value, or info["cost"]',
                 fix="take an environment, or recorded episodes, that provide them; or another learner",
             )
+        if tuple(sorted(costs)) != (names := cost_names(spec.costs)):
+            raise InvalidSetting(
+                "A step has other costs than the environment declares.",
+                got=", ".join(sorted(costs)),
+                allowed=", ".join(names),
+                fix="record the episodes with the costs of this environment, or declare in its spec what they hold",
+            )
+
+    @override
+    def record(self, step: Transition) -> Mapping[str, Any]:
+        costs = costs_of(step.info)
         return {"costs": np.array([costs[name] for name in sorted(costs)], np.float32)}
 
     @override
@@ -260,6 +274,7 @@ def step_columns(spec: EnvironmentSpec, extras: Sequence[Extra], step: Transitio
         return step.columns
     found: dict[str, Any] = {}
     for extra in extras:
+        extra.require(spec, step)
         found |= extra.record(step) if extra.unknown is None else dict.fromkeys(extra.columns(spec), extra.unknown)
     return found
 
@@ -281,6 +296,7 @@ def recorded_columns(
         end = 0
         for episode in (episode for episode in episodes if len(episode)):
             for extra in reading:
+                extra.require(spec, episode.transition(0))
                 for name, values in extra.record_episode(episode).items():
                     rows[name][end : end + len(episode)] = values
             end += len(episode) + 1

@@ -14,6 +14,7 @@ from robo_datasets.conversion import export
 from robo_rl.entry_points import load
 from robo_rl.errors import InvalidEpisode, InvalidSetting
 from robo_rl.extras import Costs
+from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec.cost import CostSpec, costs_of
@@ -123,6 +124,20 @@ def test_replay_without_costs_says_what_is_missing(environment):
     episode = rollout(environment, RandomPolicy(environment.get_wrapper_attr("environment_spec"), 0), seed=0)
     with pytest.raises(InvalidSetting, match="needs constraint costs"):
         RecordedReplay.of(environment.get_wrapper_attr("environment_spec"), [episode], 0, extras=[Costs()])
+
+
+@pytest.mark.parametrize("declared", [("force", "speed"), ("force",), ("force", "speed", "zone"), ()])
+def test_replay_refuses_costs_of_other_names(environment, declared):
+    """As many costs under other names would be constrained by the limits of others."""
+    costly = Costly(environment, {"zone": 1, "force": 0.25})
+    episode = rollout(costly, RandomPolicy(costly.environment_spec, 0), seed=0)
+    spec = replace(costly.environment_spec, costs=tuple(CostSpec(name, limit=1) for name in declared))
+    with pytest.raises(InvalidSetting, match="other costs than the environment declares"):
+        RecordedReplay.of(spec, [episode], 0, extras=[Costs()])
+    online = ReplayBuffer(spec, 10, 0, extras=[Costs()])
+    online.begin(episode.transition(0).observation)
+    with pytest.raises(InvalidSetting, match="other costs than the environment declares"):
+        online.add(episode.transition(0))
 
 
 def test_dataset_keeps_costs_by_name(environment, tmp_path):

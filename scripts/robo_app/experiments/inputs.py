@@ -35,7 +35,7 @@ class Source:
     __pydantic_config__ = STRICT
     recipe: str
     seed: int = 10
-    """LearnerConnection from the seeds of the study."""
+    """Unlike the seeds of the study."""
     settings: Settings = field(default_factory=dict)
 
     def training(self, name: str, out: Path) -> Training:

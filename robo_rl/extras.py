@@ -81,7 +81,7 @@ class Extra(ABC):
         """Return name -> shape and type of the columns stored for each step."""
         return {}
 
-    def require(self, spec: EnvironmentSpec, step: Transition) -> None:  # noqa: B027 (an optional hook)
+    def require(self, spec: EnvironmentSpec, step: Transition) -> None:  # noqa: B027 - most columns need no check
         """Raise InvalidSetting if a step lacks what `record` reads, or has it in another layout than `columns` says."""
 
     def record(self, step: Transition) -> Mapping[str, Any]:

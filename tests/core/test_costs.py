@@ -128,7 +128,7 @@ def test_replay_without_costs_says_what_is_missing(environment):
 
 @pytest.mark.parametrize("declared", [("force", "speed"), ("force",), ("force", "speed", "zone"), ()])
 def test_replay_refuses_costs_of_other_names(environment, declared):
-    """As many costs under other names would be constrained by the limits of others."""
+    """Columns have no names: each limit would apply to whichever cost stands in its place."""
     costly = Costly(environment, {"zone": 1, "force": 0.25})
     episode = rollout(costly, RandomPolicy(costly.environment_spec, 0), seed=0)
     spec = replace(costly.environment_spec, costs=tuple(CostSpec(name, limit=1) for name in declared))

@@ -35,7 +35,7 @@ class Source:
     __pydantic_config__ = STRICT
     recipe: str
     seed: int = 10
-    """Unlike the seeds of the study."""
+    """Seed of this training; it should differ from the seeds of the study."""
     settings: Settings = field(default_factory=dict)
 
     def training(self, name: str, out: Path) -> Training:

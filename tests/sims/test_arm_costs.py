@@ -9,6 +9,7 @@ from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
+from robo_sims.arm.costs import force_on_fixed
 
 
 def driven(costs, action, steps=20, **settings):
@@ -89,3 +90,19 @@ def test_episode_records_costs():
 def test_costs_that_are_none_are_refused(costs, kind, said):
     with pytest.raises(kind, match=said):
         make_environment("robo/ArmPick-v0", costs=costs)
+
+
+def test_force_is_of_the_present_contacts():
+    """The first touch included: contacts that have just been found have forces, and computing them changes nothing."""
+    plain, costly = (make_environment("robo/ArmPick-v0", costs=costs).unwrapped for costs in ((), ("force",)))
+    down = np.array([0.0, 0.0, -1.0, 0.0, -1.0], np.float32)
+    for seed in range(5):
+        first, second = plain.reset(seed=seed)[0], costly.reset(seed=seed)[0]
+        for step in range(30):
+            first, second = (each.step(down if step < 15 else -down)[0] for each in (plain, costly))
+            physics = costly.physics
+            forces = force_on_fixed(physics)
+            weight = physics.model.opt.gravity[2] * -0.1  # [N] of the object
+            assert 0.0 <= forces < 200.0 and (step > 0 or forces == pytest.approx(weight, rel=0.05))
+            np.testing.assert_array_equal(plain.data.qpos, costly.data.qpos)
+        assert first.keys() == second.keys()

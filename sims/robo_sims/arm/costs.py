@@ -78,6 +78,7 @@ class ArmCosts:
 
 def force_on_fixed(physics: ArmPhysics) -> float:
     """Return the sum of normal forces [N] between bodies that move and those that do not."""
+    physics.update_forces()
     data, total, wrench = physics.data, 0.0, np.zeros(6)
     fixed = physics.model.body_weldid[physics.model.geom_bodyid[data.contact.geom]] == 0
     for number in np.flatnonzero(fixed[:, 0] != fixed[:, 1]):

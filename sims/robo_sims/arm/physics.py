@@ -129,6 +129,12 @@ class ArmPhysics(Arm):
         mujoco.mj_step(self.model, self.data, (substeps or self.substeps) - 1)
         mujoco.mj_step1(self.model, self.data)
 
+    def update_forces(self) -> None:
+        """Compute the contact forces of the present state, which `advance` leaves open; changes nothing that follows."""
+        mujoco.mj_fwdActuation(self.model, self.data)
+        mujoco.mj_fwdAcceleration(self.model, self.data)
+        mujoco.mj_fwdConstraint(self.model, self.data)
+
     def update_kinematics(self) -> None:
         """Update poses and Jacobians after joint positions were written."""
         mujoco.mj_kinematics(self.model, self.data)

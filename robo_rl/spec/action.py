@@ -12,7 +12,9 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidAction, InvalidSetting
 
-ActionMode = Literal["joint_position", "joint_velocity", "joint_torque", "end_effector_delta", "drive", "discrete", "unknown"]
+ActionMode = Literal[
+    "joint_position", "joint_velocity", "joint_torque", "end_effector_delta", "impedance", "drive", "discrete", "unknown"
+]
 
 
 @dataclass(frozen=True)

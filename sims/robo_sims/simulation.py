@@ -16,9 +16,10 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
+from robo_rl.evaluation.measures import Measure
 from robo_rl.protocols.components import Policy
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.types import DIVERGED
+from robo_rl.types import DIVERGED, MEASURES
 from robo_sims.cameras import CameraObservations, Cameras, detail_of, free_camera
 from robo_sims.divergence import DivergenceMonitor
 from robo_sims.safety_filter import Barriers
@@ -43,6 +44,8 @@ class SimulationStep:
     reward_terms: Mapping[str, float] = field(default_factory=dict)
     costs: Mapping[str, float] = field(default_factory=dict)
     """Constraint costs that the spec declares."""
+    measures: Mapping[str, float] = field(default_factory=dict)
+    """Value so far of each measure that the simulation declares."""
 
 
 class Simulation(Protocol):
@@ -53,6 +56,10 @@ class Simulation(Protocol):
     """Of the current episode, if it differs between episodes."""
     scripted_policy: Callable[..., Policy] | None = None
     """(seed, noise=0.0) -> the task's expert, if it has one"""
+    measures: tuple[Measure, ...] = ()
+    """Figures of an episode besides return and success."""
+    propose: Callable[..., Any] | None = None
+    """(observation, action in [-1, 1]^A) -> a plan that can be judged without a step, if actions are plans"""
     barriers: Callable[[], Barriers] | None = None
     """Conditions on the action that keep the present state safe, for robo_sims.safety_filter, if it has any."""
 
@@ -120,8 +127,12 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         period = simulation.spec.action.control_period
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / period) if period else 10}
         self.render_mode = render_mode
+        if simulation.measures:
+            self.measures = simulation.measures  # absent if there are none
         if simulation.scripted_policy is not None:
             self.scripted_policy = simulation.scripted_policy  # absent if there is no expert
+        if simulation.propose is not None:
+            self.propose = simulation.propose  # as above
         if simulation.barriers is not None:
             self.barriers = simulation.barriers  # as above
         self._monitor: DivergenceMonitor | None = None
@@ -229,6 +240,8 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
             info["reward_terms"] = dict(step.reward_terms)
         if step.costs:
             info["costs"] = dict(step.costs)
+        if step.measures:
+            info[MEASURES] = dict(step.measures)
         if step.terminated:
             info["stop_reason"] = "goal" if step.success else "failure"
         elif truncated:

@@ -15,7 +15,18 @@ from robo_rl.environments.make import environment_names, make_environment
 from robo_rl.errors import ConformanceFailure
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 
-FAMILIES = ("robo", "gymnasium", "dm_control", "metaworld", "gymnasium_robotics", "minigrid", "hazards", "tabular")
+FAMILIES = (
+    "robo",
+    "gymnasium",
+    "dm_control",
+    "metaworld",
+    "gymnasium_robotics",
+    "minigrid",
+    "hazards",
+    "contact",
+    "quadrotor",
+    "tabular",
+)
 REPRESENTATIVES = (
     "robo/ArmPick-v0",
     "gymnasium/HalfCheetah-v5",
@@ -40,6 +51,9 @@ REPRESENTATIVES = (
     "tabular/Trap-v0",
     "tabular/Random-v0",
     "hazards/Car-v0",
+    "contact/Mass-v0",
+    "contact/ArmWipe-v0",
+    "quadrotor/Waypoints-v0",
 )
 
 

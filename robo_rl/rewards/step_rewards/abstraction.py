@@ -41,6 +41,7 @@ _MODES: dict[ActionMode, str] = {
     "joint_velocity": "speeds that joints are given",
     "joint_torque": "torques (or efforts) of joints",
     "end_effector_delta": "how far the end effector is sent from where it is",
+    "impedance": "how the target of a spring moves, and the spring's stiffness",
     "drive": "how a vehicle is driven",
     "discrete": "one choice",
     "unknown": "the source does not say what it commands",

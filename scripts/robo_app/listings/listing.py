@@ -28,6 +28,8 @@ SIMULATORS = {
     "metaworld": "metaworld",
     "minigrid": "minigrid",
     "hazards": "",
+    "contact": "",
+    "quadrotor": "",
     "perturbed": "",
     "residual": "",
     "shielded": "",

@@ -30,6 +30,8 @@ FAMILIES = {
     "metaworld": "fifty tasks of a tabletop arm",
     "filtered": "a safety filter between policy and environment, at filtered:NAME",
     "hazards": "point mass and car among hazards, with a constraint cost",
+    "contact": "a mass and an arm in contact at 200 Hz, with stiffness in the action and a constraint cost",
+    "quadrotor": "a quadrotor that flies a plan through way-points; actions allot times",
     "minigrid": "grids with a mission in words",
     "perturbed": "other physics, timing and sensing under the same spec, at perturbed:NAME",
     "adversary": "forces that a policy can bear least, to be learnt, at adversary:NAME",

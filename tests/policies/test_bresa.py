@@ -116,6 +116,12 @@ def test_task_action_is_held_and_checked_at_the_reflex_rate():
     actions = [policy.act(observation) for _ in range(12)]
     assert len({action.tobytes() for action in actions}) == 2 and len(judged) == 4
     assert all(np.array_equal(each, actions[0]) for each in actions[:6])
+    risks = iter([0.9, 0.0, 0.0])
+    learner.judge = lambda observation, action: (next(risks), torch.zeros(1, 1))
+    learner.recover = lambda features: np.zeros(2, np.float32)
+    slow = ReflexPolicy(learner, config=replace(learner.config, reflex_every=6, least_recovery=4))
+    acted = [slow.act(observation) is None or slow.is_recovering for _ in range(18)]
+    assert acted == [True] * 6 + [False] * 12  # one period is longer than the least duration
     off = ReflexPolicy(learner_of(risk_threshold=1.0))
     off.learner.judge = None  # never called
     off.act(observation)

@@ -189,7 +189,7 @@ class ReflexPolicy(Stateful):
     def reset(self) -> None:
         """Forget the held action and the reflex."""
         self.proposals.reset()
-        self._step, self._recovering = 0, 0
+        self._step, self._recovering = 0, 0  # the second counts the steps of a reflex up to the next check
         self.task_action: Array = np.zeros(0, np.float32)
         """Proposed by the task policy and held, executed or not."""
         self._action = self.task_action
@@ -218,7 +218,7 @@ class ReflexPolicy(Stateful):
         config = self._config
         risk, features = self.learner.judge(observation, self.task_action)
         if not self.is_recovering:
-            self._recovering = int(risk > config.risk_threshold)
+            self._recovering = config.reflex_every if risk > config.risk_threshold else 0
         elif self._recovering >= config.least_recovery and risk <= config.release * config.risk_threshold:
             self._recovering = 0
         else:

@@ -1,6 +1,9 @@
 """Plans of a quadrotor, learnt from both fidelities, from either alone, or from none: share of flights that succeed, and time.
 
-python -m robo_bench.fidelities --out fidelities --seeds 3
+python -m robo_bench.fidelities --out fidelities
+python -m robo_bench.fidelities --out fidelities --classifiers
+
+The second command trains no policy: it asks how many flights a model of feasibility needs, with and without the cheap check.
 
 The rows `slowed` fly the least-snap plan, uniformly slower by a factor; their best is what no learning at all reaches.
 """
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from robo_policies.learners.feasibility import Feasibility
 from robo_policies.learners.mfrl import MFRLConfig
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
@@ -65,6 +70,53 @@ def judged(policy: Policy, episodes: int) -> dict[str, float]:
     }
 
 
+def random_plans(count: int, seed: int) -> tuple[Array, Array, Array]:
+    """Return features (N, 6) of plans around the limit, and their labels (N,) at the low and the high fidelity."""
+    environment, random = make_environment(TASK), np.random.default_rng(seed)
+    propose, size = environment.get_wrapper_attr("propose"), specification(environment).action.size
+    features, low, high = list[Array](), list[bool](), list[bool]()
+    for index in range(count):
+        observation, _ = environment.reset(seed=1000 * seed + index)
+        stretch = random.uniform(-0.1, 0.3) + 0.1 * random.normal(size=size // 2)
+        action = np.clip(np.concatenate([stretch, 0.2 * random.normal(size=size // 2)]), -1.0, 1.0).astype(np.float32)
+        plan = propose(observation, action)
+        *_, info = environment.step(action)
+        features.append(plan.features)
+        low.append(plan.is_feasible_for_ideal_rotors())
+        high.append(bool(info["success"]))
+    return np.stack(features), np.array(low), np.array(high)
+
+
+def classified(seed: int, flights: int, plans: tuple[Array, Array, Array]) -> dict[str, float]:
+    """Return the accuracy on the second half of the plans: of the check itself, and of models with and without it."""
+    features, low, high = plans
+    half, random = len(features) // 2, np.random.default_rng(seed)
+    order = random.permutation(half)
+    found = {"check itself": float(np.mean(low[half:] == high[half:]))}
+    for name in ("both", "high"):
+        torch.manual_seed(seed)
+        model = Feasibility(features[order[:128]], 0.02, uses_low=name == "both")
+        if name == "both":
+            model.add("low", features[order], low[order])
+        model.add("high", features[order[:flights]], high[order[:flights]])
+        model.fit(300, 256, random)
+        found[name] = float(np.mean((model.probability("high", features[half:]) > 0.5) == high[half:]))
+    return found
+
+
+def print_classifiers(file: Path, seeds: Sequence[int]) -> None:
+    """Print the accuracies; the plans' labels are kept in the file."""
+    if not file.exists():
+        plans = [array.tolist() for array in random_plans(600, 0)]
+        write_durably(file, json.dumps(plans).encode())
+    features, low, high = (np.asarray(each) for each in json.loads(file.read_text()))
+    print(f"{len(high)} plans, {low.mean():.0%} pass the check, {high.mean():.0%} fly")
+    for flights in (10, 20, 40, 80, 160):
+        runs = [classified(seed, flights, (features, low, high)) for seed in seeds]
+        figures = {key: stratified_bootstrap([[run[key] for run in runs]], np.mean) for key in runs[0]}
+        print(f"{flights:4} flights", "  ".join(f"{key} {interval:.3f}" for key, interval in figures.items()), flush=True)
+
+
 def main() -> None:
     """Train what is missing in the folder, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -72,10 +124,14 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--flights", type=int, default=200)
     parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--classifiers", action="store_true", help="models of feasibility alone")
     parser.add_argument("--only", nargs="*", default=["both", "low", "high"])
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.classifiers:
+        print_classifiers(arguments.out / "plans.json", arguments.seeds)
+        return
     make = partial(make_environment, TASK)
     for factor in SLOWED:
         file = arguments.out / f"slowed-{factor:g}--all.json"

@@ -355,7 +355,7 @@ class MFRLTraining:
         return {"learner": self.learner.state_dict(), "feasibility": model, "training": training}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore the state returned by `state_dict`; the first flights are flown anew if they were cut."""
+        """Restore the state returned by `state_dict`; the first flights are flown again if they were cut."""
         self.learner.load_state_dict(state["learner"])
         training = state["training"]
         self.step = int(training["step"])

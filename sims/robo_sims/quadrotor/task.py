@@ -114,16 +114,21 @@ class WaypointSimulation(Simulation):
         padded = np.zeros((SEGMENTS, 4))
         padded[: len(times)] = np.column_stack([steps, times])
         self._observation = self._layout.split(np.concatenate([padded[:, :3].ravel(), padded[:, 3]]))
-        return self._observation
+        return self._copied()
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
+        if not np.isfinite([*self._quadrotor.data.qpos, *self._quadrotor.data.qvel]).all():
+            return SimulationStep(self._copied(), np.nan, True)  # a state that no flight can start from: it has diverged
         proposal = propose(self._observation, np.asarray(action, np.float64))
         self.flown = flown = self._quadrotor.fly(proposal.trajectory)
         reward = proposal.reward if flown.is_feasible else FAILED
         ratio = 1.0 - proposal.saved
         measures = {"path_error": flown.error} | ({"duration_ratio": ratio} if flown.is_feasible else {})
-        return SimulationStep(self._observation, reward, True, success=flown.is_feasible, measures=measures)
+        return SimulationStep(self._copied(), reward, True, success=flown.is_feasible, measures=measures)
+
+    def _copied(self) -> Arrays:
+        return {name: values.copy() for name, values in self._observation.items()}
 
     def propose(self, observation: Observation, action: npt.NDArray[Any]) -> Proposal:
         """Return the plan of an action (26,) in [-1, 1], without a flight."""

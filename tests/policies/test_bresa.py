@@ -168,6 +168,8 @@ def test_bad_settings_and_environments_are_refused():
         replace(SMALL, reflex_every=11)
     with pytest.raises(InvalidSetting, match="risk_threshold"):
         replace(SMALL, risk_threshold=1.5)
+    with pytest.raises(InvalidSetting, match="violations"):
+        replace(SMALL, violations=1.0)
     with pytest.raises(InvalidSetting, match="needs constraint costs"):
         SMALL.training(lambda: make_environment("gymnasium/InvertedPendulum-v5"), steps=10, seed=0).run(Observer())
     with pytest.raises(UnknownName, match="forces"):

@@ -76,7 +76,8 @@ class BresaConfig(SACConfig):
         allowed["reflex_every"] = (1 <= self.reflex_every <= self.hold, "1 to hold")
         allowed |= {name: (getattr(self, name) >= 0, "0 or more") for name in ("risk_pretraining", "reflex_starts")}
         allowed["n_step"] = (self.n_step == 1, "1")
-        shares = {name: getattr(self, name) for name in ("risk_threshold", "release", "risk_discount", "violations")}
+        allowed["violations"] = (0.0 <= self.violations < 1.0, "0 to below 1")
+        shares = {name: getattr(self, name) for name in ("risk_threshold", "release", "risk_discount")}
         require_allowed(self, allowed | {name: (0.0 <= value <= 1.0, "0 to 1") for name, value in shares.items()})
 
     @property
@@ -351,7 +352,7 @@ class BresaTraining:
     def _risk_batch(self) -> Batch:
         """Return environment steps, a share of them violations."""
         config = self.config
-        if not len(self.violations) or not 0.0 < config.violations < 1.0:
+        if not len(self.violations) or config.violations == 0.0:
             return self.risk_replay.sample(config.batch_size, 1, 1.0)
         return SymmetricReplay(self.risk_replay, self.violations, config.violations).sample(config.batch_size, 1, 1.0)
 

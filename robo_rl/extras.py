@@ -14,6 +14,7 @@ B sampled rows, T steps of an episode; rows are those of `robo_rl.replay.rows`.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,10 +25,10 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.spec.cost import cost_names, costs_of
 from robo_rl.spec.environment import EnvironmentSpec
-from robo_rl.types import Array, Episode, Layout, Transition
+from robo_rl.types import ActionSource, Array, Episode, Layout, Transition
 
 RowNumbers = npt.NDArray[np.int64]
 
@@ -240,6 +241,64 @@ class Costs(Extra):
     @override
     def sample(self, rows: SampledRows) -> Mapping[str, Array]:
         return {"costs": rows.column("costs", rows.first)}
+
+
+@dataclass(frozen=True)
+class FromExpert(Extra):
+    """`from_expert` (B,): True for an expert's steps: those of some recorded episodes, and those that a person chose."""
+
+    experts: str = "all"
+    """Recorded episodes of the expert: "all", "success", "source NAME" as `robo-rl data info` lists it, or "return X" for a
+    return of X or more."""
+    fraction: float = 0.0
+    """Share of recorded steps in a batch that are the expert's; 0 draws all alike."""
+
+    def __post_init__(self) -> None:
+        kind, _, value = self.experts.partition(" ")
+        is_known = (
+            (kind in ("all", "success") and not value)
+            or (kind == "source" and bool(value))
+            or (kind == "return" and _is_number(value))
+        )
+        require_allowed(
+            self,
+            {
+                "experts": (is_known, "all, success, source NAME or return X"),
+                "fraction": (0.0 <= self.fraction < 1.0, "0 to below 1"),
+            },
+        )
+
+    @override
+    def columns(self, spec: EnvironmentSpec) -> Layout:
+        return {"from_expert": ((), np.bool_)}
+
+    @override
+    def record(self, step: Transition) -> Mapping[str, Any]:
+        return {"from_expert": step.source == ActionSource.HUMAN}
+
+    @override
+    def record_episode(self, episode: Episode) -> Mapping[str, Array]:
+        return {"from_expert": np.full(len(episode), self.is_expert(episode))}
+
+    def is_expert(self, episode: Episode) -> bool:
+        """Return True if a recorded episode is the expert's."""
+        kind, _, value = self.experts.partition(" ")
+        if kind == "success":
+            return episode.success is True
+        if kind == "source":
+            return bool(episode.metadata.get("source") == value)
+        return kind == "all" or float(episode.rewards.sum()) >= float(value)
+
+    @override
+    def sample(self, rows: SampledRows) -> Mapping[str, Array]:
+        return {"from_expert": rows.column("from_expert", rows.first)}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.sampling import Memory
 from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.replay.rows import spread
 from robo_rl.spec.environment import Observation
 from robo_rl.types import ActionSource, Batch, StateDict, Transition
 
@@ -111,7 +112,7 @@ class SymmetricReplay(Stateful):
 
     def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
         """Returns `batch_size` transitions, offline ones spread evenly among online ones."""
-        is_offline = _spread(batch_size, self.fraction)
+        is_offline = spread(batch_size, self.fraction)
         total = int(is_offline.sum())
         online = self.online.sample(batch_size - total, n_step, discount)
         if total == 0:
@@ -127,13 +128,6 @@ class SymmetricReplay(Stateful):
     def load_state_dict(self, state: StateDict) -> None:
         self.online.load_state_dict(state["online"])
         self.offline.load_state_dict(state["offline"])
-
-
-def _spread(size: int, fraction: float) -> npt.NDArray[np.bool_]:
-    """Returns which of `size` positions are offline, as evenly as integers allow."""
-    reached = np.floor(np.arange(size + 1) * fraction + 1e-9)  # 1e-9: 0.29 * 100 is 28.999... in floating point
-    is_offline: npt.NDArray[np.bool_] = np.diff(reached) > 0
-    return is_offline
 
 
 def _interleave(online: Batch, offline: Batch, is_offline: npt.NDArray[np.bool_]) -> Batch:

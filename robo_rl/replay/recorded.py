@@ -8,8 +8,8 @@ from typing import Protocol, Self, runtime_checkable
 import numpy as np
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.extras import Extra, recorded_columns
-from robo_rl.replay.rows import RowReader, layout_of, rows_of, saved_rows
+from robo_rl.extras import Extra, FromExpert, recorded_columns
+from robo_rl.replay.rows import RowReader, layout_of, rows_of, saved_rows, spread
 from robo_rl.replay.storage import InMemory
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Batch, Episode, StateDict, Windows
@@ -89,6 +89,9 @@ class RecordedReplay:
         self._firsts = np.concatenate(([0], self._ends[:-1] + 1))
         self._count = len(self._rows["starts"]) - len(self._ends)
         self._reader = RowReader(self._spec, self._rows, self._extras)
+        self._experts = next((extra for extra in self._extras if isinstance(extra, FromExpert) and extra.fraction), None)
+        if self._experts is not None:
+            self._by_expert = [np.flatnonzero(self._rows["starts"] & mask) for mask in self._masks()]
         if columns:
             for first, end in zip(self._firsts, self._ends, strict=True):
                 if end > first:
@@ -97,7 +100,27 @@ class RecordedReplay:
     def _draw(self, size: int) -> Array:
         if not self._count:
             raise InvalidSetting("There are no recorded steps to learn from.", got="0 transitions", allowed="1 or more")
-        return self._reader.draw(self._generator, len(self._rows["starts"]), size)
+        if self._experts is None:
+            return self._reader.draw(self._generator, len(self._rows["starts"]), size)
+        is_expert = spread(size, self._experts.fraction)
+        drawn = np.empty(size, np.int64)
+        for rows, places in zip(self._by_expert, (is_expert, ~is_expert), strict=True):
+            drawn[places] = rows[self._generator.integers(len(rows), size=np.count_nonzero(places))]
+        return drawn
+
+    def _masks(self) -> tuple[Array, Array]:
+        """Return which rows are the expert's, and which are not; raises InvalidSetting without a step of either."""
+        assert self._experts is not None
+        is_expert, starts = self._rows["from_expert"].astype(np.bool_), self._rows["starts"]
+        counts = [int((starts & mask).sum()) for mask in (is_expert, ~is_expert)]
+        if not all(counts):
+            raise InvalidSetting(
+                "The recorded steps must be the expert's in part, and in part not.",
+                got=f"{counts[0]} steps of the expert, {counts[1]} of others, by the rule {self._experts.experts!r}",
+                allowed="1 or more of each",
+                fix="choose the expert's by learner.experts; `robo-rl data info` shows sources, successes and returns",
+            )
+        return is_expert, ~is_expert
 
 
 def _changed(then: str, now: str) -> InvalidSetting:

@@ -150,6 +150,13 @@ def with_rewards(spec: EnvironmentSpec, rows: Mapping[str, Array], labels: Label
     return {**rows, "vectors": vectors, "starts": rows["starts"] & labels.valid}
 
 
+def spread(size: int, fraction: float) -> npt.NDArray[np.bool_]:
+    """Returns which of `size` positions are marked, as evenly as integers allow."""
+    reached = np.floor(np.arange(size + 1) * fraction + 1e-9)  # 1e-9: 0.29 * 100 is 28.999... in floating point
+    is_marked: npt.NDArray[np.bool_] = np.diff(reached) > 0
+    return is_marked
+
+
 class RowReader:
     """Reads batches from rows in this layout; a hot path.
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from robo_policies.learners.adversarial import AdversarialConfig
+from robo_policies.learners.adversarial import AdversarialConfig, AdversarialTraining
 from robo_policies.learners.qarl import QARLConfig
 from robo_policies.learners.rarl import RARLConfig
 from robo_policies.learners.sac import SAC, SACConfig
@@ -88,7 +88,7 @@ def worst_case(task: Task, policy: Policy, seed: int, steps: int) -> float:
 def judged(task: Task, config: AdversarialConfig, seed: int, adversary_steps: int) -> dict[str, Any]:
     """Return the figures of one training."""
     factory = partial(make_environment, task.name)
-    training = config.training(factory, steps=task.steps, seed=seed)
+    training = AdversarialTraining(factory(), config, steps=task.steps, seed=seed)
     training.run(Silent())
     grid = []
     for cell in GRID:

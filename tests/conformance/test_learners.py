@@ -20,8 +20,10 @@ from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.f_dvl import FDVLConfig
 from robo_policies.learners.fisor import FISORConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
+from robo_policies.learners.gail import GAILConfig
 from robo_policies.learners.hg_dagger import HGDAggerConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
+from robo_policies.learners.iq_learn import IQLearnConfig
 from robo_policies.learners.iql import IQLConfig
 from robo_policies.learners.parts import ActorPolicy
 from robo_policies.learners.ppo import PPOConfig
@@ -30,6 +32,7 @@ from robo_policies.learners.ppo_saute import PPOSauteConfig
 from robo_policies.learners.qarl import QARLConfig
 from robo_policies.learners.rarl import RARLConfig
 from robo_policies.learners.rebrac import ReBRACConfig
+from robo_policies.learners.recoil import ReCOILConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.learners.sac_lagrangian import SACLagrangianConfig
@@ -80,6 +83,9 @@ LEARNERS = {
     "bc": (BCConfig(hidden=(8,), batch_size=8), ARM),
     "bc-choices": (BCConfig(hidden=(8,), batch_size=8), GRID),
     "iql": (IQLConfig(hidden=(8,), batch_size=8, actor_dropout=0.5, actor_decay_updates=10), ARM),
+    "recoil": (ReCOILConfig(hidden=(8,), batch_size=8, experts="return 0"), ARM),
+    "gail": (GAILConfig(hidden=(8,), batch_size=8, discriminator_hidden=(8,), experts="return 0"), ARM),
+    "iq-learn": (IQLearnConfig(hidden=(8,), batch_size=8, experts="return 0"), ARM),
     "xql": (XQLConfig(hidden=(8,), batch_size=8), ARM),
     "f-dvl": (FDVLConfig(hidden=(8,), batch_size=8), ARM),
     "td3-bc": (TD3BCConfig(hidden=(8,), batch_size=8), ARM),

@@ -9,7 +9,6 @@ alpha, relative to that at the start. B rows.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,22 +19,22 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.parts import ActorPolicy
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.environments import stepping
 from robo_rl.environments.forces import Forces
-from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.errors import require_allowed
 from robo_rl.extras import Column
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
 from robo_rl.protocols.contract import OWN, Feature, Needs
-from robo_rl.protocols.rewards import OnlineRewards
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.rollout.episode import RandomPolicy
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.step_sources import episode_seed
-from robo_rl.types import DIVERGED, Array, Batch, Episode, Metrics, StateDict, Transition
+from robo_rl.types import DIVERGED, Array, Batch, Metrics, StateDict, Transition
 
 TEMPERATURE = "adversary_temperature"
 """Observation: alpha over that at the start."""
@@ -64,7 +63,7 @@ class Curriculum(Stateful):
 
 
 @dataclass(frozen=True)
-class AdversarialConfig(SACConfig):
+class AdversarialConfig(SACConfig, OwnLoop):
     """Settings of training against an adversary; those of SAC are of both."""
 
     needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
@@ -102,26 +101,12 @@ class AdversarialConfig(SACConfig):
         """Return the spec that the policy learns in: with the temperature, unless nothing pushes."""
         return with_temperature(spec) if self.force > 0 else spec
 
-    def training(
-        self,
-        environment_factory: Callable[[], gymnasium.Env[Any, Any]],
-        *,
-        steps: int,
-        seed: int,
-        demonstrations: Sequence[Episode] = (),
-        reward: OnlineRewards | None = None,
-    ) -> AdversarialTraining:
-        """Return a training at step 0."""
-        if demonstrations or reward is not None:
-            raise InvalidSetting("Training against an adversary takes neither.", got="demonstrations, or a reward")
-        return AdversarialTraining(environment_factory(), self, steps=steps, seed=seed)
+    @override
+    def loop(self) -> type[AdversarialTraining]:
+        return AdversarialTraining
 
-    def restored_policy(
-        self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
-    ) -> Policy:
-        """Return the policy of a saved training."""
-        spec = specification(environment := environment_factory())
-        environment.close()
+    @override
+    def policy_of(self, spec: EnvironmentSpec, seed: int, state: StateDict) -> Policy:
         learner, curriculum = self.build(self.observed(spec), seed), self.curriculum()
         learner.load_state_dict(state["learner"])
         curriculum.load_state_dict(state["training"]["curriculum"])

@@ -8,7 +8,7 @@ going on with it; above a threshold a recovery policy acts instead. B rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,15 +20,15 @@ from torch import Tensor
 from torch.nn import functional
 from typing_extensions import override
 
+from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.networks.actor_critic import Critics
 from robo_policies.networks.regression_actors import DeterministicActor
 from robo_rl.environments import stepping
-from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
+from robo_rl.errors import UnknownName, require_allowed
 from robo_rl.extras import Costs
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
 from robo_rl.protocols.contract import OWN, Feature, Needs
-from robo_rl.protocols.rewards import OnlineRewards
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.mixing import SymmetricReplay
 from robo_rl.rollout.episode import RandomPolicy
@@ -40,10 +40,11 @@ from robo_rl.types import DIVERGED, Array, Batch, Episode, Metrics, StateDict, T
 
 
 @dataclass(frozen=True)
-class BresaConfig(SACConfig):
+class BresaConfig(SACConfig, OwnLoop):
     """Settings of Bresa; those of SAC are of the task policy, `discount` and `n_step` count its actions."""
 
     needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out"})
+    takes_demonstrations = True
 
     hold: int = 20
     """K, environment steps of one task action: 20 at 200 Hz are 10 Hz."""
@@ -89,27 +90,13 @@ class BresaConfig(SACConfig):
     def build(self, spec: EnvironmentSpec, seed: int) -> Bresa:
         return Bresa(spec, self, seed)
 
-    def training(
-        self,
-        environment_factory: Callable[[], gymnasium.Env[Any, Any]],
-        *,
-        steps: int,
-        seed: int,
-        demonstrations: Sequence[Episode] = (),
-        reward: OnlineRewards | None = None,
-    ) -> BresaTraining:
-        """Return a training at step 0; recorded episodes, at the environment's rate, teach the risk critic alone."""
-        if reward is not None:
-            raise InvalidSetting("Bresa takes no reward model.", got="a reward")
-        return BresaTraining(environment_factory(), self, steps=steps, seed=seed, demonstrations=demonstrations)
+    @override
+    def loop(self) -> type[BresaTraining]:
+        return BresaTraining
 
-    def restored_policy(
-        self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
-    ) -> Policy:
-        """Return the task policy with its reflex."""
-        environment = environment_factory()
-        learner = self.build(specification(environment), seed)
-        environment.close()
+    @override
+    def policy_of(self, spec: EnvironmentSpec, seed: int, state: StateDict) -> Policy:
+        learner = self.build(spec, seed)
         learner.load_state_dict(state["learner"])
         return ReflexPolicy(learner)
 

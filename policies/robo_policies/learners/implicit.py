@@ -84,7 +84,6 @@ class ImplicitLearner(Learned):
         """Takes one step of V, of the actor and of Q."""
         config, parts = self.config, self.parts
         data = parts.batch(batch)
-        rewards = config.reward_scale * (data.rewards + config.reward_shift)
         with torch.no_grad():
             observations, following = parts.encoder(data.observations), parts.encoder(data.next_observations)
             q = self.target_critic(parts.target_encoder(data.observations), data.actions).amin(0)
@@ -96,8 +95,7 @@ class ImplicitLearner(Learned):
             next_v = self.value(following)[0]
         actor_loss = self.actor_loss(observations, data, advantages)
         parts.descend("actor", actor_loss, cosine(config.lr, parts.updates, config.actor_decay_updates))
-        targets = rewards + data.discounts * data.masks * next_v
-        critic_loss = self.critic_loss(self.critic(parts.encoder(data.observations), data.actions), targets, data.weights)
+        critic_loss = self.critic_loss(self.critic(parts.encoder(data.observations), data.actions), next_v, data)
         parts.descend("critic", critic_loss)
         parts.track(self.target_critic, self.critic, config.tau)
         return parts.finish_update(
@@ -118,9 +116,11 @@ class ImplicitLearner(Learned):
         log_densities = self.actor.log_density(observations, data.actions, self.parts.generator)
         return -(data.weights * weights * log_densities).mean()
 
-    def critic_loss(self, values: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        """Loss of the Bellman residuals, summed over the critics and averaged over the batch."""
-        return (weights * self.bellman_loss(values, targets.expand_as(values))).mean(1).sum()
+    def critic_loss(self, values: Tensor, next_v: Tensor, data: TensorBatch) -> Tensor:
+        """Loss of the Bellman residuals of Q (N, B), summed over the critics and averaged over the batch."""
+        rewards = self.config.reward_scale * (data.rewards + self.config.reward_shift)
+        targets = rewards + data.discounts * data.masks * next_v
+        return (data.weights * self.bellman_loss(values, targets.expand_as(values))).mean(1).sum()
 
 
 def squared(values: Tensor, targets: Tensor) -> Tensor:

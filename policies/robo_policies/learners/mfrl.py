@@ -19,23 +19,24 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.distributions import Normal
+from typing_extensions import override
 
 from robo_policies.learners.feasibility import Feasibility
+from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.parts import ActorPolicy, Learned, LearnerParts
 from robo_policies.networks.settings import NetworkSettings
 from robo_rl.environments import stepping
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.protocols.components import Policy, TrainingObserver
+from robo_rl.protocols.components import TrainingObserver
 from robo_rl.protocols.contract import OWN, Feature, Needs
-from robo_rl.protocols.rewards import OnlineRewards
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.step_sources import episode_seed
-from robo_rl.types import Array, Episode, Metrics, StateDict
+from robo_rl.types import Array, Metrics, StateDict
 
 
 @dataclass(frozen=True)
-class MFRLConfig(NetworkSettings):
+class MFRLConfig(NetworkSettings, OwnLoop):
     """Settings of MFRL; defaults are the paper's unless a field says otherwise."""
 
     needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
@@ -110,29 +111,9 @@ class MFRLConfig(NetworkSettings):
         """Return a fresh learner."""
         return MFRL(spec, self, seed)
 
-    def training(
-        self,
-        environment_factory: Callable[[], gymnasium.Env[Any, Any]],
-        *,
-        steps: int,
-        seed: int,
-        demonstrations: Sequence[Episode] = (),
-        reward: OnlineRewards | None = None,
-    ) -> MFRLTraining:
-        """Return a training at step 0."""
-        if demonstrations or reward is not None:
-            raise InvalidSetting("MFRL takes neither.", got="demonstrations, or a reward")
-        return MFRLTraining(environment_factory(), self, steps=steps, seed=seed)
-
-    def restored_policy(
-        self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
-    ) -> Policy:
-        """Return the policy of a saved training."""
-        environment = environment_factory()
-        learner = self.build(specification(environment), seed)
-        environment.close()
-        learner.load_state_dict(state["learner"])
-        return learner.policy
+    @override
+    def loop(self) -> type[MFRLTraining]:
+        return MFRLTraining
 
 
 class SegmentActor(nn.Module):

@@ -20,7 +20,6 @@ from robo_policies.networks.image_encoder import PictureSettings
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
 from robo_rl.spec.environment import EnvironmentSpec
-from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
@@ -71,9 +70,6 @@ class RLPD(SAC):
     config: RLPDConfig
 
     @override
-    def update(self, batch: Batch) -> Metrics:
-        return self.parts.finish_update(self.learn(self.parts.batch(batch)))
-
     def learn(self, data: TensorBatch) -> dict[str, Tensor]:
         """Cuts the batch into `updates_per_step` slices: a critic step on each, then actor and temperature on the last."""
         parts, alpha = self.parts, self.temperature.alpha()

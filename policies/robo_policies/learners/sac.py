@@ -53,8 +53,7 @@ class SACConfig(NetworkSettings):
     n_step: int = 1
     """Steps of reward before the bootstrap value."""
     learning_starts: int = 5_000
-    """Environment steps with random actions before the first update. Stable-Baselines3 has 100, the
-    settings tuned for MuJoCo tasks 10,000."""
+    """Environment steps with random actions before the first update; Stable-Baselines3 has 100, its tuned settings 10,000."""
     replay_capacity: int = 1_000_000
     """Rows of the replay memory."""
     replay_folder: str | None = None
@@ -62,8 +61,7 @@ class SACConfig(NetworkSettings):
     offline_fraction: float = 0.0
     """Share of each batch that comes from demonstrations."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Of the products of the hidden layers. "bfloat16" is faster on processors and accelerators made for it, slower on others,
-    and rounds to three digits; parameters, targets, losses and Adam stay float32."""
+    """Of the products of the hidden layers, nothing else: "bfloat16" rounds to three digits and is fast on hardware for it."""
 
     def __post_init__(self) -> None:
         require_ranges(self)
@@ -96,12 +94,14 @@ class SAC(Learned):
         parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one gradient step of each network (algorithm 1, lines 10 to 13)."""
+        """Takes one gradient step of each network."""
+        return self.parts.finish_update(self.learn(self.parts.batch(batch)))
+
+    def learn(self, data: TensorBatch) -> dict[str, Tensor]:
+        """Takes the step and returns figures for the log (algorithm 1, lines 10 to 13)."""
         parts = self.parts
-        data = parts.batch(batch)
         observations = parts.encoder(data.observations).detach()
-        # Differs from algorithm 1: the actions of the present policy are drawn once and serve both the temperature and
-        # the actor, as in Stable-Baselines3, because the actor does not change in between.
+        # Differs from algorithm 1: one draw of actions serves temperature and actor, as in Stable-Baselines3.
         actions, log_densities = self.actor.sample(observations, parts.generator)
         alpha = self.temperature.alpha()
         temperature_loss = self.temperature.loss(log_densities)  # eq. 18
@@ -113,7 +113,7 @@ class SAC(Learned):
         parts.descend("actor", actor_loss)
         parts.track(self.target_critic, self.critic, self.config.tau)
         losses = {"critic_loss": critic_loss, "actor_loss": actor_loss, "ent_coef_loss": temperature_loss}
-        return parts.finish_update(losses | {"ent_coef": alpha, "q_mean": values.mean(), "entropy": -log_densities.mean()})
+        return losses | {"ent_coef": alpha, "q_mean": values.mean(), "entropy": -log_densities.mean()}
 
     @torch.no_grad()
     def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:

@@ -10,29 +10,29 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
+from typing_extensions import override
 
+from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_rl.environments import stepping
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.components import Policy, TrainingObserver
 from robo_rl.protocols.contract import OWN, Feature, Needs
-from robo_rl.protocols.rewards import OnlineRewards
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.spec.environment import specification
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.step_sources import episode_seed
-from robo_rl.types import Array, Episode, Metrics, StateDict, Transition
+from robo_rl.types import Array, Metrics, StateDict, Transition
 
 
 @dataclass(frozen=True)
-class StepMixSACConfig(SACConfig):
+class StepMixSACConfig(SACConfig, OwnLoop):
     """Settings of StepMix with SAC; the baseline is the environment's scripted policy."""
 
     needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
@@ -60,29 +60,9 @@ class StepMixSACConfig(SACConfig):
         allowed |= {"least_episodes": (2 <= self.least_episodes <= self.window, "2 to window")}
         require_allowed(self, allowed)
 
-    def training(
-        self,
-        environment_factory: Callable[[], gymnasium.Env[Any, Any]],
-        *,
-        steps: int,
-        seed: int,
-        demonstrations: Sequence[Episode] = (),
-        reward: OnlineRewards | None = None,
-    ) -> StepMixTraining:
-        """Return a training at step 0; raises InvalidSetting without a baseline or a worst return."""
-        if demonstrations or reward is not None:
-            raise InvalidSetting("Conservative exploration takes neither.", got="demonstrations, or a reward")
-        return StepMixTraining(environment_factory(), self, steps=steps, seed=seed)
-
-    def restored_policy(
-        self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
-    ) -> Policy:
-        """Return SAC's policy of a saved training."""
-        environment = environment_factory()
-        learner = SAC(specification(environment), self, seed)
-        environment.close()
-        learner.load_state_dict(state["learner"])
-        return learner.policy
+    @override
+    def loop(self) -> type[StepMixTraining]:
+        return StepMixTraining
 
 
 class Bounds:

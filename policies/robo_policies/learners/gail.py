@@ -1,0 +1,155 @@
+"""Off-policy GAIL with a Lipschitz reward: Blondé, Strasser and Kalousis 2022, arXiv:2006.16785.
+
+"Lipschitzness is all you need to tame off-policy generative adversarial imitation learning", after Ho and Ermon 2016,
+arXiv:1606.03476. A discriminator tells the expert's steps from the policy's; a soft actor-critic is paid for being taken for
+the expert. Rewards are those of the present discriminator, computed for each batch anew. B rows, F inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from typing_extensions import override
+
+from robo_policies.learners.sac import SAC, SACConfig
+from robo_policies.networks.actor_critic import MLPEnsemble
+from robo_policies.networks.encoders import TensorBatch
+from robo_rl.errors import require_allowed
+from robo_rl.extras import FromExpert
+from robo_rl.protocols.contract import STEPS, Feature, Needs
+from robo_rl.protocols.sampling import Sampling
+from robo_rl.spec.environment import EnvironmentSpec
+
+IMITATES = {Feature.REWARD: "leave reward out: the demonstrations say what is wanted", Feature.RELABELLED: "leave reward out"}
+
+
+@dataclass(frozen=True)
+class GAILConfig(SACConfig):
+    """Settings of GAIL; those of SAC are of the policy."""
+
+    needs = Needs(STEPS, excludes=IMITATES)
+
+    offline_fraction: float = 0.5
+    """Share of each batch that comes from demonstrations."""
+    experts: str = "all"
+    """Recorded episodes of the expert: all, success, "source NAME" or "return X" (robo_rl.extras.FromExpert)."""
+    gradient_penalty: float = 10.0
+    """Weight of the penalty on gradients of the discriminator; 0 for none, the control."""
+    largest_gradient: float = 1.0
+    """Norm of the gradient that costs nothing: the Lipschitz constant of the reward."""
+    discriminator_lr: float = 5e-4
+    """Learning rate of the discriminator."""
+    discriminator_hidden: tuple[int, ...] = (100, 100)
+    """Units of its hidden layers."""
+    label_smoothing: tuple[float, float] = (0.7, 1.2)
+    """Range from which labels of the expert's steps are drawn."""
+    entropy: float = 0.001
+    """Weight of the discriminator's entropy."""
+    normalization_rows: int = 10_000
+    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        low, high = self.label_smoothing
+        require_allowed(
+            self,
+            {
+                "offline_fraction": (0.0 < self.offline_fraction < 1.0, "between 0 and 1"),
+                "n_step": (self.n_step == 1, "1: rewards are computed for single steps"),
+                "gradient_penalty": (self.gradient_penalty >= 0.0, "0 or more"),
+                "largest_gradient": (self.largest_gradient >= 0.0, "0 or more"),
+                "discriminator_lr": (self.discriminator_lr > 0.0, "above 0"),
+                "discriminator_hidden": (all(units >= 1 for units in self.discriminator_hidden), "1 or more units"),
+                "label_smoothing": (0.0 < low <= high, "two numbers above 0, the lower first"),
+            },
+        )
+
+    @property
+    @override
+    def sampling(self) -> Sampling:
+        return replace(super().sampling, extras=(FromExpert(self.experts),))
+
+    @override
+    def build(self, spec: EnvironmentSpec, seed: int) -> GAIL:
+        return GAIL(spec, self, seed)
+
+
+class GAIL(SAC):
+    """Soft actor-critic on the reward of a discriminator."""
+
+    config: GAILConfig
+
+    def __init__(self, spec: EnvironmentSpec, config: GAILConfig, seed: int) -> None:
+        super().__init__(spec, config, seed)
+        sizes = (self.parts.encoder.size + spec.action.size + 1, *config.discriminator_hidden, 1)
+        network = MLPEnsemble(1, sizes, False, self.parts.initial)
+        self.discriminator = self.parts.add("discriminator", network, config.discriminator_lr)
+
+    @override
+    def learn(self, data: TensorBatch) -> dict[str, Tensor]:
+        found = self.learn_discriminator(data)
+        rewards = self.rewards(data)
+        return super().learn(replace(data, rewards=rewards)) | found | {"imitation_reward": rewards.mean()}
+
+    def learn_discriminator(self, data: TensorBatch) -> dict[str, Tensor]:
+        """Takes one step of the discriminator on a batch that holds steps of both; returns figures."""
+        config, parts = self.config, self.parts
+        inputs, is_expert = self.inputs(data), data.extras["from_expert"]
+        ends = torch.nonzero(data.masks == 0)[:, 0]
+        inputs = torch.cat([inputs, absorbing(inputs[ends])])
+        is_expert = torch.cat([is_expert, is_expert[ends]])
+        expert, policy = inputs[is_expert], inputs[~is_expert]
+        pairs = min(len(expert), len(policy))
+        logits = self.logits(inputs)
+        low, high = config.label_smoothing
+        drawn = (low + (high - low) * torch.rand(len(inputs), generator=parts.generator)).to(parts.device)
+        losses = functional.binary_cross_entropy_with_logits(logits, drawn * is_expert, reduction="none")
+        loss = losses[is_expert].sum() / max(len(expert), 1) + losses[~is_expert].sum() / max(len(policy), 1)
+        chance = torch.sigmoid(logits)
+        entropy = (functional.softplus(-logits) + (1.0 - chance) * logits).mean()
+        loss = loss - config.entropy * entropy
+        if config.gradient_penalty and pairs:
+            between = torch.rand((pairs, 2), generator=parts.generator).to(parts.device)
+            split = parts.encoder.size  # state and action are mixed in shares of their own
+            share = torch.cat([between[:, :1].expand(-1, split), between[:, 1:].expand(-1, inputs.shape[1] - split)], 1)
+            norms = self.gradient_norms(share * expert[:pairs] + (1.0 - share) * policy[:pairs], is_kept=True)
+            loss = loss + config.gradient_penalty * (norms - config.largest_gradient).clamp(min=0.0).square().mean()
+        parts.descend("discriminator", loss)
+        gradient = self.gradient_norms(policy).mean() if len(policy) else torch.zeros(())
+        right = ((logits > 0.0) == is_expert).float().mean()
+        return {"discriminator_loss": loss, "discriminator_right": right, "discriminator_gradient": gradient}
+
+    @torch.no_grad()
+    def rewards(self, data: TensorBatch) -> Tensor:
+        """Returns -log(1 - D(s, a)) (B,); beyond an end that of the absorbing state counts for ever.
+
+        Kostrikov et al. 2019, arXiv:1809.02925, let critics learn the absorbing state's value; it is r / (1 - gamma).
+        """
+        inputs = self.inputs(data)
+        there = functional.softplus(self.logits(absorbing(inputs[:1])))
+        value = data.discounts * (1.0 - data.masks) * there / (1.0 - self.config.discount)
+        return functional.softplus(self.logits(inputs)) + value
+
+    def inputs(self, data: TensorBatch) -> Tensor:
+        """Returns observations and actions side by side (B, F), and a column that is 1 in absorbing states alone."""
+        observations = self.parts.encoder(data.observations).detach()
+        return torch.cat([observations, data.actions, torch.zeros_like(data.actions[:, :1])], 1)
+
+    def logits(self, inputs: Tensor) -> Tensor:
+        """Returns log D / (1 - D) (B,)."""
+        logits: Tensor = self.discriminator(inputs)[0, :, 0]
+        return logits
+
+    def gradient_norms(self, inputs: Tensor, *, is_kept: bool = False) -> Tensor:
+        """Returns the norm of the gradient of the logits by the inputs (B,); is_kept: it can be learnt from."""
+        inputs = inputs.detach().requires_grad_()
+        (gradients,) = torch.autograd.grad(self.logits(inputs).sum(), inputs, create_graph=is_kept)
+        return torch.sqrt(gradients.square().sum(1) + 1e-12)
+
+
+def absorbing(inputs: Tensor) -> Tensor:
+    """Returns the absorbing state for each row: zeros, and 1 in the last column."""
+    return torch.cat([torch.zeros_like(inputs[:, 1:]), torch.ones_like(inputs[:, :1])], 1)

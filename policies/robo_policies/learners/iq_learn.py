@@ -1,0 +1,106 @@
+"""IQ-Learn: Garg et al. 2021, "IQ-Learn: Inverse soft-Q Learning for Imitation", arXiv:2106.12142.
+
+One soft Q-function is reward and value at once: r(s, a) = Q(s, a) - gamma V(s'). It rises at the expert's steps and is held
+back elsewhere; a soft actor-critic follows it. Equation numbers are those of the paper. B rows, N critics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from robo_policies.learners.gail import IMITATES
+from robo_policies.learners.sac import SAC, SACConfig
+from robo_policies.networks.encoders import TensorBatch
+from robo_rl.errors import require_allowed
+from robo_rl.extras import FromExpert
+from robo_rl.protocols.contract import STEPS, Needs
+from robo_rl.protocols.sampling import Sampling
+from robo_rl.spec.environment import EnvironmentSpec
+
+
+@dataclass(frozen=True)
+class IQLearnConfig(SACConfig):
+    """Settings of IQ-Learn; the authors' for MuJoCo unless a field says otherwise."""
+
+    needs = Needs(STEPS, excludes=IMITATES)
+
+    offline_fraction: float = 0.5
+    """Share of each batch that comes from demonstrations."""
+    experts: str = "all"
+    """Recorded episodes of the expert: all, success, "source NAME" or "return X" (robo_rl.extras.FromExpert)."""
+    divergence_weight: float = 0.5
+    """Alpha of the chi-square regulariser: rewards are held near 0, the more the smaller it is."""
+    temperature: float = 0.01
+    """[1] weight of the entropy, constant."""
+    actor_lr: float = 3e-5
+    """Learning rate of the actor; `lr` is that of the critics."""
+    normalization_rows: int = 10_000
+    """Observations whose mean and deviation standardise the input; 0 leaves it as it is, as the authors do."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive = {name: (getattr(self, name) > 0.0, "above 0") for name in ("divergence_weight", "temperature", "actor_lr")}
+        single = {"n_step": (self.n_step == 1, "1: rewards are those of single steps")}
+        require_allowed(self, positive | single | {"offline_fraction": (0.0 < self.offline_fraction < 1.0, "between 0 and 1")})
+
+    @property
+    @override
+    def sampling(self) -> Sampling:
+        return replace(super().sampling, extras=(FromExpert(self.experts),))
+
+    @override
+    def build(self, spec: EnvironmentSpec, seed: int) -> IQLearn:
+        return IQLearn(spec, self, seed)
+
+
+class IQLearn(SAC):
+    """Soft actor-critic whose critics are learnt from whose steps they are, without rewards."""
+
+    config: IQLearnConfig
+
+    @override
+    def learn(self, data: TensorBatch) -> dict[str, Tensor]:
+        parts, config = self.parts, self.config
+        alpha = torch.tensor(config.temperature, device=parts.device)
+        observations = parts.encoder(data.observations).detach()
+        actions, log_densities = self.actor.sample(observations, parts.generator)
+        values = self.critic(parts.encoder(data.observations), data.actions)
+        states = self.critic(observations, actions.detach()) - alpha * log_densities.detach()
+        following = data.discounts * data.masks * self.next_value(data, alpha)
+        critic_loss = self.imitation_loss(values, states, following, data.extras["from_expert"])
+        parts.descend("critic", critic_loss)
+        actor_loss = self.actor_loss(observations, actions, log_densities, alpha)
+        parts.descend("actor", actor_loss, config.actor_lr)
+        parts.track(self.target_critic, self.critic, config.tau)
+        rewards = (values - following).mean(0)
+        is_expert = data.extras["from_expert"].float()
+        figures = {"expert": _mean(rewards, is_expert), "policy": _mean(rewards, 1.0 - is_expert)}
+        found = {f"reward_of_{name}": figure for name, figure in figures.items()} | {"entropy": -log_densities.mean()}
+        return found | {"critic_loss": critic_loss, "actor_loss": actor_loss, "q_mean": values.mean()}
+
+    @torch.no_grad()
+    def next_value(self, data: TensorBatch, alpha: Tensor) -> Tensor:
+        """Returns V(s') (B,), the soft value of an action of the policy by the target critics."""
+        parts, following = self.parts, data.next_observations
+        actions, log_densities = self.actor.sample(parts.encoder(following), parts.generator)
+        found: Tensor = self.target_critic(parts.target_encoder(following), actions).amin(0) - alpha * log_densities
+        return found
+
+    def imitation_loss(self, values: Tensor, states: Tensor, following: Tensor, is_expert: Tensor) -> Tensor:
+        """Eq. 10 with opposite sign, for Q and V of the states (N, B) and gamma V(s') (B,): summed over critics.
+
+        -E_expert[r] + E[V(s) - gamma V(s')] + E[r^2] / (4 alpha), r = Q - gamma V(s'): expectations without a name are over
+        both kinds of steps, as in the authors' `value` loss with a regulariser.
+        """
+        rewards = values - following
+        expert = (rewards * is_expert).sum(1) / is_expert.sum().clamp(min=1)
+        held = rewards.square().mean(1) / (4.0 * self.config.divergence_weight)
+        return (-expert + (states - following).mean(1) + held).sum()
+
+
+def _mean(values: Tensor, weights: Tensor) -> Tensor:
+    return (values * weights).sum() / weights.sum().clamp(min=1.0)

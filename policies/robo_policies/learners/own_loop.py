@@ -1,0 +1,65 @@
+"""Settings of a learner that brings a loop of its own over one environment (robo_rl.protocols.learners.SelfTrainedConfig)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.components import Policy, Training
+from robo_rl.protocols.rewards import OnlineRewards
+from robo_rl.spec.environment import EnvironmentSpec, specification
+from robo_rl.types import Episode, StateDict
+
+Environment = gymnasium.Env[Any, Any]
+
+
+class OwnLoop(ABC):
+    """Base that comes after those that `build` the learner; overrides say what differs."""
+
+    takes_demonstrations = False
+    """True if the loop learns from recorded episodes, too."""
+
+    @abstractmethod
+    def build(self, spec: EnvironmentSpec, seed: int) -> Any:
+        """Return a fresh learner."""
+
+    @abstractmethod
+    def loop(self) -> Callable[..., Training]:
+        """Return what makes the training of an environment, these settings, `steps`, `seed` and possibly `demonstrations`."""
+
+    def training(
+        self,
+        environment_factory: Callable[[], Environment],
+        *,
+        steps: int,
+        seed: int,
+        demonstrations: Sequence[Episode] = (),
+        reward: OnlineRewards | None = None,
+    ) -> Training:
+        """Return a training at step 0; raises InvalidSetting for what it does not learn from."""
+        recorded = {"demonstrations": demonstrations} if self.takes_demonstrations else {}
+        refused = [
+            name for name, value in (("a reward", reward), ("demonstrations", demonstrations)) if value and name not in recorded
+        ]
+        if refused:
+            learner = type(self).__name__.removesuffix("Config")
+            raise InvalidSetting(f"{learner} learns from its environment.", got=" and ".join(refused), fix="leave them out")
+        return self.loop()(environment_factory(), self, steps=steps, seed=seed, **recorded)
+
+    def restored_policy(self, environment_factory: Callable[[], Environment], *, seed: int, state: StateDict) -> Policy:
+        """Return the policy of a saved training."""
+        environment = environment_factory()
+        spec = specification(environment)
+        environment.close()
+        return self.policy_of(spec, seed, state)
+
+    def policy_of(self, spec: EnvironmentSpec, seed: int, state: StateDict) -> Policy:
+        """Return the policy of a saved training in an environment of a spec."""
+        learner = self.build(spec, seed)
+        learner.load_state_dict(state["learner"])
+        policy: Policy = learner.policy
+        return policy

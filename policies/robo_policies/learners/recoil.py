@@ -1,0 +1,79 @@
+"""ReCOIL: Sikchi et al. 2024, "Dual RL: Unification and New Methods for Reinforcement and Imitation Learning", section 5.
+
+arXiv:2302.08560. Imitates few episodes of an expert with the help of any others, without rewards and without a discriminator:
+Q is high at the expert's steps, falls with the distance to them in time, and is otherwise an implicit Q-function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from robo_policies.learners.implicit import ImplicitConfig, ImplicitLearner, squared
+from robo_policies.learners.xql import GumbelLoss
+from robo_policies.networks.encoders import TensorBatch
+from robo_rl.errors import require_allowed
+from robo_rl.extras import FromExpert
+from robo_rl.protocols.sampling import Sampling
+from robo_rl.spec.environment import EnvironmentSpec
+
+
+@dataclass(frozen=True)
+class ReCOILConfig(ImplicitConfig):
+    """Settings of ReCOIL; values of Q are in units of their own, because no reward is read."""
+
+    experts: str = "success"
+    """Recorded episodes of the expert: all, success, "source NAME" or "return X" (robo_rl.extras.FromExpert)."""
+    expert_value: float = 200.0
+    """Value to which Q is pulled at the expert's steps; an end elsewhere is worth minus that, as in the authors' code."""
+    step_value: float = -2.0
+    """Added at every other step, in place of a reward."""
+    temperature: float = 1.0
+    """Of the soft maximum of Q that V follows: small is nearer the maximum and less stable."""
+    largest_exponent: float = 7.0
+    """Exponents beyond are clipped."""
+    inverse_temperature: float = 3.0
+    """Beta, weight of the advantage in the policy's exponent, per unit of Q."""
+    value_layer_norm: bool = True
+    """LayerNorm in the value network."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_allowed(
+            self,
+            {
+                "reward_scale": (self.reward_scale == 1.0, "1: rewards are not read"),
+                "reward_shift": (self.reward_shift == 0.0, "0: rewards are not read"),
+            }
+            | {name: (getattr(self, name) > 0, "above 0") for name in ("expert_value", "temperature", "largest_exponent")},
+        )
+
+    @property
+    @override
+    def sampling(self) -> Sampling:
+        return replace(super().sampling, extras=(FromExpert(self.experts, 0.5),))
+
+    def build(self, spec: EnvironmentSpec, seed: int) -> ReCOIL:
+        """Returns a fresh learner."""
+        loss = GumbelLoss(self.temperature, self.largest_exponent)
+        return ReCOIL(spec, self, seed, value_loss=loss, bellman_loss=squared)
+
+
+class ReCOIL(ImplicitLearner):
+    """Implicit Q-learning in which the expert's steps stand for the rewards."""
+
+    config: ReCOILConfig
+
+    @override
+    def critic_loss(self, values: Tensor, next_v: Tensor, data: TensorBatch) -> Tensor:
+        """Half of (Q - 200)^2 at the expert's steps and of (Q - y)^2 at others, y = -2 + gamma V(s'), V = -200 beyond an end.
+
+        Differs from eq. 15, in which Q of the expert rises without bound, as the authors' code does.
+        """
+        config = self.config
+        beyond = data.masks * next_v - (1.0 - data.masks) * config.expert_value
+        targets = torch.where(data.extras["from_expert"], config.expert_value, config.step_value + data.discounts * beyond)
+        return 0.5 * (data.weights * self.bellman_loss(values, targets.expand_as(values))).mean(1).sum()

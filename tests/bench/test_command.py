@@ -100,6 +100,7 @@ def test_bench_prints_a_table_with_ratios(monkeypatch):
     assert all(word in done.stdout for word in ("ours", "limit", "pictures 84x84 in RAM", "sb3")) and "x)" in done.stdout
 
 
+@pytest.mark.slow
 def test_bench_measures_another_interpreter_beside_this_one(tmp_path):
     other = tmp_path / "python"
     other.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')

@@ -96,6 +96,7 @@ def test_an_interrupted_run_has_saved_everything_before_it_ends(
     assert {"acting", "record"} <= set(checkpoint.parts)
 
 
+@pytest.mark.slow
 def test_robot_lost_before_first_step_stops_learner(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(*_: Any) -> None:
         raise RobotUnavailable("It gives no answer.")
@@ -174,6 +175,7 @@ class Alone:
             raise Finished
 
 
+@pytest.mark.slow
 def test_warm_start_survives_deleted_run_and_moved_dataset(tmp_path: Path) -> None:
     short = {"steps": 30, "log_every": 0, "checkpoint_every": 0, "evaluation": {"episodes": 1, "videos": 0}}
     (tmp_path / "first.yaml").write_text(yaml.safe_dump({**RECIPE, **short, "learner_process": "off"}))

@@ -117,6 +117,7 @@ def test_both_phases_at_once_equal_one_after_the_other(dataset, recipe, capsys):
     assert {int(file.stem) for file in (both.path / "evaluations").iterdir()} == {25, 50}
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_online_phase_costs_nothing(dataset, recipe):
     online = ["--then", "online", "--online.steps", "40"]
     assert dispatch(["train", recipe, "--dataset", str(dataset), *online, "--out", "whole"]) == 0
@@ -227,6 +228,7 @@ ONLINE = """  gone-on:
 seeds"""
 
 
+@pytest.mark.slow
 def test_a_study_tells_what_going_on_online_cost(study, in_this_process, capsys):
     Path(study).write_text(STUDY.replace("seeds", ONLINE, 1))
     assert dispatch(["study", study, "--out", "out"]) == 0
@@ -265,6 +267,7 @@ claims:
 """
 
 
+@pytest.mark.slow
 def test_a_study_labels_its_datasets(study, in_this_process, capsys):
     Path("labelled.yaml").write_text(LABELLED.replace("  true:", '  "true":'))
     order = ["study", "labelled.yaml", "--out", "out"]
@@ -304,6 +307,7 @@ def test_settings_of_labels_arrive_as_they_were_written(tmp_path):
         assert json.loads(gather(command, [group])[-1]) == settings
 
 
+@pytest.mark.slow
 def test_training_counts_only_with_current_study_settings(study, in_this_process):
     order = ["study", study, "--out", "out"]
     assert dispatch(order) == 0

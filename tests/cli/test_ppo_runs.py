@@ -55,6 +55,7 @@ def test_ppo_resumes_exactly_inside_a_rollout(
     assert {"train/approx_kl", "time/simulate_s", "time/infer_s", "time/update_s"} <= set(whole.metrics()[-1])
 
 
+@pytest.mark.slow
 def test_robustness_is_measured_kept_and_shown(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.dispatch(["train", str(recipe), "--out", str(tmp_path)]) == 0
     run, plan = find_run("latest", tmp_path), tmp_path / "mine.yaml"

@@ -290,6 +290,7 @@ def test_a_run_that_was_evaluated_elsewhere_can_be_resumed(trained, tmp_path):
     assert left == ["0000000020.json", "robot-http-127.0.0.1-5000.json"]
 
 
+@pytest.mark.slow
 def test_cameras_that_a_policy_does_not_read_refuse_nothing(trained, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
         "robo_real.remote_robot.MOST_AGE", 60.0
@@ -315,6 +316,7 @@ def test_cameras_that_a_policy_does_not_read_refuse_nothing(trained, tmp_path, c
     assert kept.spec.observation["camera_front"].shape == (32, 32, 3) and sum(map(len, kept)) == 15
 
 
+@pytest.mark.slow
 def test_vectors_that_a_policy_does_not_read_refuse_nothing(trained, twin, tmp_path, monkeypatch):
     made, observe = RobotEnv.__init__, RobotEnv._observe
 

@@ -53,6 +53,7 @@ def luck(monkeypatch):
     monkeypatch.setattr("robo_app.rewards.search_trainer.judge", lucky)
 
 
+@pytest.mark.slow
 def test_who_never_succeeds_does_not_win(capsys):
     assert dispatch(["reward", "search", "tiny.yaml", *SMALL, "--llm", "rule:reach", "--confirm", "1", "--out", "search"]) == 1
     told = capsys.readouterr().out
@@ -64,6 +65,7 @@ def test_who_never_succeeds_does_not_win(capsys):
     assert "No candidate succeeded: there is no winner" in page and "Candidate 1-0 won" not in page
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("luck")
 def test_killed_search_resumes_and_replays_identically(monkeypatch, capsys):
     search = ["reward", "search", "tiny.yaml", *SMALL]
@@ -163,6 +165,7 @@ def test_who_answers_is_known_before_anything_is_simulated(command, words, error
         dispatch(["reward", *command.split(), *words])
 
 
+@pytest.mark.slow
 def test_a_command_that_asked_in_vain_does_not_bind_its_folder():
     write = ["reward", "write", "robo/ArmPush-v0", "--out", "push", "--llm"]
     with pytest.raises(InvalidSetting, match="Which model"):
@@ -175,6 +178,7 @@ def test_a_command_that_asked_in_vain_does_not_bind_its_folder():
         dispatch([*write, "endpoint", "--llm.settings.model", "some"])
 
 
+@pytest.mark.slow
 def test_programs_are_compared_with_the_own_reward(capsys):
     words = ["reward", "compare", "tiny.yaml", "--programs.mine", "arm_reach", "--seeds", "0", "--out", "compared"]
     assert dispatch(words) == 0

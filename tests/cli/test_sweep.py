@@ -249,6 +249,7 @@ def test_a_torn_journal_goes_on(stub, space):
     assert facts()["trials"][:2] == before
 
 
+@pytest.mark.slow
 def test_real_trainings_and_their_confirmation(in_this_process, space, capsys):
     assert sweep(space, "--seeds", "0-1", "--confirm", "2", trials=2, recipe=REAL) == 0
     told = facts("real")

@@ -257,6 +257,7 @@ def told(run: Path) -> list:
     return [lines, evaluation["returns"], evaluation["lengths"]]
 
 
+@pytest.mark.slow
 def test_seeds_are_trained_as_they_are_here(cluster, tmp_path, capsys):
     order = ["train", *SHORT, "--out"]
     assert dispatch([*order, str(tmp_path / "there"), "--seeds", "0,3", "--ray", "auto"]) == 0

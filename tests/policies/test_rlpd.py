@@ -206,6 +206,7 @@ POINT_CONFIG = RLPDConfig(
 )
 
 
+@pytest.mark.slow
 def test_demonstrations_turn_a_sparse_reward_into_success():
     """A point crosses a square to a small goal: with five poor demonstrations it learns to."""
     assert point_success(POINT_CONFIG) >= 0.9

@@ -72,6 +72,7 @@ def test_known_camera_is_found(mounting):
     assert result.error < 0.7 and result.position_spread < 0.001 and result.views == len(pictures)
 
 
+@pytest.mark.slow
 def test_wrong_mounting_shows_in_the_error():
     pictures, hands = views("hand")
     assert calibrate(pictures, hands, BOARD, mounting="fixed").error > 5.0
@@ -287,6 +288,7 @@ def poses_to_drive(count):
         yield ArmTarget(HOME.position + random.uniform(-0.05, 0.05, 3), turn, 0.0)
 
 
+@pytest.mark.slow
 def test_camera_beside_a_served_twin_is_found(cell, tmp_path, capsys):
     server, robot = cell
     done = threading.Event()
@@ -322,6 +324,7 @@ def test_camera_beside_a_served_twin_is_found(cell, tmp_path, capsys):
     assert turn < np.deg2rad(0.5) and "view 13 taken" in said and len(read_views(folder)) == 13
 
 
+@pytest.mark.slow
 def test_collector_takes_each_view_once_at_rest(cell, tmp_path):
     server, robot = cell
     collector = ViewCollector(RobotClient(server.url), "camera_front", BOARD, tmp_path / "views")

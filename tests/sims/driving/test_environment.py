@@ -167,6 +167,7 @@ def test_a_scenario_or_walkers_that_cannot_be_are_one_error(driven):
     assert "no walkers that cross by themselves" in result["server"]
 
 
+@pytest.mark.slow
 def test_fifty_episodes_leave_no_actor_on_named_server(driven):
     result = driven("""
         import carla

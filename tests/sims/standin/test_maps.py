@@ -113,7 +113,7 @@ def test_a_broken_map_is_refused_with_its_place(what):
 
 def test_mutated_valid_maps_do_not_crash_client(tmp_path):
     chance, count = random.Random(0), 0
-    for number in range(400):
+    for number in range(200):
         name = chance.choice(["ring", "grid_train_4", "highway"])
         text = town(name).text
         places = list(re.finditer(r'(\w+)="([^"]*)"', text))
@@ -126,7 +126,7 @@ def test_mutated_valid_maps_do_not_crash_client(tmp_path):
             count += 1
             continue
         (tmp_path / f"{number}.xodr").write_text(made.text)
-    assert count > 100 and len(loaded(sorted(tmp_path.iterdir()))) == 400 - count
+    assert count > 50 and len(loaded(sorted(tmp_path.iterdir()))) == 200 - count
 
 
 CHANGES = """

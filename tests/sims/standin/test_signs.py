@@ -75,6 +75,7 @@ def test_maps_that_are_loaded_keep_their_signs(program, tmp_path):
     assert all(result[f"traffic.{kind}"]["agree"] for kind in ("stop", "yield"))
 
 
+@pytest.mark.slow
 def test_cars_stand_at_stop_signs_for_a_second_and_go_on():
     world = World(town("stops"), Nobody())
     Population(16, 0, 0).spawn(world)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol
 
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from robo_app.recipes.recipe import Recipe
+from robo_datasets.dataset import Dataset
 from robo_rl.environments.make import make_environment, make_vector_environment
+from robo_rl.environments.starts import TeacherStarts
+from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.spec.environment import EnvironmentSpec, specification
+from robo_rl.types import Episode
 
 
 class Specs(Protocol):
@@ -58,11 +63,15 @@ class RecipeEnvironments:
     def __call__(self) -> gymnasium.Env[Any, Any]:
         """Return a fresh environment."""
         spare, self._spare = self._spare, None
-        return drawn_environment(self._recipe) if spare is None else spare
+        return self._started(drawn_environment(self._recipe) if spare is None else spare)
 
     def make_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         """Return environments with autoreset in the same step, simulated by the recipe's threads."""
         recipe = self._recipe
+        if recipe.starts.dataset:
+            return SequentialEnvironments(
+                lambda: self._started(drawn_environment(recipe)), num_envs, autoreset_mode=AutoresetMode.SAME_STEP
+            )
         return make_vector_environment(
             recipe.environment.name,
             num_envs,
@@ -70,6 +79,18 @@ class RecipeEnvironments:
             autoreset_mode=AutoresetMode.SAME_STEP,
             **drawn_arguments(recipe),
         )
+
+    def _started(self, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+        """Return the environment with the starts of the recipe's teacher; itself without a teacher."""
+        if not self._recipe.starts.dataset:
+            return environment
+        dataset, episodes = self._teacher
+        return TeacherStarts(environment, episodes, self._recipe.starts, dataset.spec)
+
+    @cached_property
+    def _teacher(self) -> tuple[Dataset, list[Episode]]:
+        dataset = Dataset(Path(self._recipe.starts.dataset))
+        return dataset, [dataset.read(entry) for entry in dataset.entries()]
 
     def close(self) -> None:
         """Close the environment that was made to read the spec, unless it was handed out."""

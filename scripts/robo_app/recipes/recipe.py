@@ -15,6 +15,7 @@ import tyro
 import yaml
 
 from robo_rl.entry_points import load
+from robo_rl.environments.starts import StartRule
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.evaluation.evaluation import FIRST_SEED
 from robo_rl.settings import plain, settings_as
@@ -102,6 +103,14 @@ class OnlineSettings:
     def __post_init__(self) -> None:
         require_at_least(self, {"steps": 0, "replay_capacity": 2})
         require_allowed(self, {"offline_fraction": (0.0 < self.offline_fraction < 1.0, "between 0 and 1, both excluded")})
+
+
+@dataclass(frozen=True)
+class StartSettings(StartRule):
+    """States of a teacher in which training episodes begin; evaluations begin as the task says."""
+
+    dataset: str = ""
+    """Folder of the teacher's episodes (`robo-rl record`); empty for none."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +219,7 @@ class Recipe(Generic[Learner]):
     demonstrations: DemonstrationSettings = DemonstrationSettings()
     initial: InitialSettings = InitialSettings()
     online: OnlineSettings = OnlineSettings()
+    starts: StartSettings = StartSettings()
     human: HumanSettings = HumanSettings()
     reward: RewardSettings = RewardSettings()
     evaluation: EvaluationSettings = EvaluationSettings()

@@ -10,6 +10,7 @@ import pytest
 from factories import axes, choices, make_spec, picture_spec
 from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.adversarial import QuantalSAC, with_temperature
+from robo_policies.learners.arsq import ARSQConfig
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
@@ -85,6 +86,7 @@ LEARNERS = {
     "iql": (IQLConfig(hidden=(8,), batch_size=8, actor_dropout=0.5, actor_decay_updates=10), ARM),
     "recoil": (ReCOILConfig(hidden=(8,), batch_size=8, experts="return 0"), ARM),
     "gail": (GAILConfig(hidden=(8,), batch_size=8, discriminator_hidden=(8,), experts="return 0"), ARM),
+    "arsq": (ARSQConfig(hidden=(8,), batch_size=8, levels=2, bins=3, experts="return 0"), ARM),
     "iq-learn": (IQLearnConfig(hidden=(8,), batch_size=8, experts="return 0"), ARM),
     "xql": (XQLConfig(hidden=(8,), batch_size=8), ARM),
     "f-dvl": (FDVLConfig(hidden=(8,), batch_size=8), ARM),

@@ -22,17 +22,20 @@ from robo_sims.task_family import TaskFamily
 Array = npt.NDArray[np.float64]
 TRAPS, LINKS = 6, 6
 """Actions that may end in the trap, and states of the chain before it."""
-TASKS = ("Trap-v0", "Random-v0")
+TASKS = ("Trap-v0", "Random-v0", "FourRooms-v0")
+ROOMS = 7
+"""Cells of the four rooms along each side."""
 
 
 class TabularSimulation(Simulation):
     """One MDP; the policy observes state and time, one-hot each."""
 
-    def __init__(self, task: str, *, horizon: int = 6, mdp_seed: int = 0) -> None:
-        """horizon: H. mdp_seed: draws the model of Random-v0."""
+    def __init__(self, task: str, *, horizon: int | None = None, mdp_seed: int = 0) -> None:
+        """horizon: H, by default 60 of FourRooms-v0 and 6 of the others. mdp_seed: draws the model of Random-v0."""
+        horizon = (60 if task == "FourRooms-v0" else 6) if horizon is None else horizon
         if not isinstance(horizon, int) or isinstance(horizon, bool) or horizon < 1:
             raise InvalidSetting("horizon is out of range.", got=horizon, allowed="integer from 1")
-        self.moves, self.rewards, self.baseline = trap() if task == "Trap-v0" else drawn(np.random.default_rng(mdp_seed))
+        self.moves, self.rewards, self.baseline = MODELS[task](np.random.default_rng(mdp_seed))
         """(S, A, S) and (S, A) probabilities, and the baseline's action (S,)"""
         self.horizon = horizon
         states, actions = self.rewards.shape
@@ -113,7 +116,7 @@ def one_hot(name: str, size: int) -> ArraySpec:
     return ArraySpec(name, (size,), low=0.0, high=1.0, meaning="one-hot")
 
 
-def trap() -> tuple[Array, Array, npt.NDArray[np.int64]]:
+def trap(_: np.random.Generator | None = None) -> tuple[Array, Array, npt.NDArray[np.int64]]:
     """Return a chain in which one action is a little better than the baseline's, and the others pay more at once.
 
     They lead to where nothing is ever paid with probability 0.6.
@@ -133,6 +136,36 @@ def drawn(random: np.random.Generator) -> tuple[Array, Array, npt.NDArray[np.int
     """Return a random MDP of five states and three actions, and the policy that sees the next reward alone."""
     rewards = random.random((5, 3))
     return random.dirichlet(np.full(5, 0.5), (5, 3)), rewards, rewards.argmax(1)
+
+
+def four_rooms(_: np.random.Generator | None = None) -> tuple[Array, Array, npt.NDArray[np.int64]]:
+    """Return four rooms with doors, from the upper left corner to the upper right one, which pays 1; then the last state.
+
+    Actions lead up, right, down or left with probability 0.9, else in one of the other directions. The baseline is optimal
+    for a discount of 0.95.
+    """
+    middle, far = ROOMS // 2, ROOMS - 2
+    doors = {(middle, 1), (middle, far), (1, middle), (far, middle)}
+    squares = [(row, column) for row in range(ROOMS) for column in range(ROOMS)]
+    cells = [square for square in squares if middle not in square or square in doors]
+    places, end = {cell: number for number, cell in enumerate(cells)}, len(cells)
+    moves, rewards = np.zeros((end + 1, 4, end + 1)), np.zeros((end + 1, 4))
+    for (row, column), place in places.items():
+        for action in range(4):
+            for number, (down, right) in enumerate(((-1, 0), (0, 1), (1, 0), (0, -1))):
+                there = places.get((row + down, column + right), place)
+                moves[place, action, there] += 0.9 if number == action else 0.1 / 3
+    goal = places[0, ROOMS - 1]
+    moves[goal], rewards[goal] = np.eye(end + 1)[end], 1.0
+    moves[end, :, end] = 1.0
+    values = np.zeros(end + 1)
+    for _step in range(500):
+        values = (rewards + 0.95 * moves @ values).max(1)
+    return moves, rewards, (rewards + 0.95 * moves @ values).argmax(1)
+
+
+MODELS = {"Trap-v0": trap, "Random-v0": drawn, "FourRooms-v0": four_rooms}
+"""Task -> its model, given a generator: (S, A, S) and (S, A) probabilities, and the baseline's actions (S,)."""
 
 
 def _tasks() -> Iterable[str]:

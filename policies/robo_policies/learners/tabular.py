@@ -250,7 +250,7 @@ def table_of(spec: EnvironmentSpec) -> tuple[int, int]:
             f"{spec.name} is no table.",
             got=", ".join(observed),
             allowed="one-hot observations state and time, and discrete actions",
-            fix="take tabular/Trap-v0 or tabular/Random-v0, or another learner",
+            fix="take an environment of tabular/ (`robo-rl envs`), or another learner",
         )
     return observed["state"].size, observed["time"].size
 

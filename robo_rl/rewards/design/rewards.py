@@ -1,0 +1,67 @@
+"""The reward `exprd`: designed for an environment whose model is known, before the first step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from robo_rl.environments.make import make_environment
+from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.rewards.design.exprd import Designer, ExpRDSettings, Table
+from robo_rl.rewards.step_rewards.place import Place
+from robo_rl.rewards.step_rewards.reward import StepReward
+from robo_rl.rewards.step_rewards.steps import Steps, StepScores
+from robo_rl.types import Labels
+
+
+@dataclass(frozen=True)
+class DesignedReward(StepReward):
+    """A reward in few states that shows a learner early which action is best, and changes none of the best actions (EXPRD)."""
+
+    name: ClassVar[str] = "exprd"
+
+    states: int = 3
+    """States that are paid beside those of the task's own reward."""
+    environment: str = ""
+    """Environment whose model counts; empty for that of the run. Recorded episodes do not know theirs."""
+    design: ExpRDSettings = field(default_factory=ExpRDSettings)
+    """Discount, bound, horizons, sparsity."""
+    arguments: tuple[tuple[str, int], ...] = ()
+    """Arguments of the environment that its model depends on, as pairs, such as [[mdp_seed, 3]]."""
+
+    def __post_init__(self) -> None:
+        require_allowed(self, {"states": (self.states >= 0, "0 or more")})
+
+    def require(self, place: Place) -> None:
+        """Raise InvalidSetting for an environment without a known model."""
+        self.table(place)
+
+    def start(self, place: Place) -> None:
+        """Design the reward."""
+        self.table(place)
+
+    def table(self, place: Place) -> Table:
+        """Return the reward (S, A), designed once."""
+        if "table" not in place.memory:
+            name = self.environment or place.spec.name
+            environment = make_environment(name, **dict(self.arguments))
+            model: Any = environment.get_wrapper_attr("simulation") if environment.has_wrapper_attr("simulation") else None
+            environment.close()
+            if not hasattr(model, "moves"):
+                raise InvalidSetting(
+                    "A reward is designed for an environment whose model is known.",
+                    got=name,
+                    allowed="tabular/FourRooms-v0, or another one whose simulation has `moves` and `rewards`",
+                    fix="take such an environment, or another reward (`robo-rl reward list`)",
+                )
+            paid = np.flatnonzero(model.rewards.any(1)).tolist()
+            place.memory["table"] = Designer(model.moves, model.rewards, self.design).grown(paid, self.states).rewards
+        table: Table = place.memory["table"]
+        return table
+
+    def score_steps(self, steps: Steps, place: Place) -> StepScores:
+        """Return the designed reward of the state that was left and the action that was taken."""
+        states = np.asarray(steps.before["state"]).argmax(-1)
+        return StepScores(Labels.finite(self.table(place)[states, np.asarray(steps.actions, np.int64)], dtype=np.float64), {})

@@ -5,7 +5,7 @@ S states, A actions, H steps; rewards are 0 or 1, drawn with probability r(s, a)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -116,7 +116,7 @@ def one_hot(name: str, size: int) -> ArraySpec:
     return ArraySpec(name, (size,), low=0.0, high=1.0, meaning="one-hot")
 
 
-def trap(_: np.random.Generator | None = None) -> tuple[Array, Array, npt.NDArray[np.int64]]:
+def trap(_: np.random.Generator) -> tuple[Array, Array, npt.NDArray[np.int64]]:
     """Return a chain in which one action is a little better than the baseline's, and the others pay more at once.
 
     They lead to where nothing is ever paid with probability 0.6.
@@ -164,7 +164,11 @@ def four_rooms(_: np.random.Generator | None = None) -> tuple[Array, Array, npt.
     return moves, rewards, (rewards + 0.95 * moves @ values).argmax(1)
 
 
-MODELS = {"Trap-v0": trap, "Random-v0": drawn, "FourRooms-v0": four_rooms}
+MODELS: dict[str, Callable[[np.random.Generator], tuple[Array, Array, npt.NDArray[np.int64]]]] = {
+    "Trap-v0": trap,
+    "Random-v0": drawn,
+    "FourRooms-v0": four_rooms,
+}
 """Task -> its model, given a generator: (S, A, S) and (S, A) probabilities, and the baseline's actions (S,)."""
 
 

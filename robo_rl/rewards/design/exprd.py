@@ -143,7 +143,8 @@ class Designer:
     @cached_property
     def _forever(self) -> Table:
         """Q of the policy, (S A, S A) times the reward."""
-        return np.linalg.inv(np.eye(len(self._chain)) - self.settings.discount * self._chain)
+        found: Table = np.linalg.inv(np.eye(len(self._chain)) - self.settings.discount * self._chain).astype(np.float64)
+        return found
 
     @cached_property
     def _within(self) -> list[Table]:

@@ -123,7 +123,7 @@ class TeacherStarts(gymnasium.Wrapper[Any, Any, Any, Any]):
                 f"A state of the teacher cannot be restored in {self._name}.",
                 got=f"another state after {start.steps} steps of the episode with seed {episode.seed}",
                 allowed="the recorded one",
-                fix="record the teacher anew, with the simulator and the arguments of this training",
+                fix="record the teacher again, with the simulator and the arguments of this training",
             )
         return observation, {name: value for name, value in info.items() if name in ("instruction",)}
 

@@ -164,12 +164,11 @@ def four_rooms(_: np.random.Generator | None = None) -> tuple[Array, Array, npt.
     return moves, rewards, (rewards + 0.95 * moves @ values).argmax(1)
 
 
-MODELS: dict[str, Callable[[np.random.Generator], tuple[Array, Array, npt.NDArray[np.int64]]]] = {
-    "Trap-v0": trap,
-    "Random-v0": drawn,
-    "FourRooms-v0": four_rooms,
-}
-"""Task -> its model, given a generator: (S, A, S) and (S, A) probabilities, and the baseline's actions (S,)."""
+Model = tuple[Array, Array, npt.NDArray[np.int64]]
+"""(S, A, S) and (S, A) probabilities, and the baseline's actions (S,)"""
+
+MODELS: dict[str, Callable[[np.random.Generator], Model]] = {"Trap-v0": trap, "Random-v0": drawn, "FourRooms-v0": four_rooms}
+"""Task -> its model, given a generator."""
 
 
 def _tasks() -> Iterable[str]:

@@ -110,7 +110,7 @@ def test_changed_simulation_is_an_error(teacher):
     spec, episodes = teacher
     wrong = [replace(episode, actions=-episode.actions) for episode in episodes]
     environment = TeacherStarts(make_environment(NAME), wrong, RULE, spec)
-    with pytest.raises(SimulationFailed, match="record the teacher anew"):
+    with pytest.raises(SimulationFailed, match="record the teacher again"):
         environment.reset(seed=0)
 
 

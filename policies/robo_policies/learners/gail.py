@@ -2,7 +2,7 @@
 
 "Lipschitzness is all you need to tame off-policy generative adversarial imitation learning", after Ho and Ermon 2016,
 arXiv:1606.03476. A discriminator tells the expert's steps from the policy's; a soft actor-critic is paid for being taken for
-the expert. Rewards are those of the present discriminator, computed for each batch anew. B rows, F inputs.
+the expert. Rewards are those of the present discriminator, computed for each batch. B rows, F inputs.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class Cube:
         return centres
 
     def contexts(self, codes: Tensor) -> Tensor:
-        """Returns what each choice sees (B, K, A): the centres of the boxes before it."""
+        """Returns the inputs of each choice (B, K, A): the centres of the boxes before it."""
         level = torch.arange(self.choices, device=codes.device) // self.actions
         moves = (codes - (self.bins - 1) / 2.0) * (2.0 / self.bins ** (level + 1.0))
         spread = functional.one_hot(torch.arange(self.choices, device=codes.device) % self.actions, self.actions)

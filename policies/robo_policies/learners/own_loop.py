@@ -18,7 +18,7 @@ Environment = gymnasium.Env[Any, Any]
 
 
 class OwnLoop(ABC):
-    """Base that comes after those that `build` the learner; overrides say what differs."""
+    """Base that comes after those that `build` the learner; overrides are for the differences."""
 
     takes_demonstrations = False
     """True if the loop learns from recorded episodes, too."""
@@ -29,7 +29,7 @@ class OwnLoop(ABC):
 
     @abstractmethod
     def loop(self) -> Callable[..., Training]:
-        """Return what makes the training of an environment, these settings, `steps`, `seed` and possibly `demonstrations`."""
+        """Return the maker of a training, from an environment, these settings, `steps`, `seed` and possibly `demonstrations`."""
 
     def training(
         self,
@@ -40,7 +40,7 @@ class OwnLoop(ABC):
         demonstrations: Sequence[Episode] = (),
         reward: OnlineRewards | None = None,
     ) -> Training:
-        """Return a training at step 0; raises InvalidSetting for what it does not learn from."""
+        """Return a training at step 0; raises InvalidSetting for data that it does not learn from."""
         recorded = {"demonstrations": demonstrations} if self.takes_demonstrations else {}
         refused = [
             name for name, value in (("a reward", reward), ("demonstrations", demonstrations)) if value and name not in recorded

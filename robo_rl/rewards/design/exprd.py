@@ -48,7 +48,7 @@ class ExpRDSettings:
 
 @dataclass(frozen=True)
 class Design:
-    """A reward and what it is worth."""
+    """A reward and its worth."""
 
     rewards: Table
     """(S, A), 0 outside of `states`"""

@@ -29,7 +29,7 @@ class OwnLoop(ABC):
 
     @abstractmethod
     def loop(self) -> Callable[..., Training]:
-        """Return the maker of a training, from an environment, these settings, `steps`, `seed` and possibly `demonstrations`."""
+        """Return the maker of a training, given an environment, these settings, `steps`, `seed`, possibly `demonstrations`."""
 
     def training(
         self,

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from factories import choices, make_spec
 from robo_policies.learners.constrained import ConstrainedConfig
 from robo_policies.learners.cpo import CPO, CPOConfig, solve, step_within
-from robo_policies.learners.multipliers import PIDMultiplier
+from robo_policies.learners.multipliers import PIDMultiplier, relative_violation
 from robo_policies.learners.ppo_lagrangian import PPOLagrangian, PPOLagrangianConfig
 from robo_policies.learners.ppo_saute import PPOSauteConfig
 from robo_rl.errors import InvalidEpisode, InvalidSetting, UnknownName
@@ -220,7 +220,9 @@ def trained(config, steps=60_000):
 
 
 def test_pid_lagrangian_finds_mix_and_multiplier_of_a_known_cmdp():
-    means, (first, second) = trained(PPOLagrangianConfig(**EXACT, multiplier="pid", initial_multiplier=0.3))
+    means, (first, second) = trained(
+        PPOLagrangianConfig(**EXACT, multiplier="pid", initial_multiplier=0.3, kp=0.15, ki=0.03, kd=0.15)
+    )
     assert means["cost"] == pytest.approx(0.6, rel=0.05)
     assert means["train/multiplier_c"] == pytest.approx(0.5, rel=0.1)
     assert first > 0.9 and second == pytest.approx(0.2, abs=0.15)
@@ -413,3 +415,11 @@ def test_cpo_settings_out_of_range_are_named():
     with pytest.raises(InvalidSetting, match="shrink"):
         CPOConfig(shrink=1.0)
     assert isinstance(CONFIGS["cpo"].build(SPEC, 0), CPO)
+
+
+@pytest.mark.parametrize("unit", [0.001, 1.0, 1000.0])
+def test_violations_are_the_same_in_any_unit(unit):
+    assert relative_violation(3.0 * unit, 2.0 * unit) == pytest.approx(0.5)
+    assert relative_violation(0.0, 2.0 * unit) == pytest.approx(-1.0)
+    assert relative_violation(900.0 * unit, 2.0 * unit) == 10.0
+    assert relative_violation(0.3, 0.0) == pytest.approx(0.3)

@@ -18,6 +18,9 @@ from robo_rl.spec.cost import PLAIN, CostSpec
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import StateDict
 
+LARGEST_VIOLATION = 10.0
+"""Relative violation beyond which a multiplier grows no faster: random policies may cost a hundred times a small limit."""
+
 
 @dataclass(frozen=True)
 class LimitSettings:
@@ -55,7 +58,7 @@ class MultiplierSettings:
     multiplier_lr: float = 0.035
     """Learning rate of Adam; 0 freezes the multiplier."""
     kp: float = 0.25
-    """Gain of the relative violation (J_C - d) / max(d, 1)."""
+    """Gain of the relative violation (J_C - d) / d."""
     ki: float = 0.05
     """Gain of its sum."""
     kd: float = 0.25
@@ -78,8 +81,8 @@ class MultiplierSettings:
 
 
 def relative_violation(cost: float, limit: float) -> float:
-    """Return (J_C - d) / max(d, 1), so that gains fit limits of 3 and of 300."""
-    return (cost - limit) / max(limit, 1.0)
+    """Return (J_C - d) / d, the same in any unit, at most LARGEST_VIOLATION; J_C for a limit of 0."""
+    return min((cost - limit) / (limit or 1.0), LARGEST_VIOLATION)
 
 
 class AdamMultiplier:

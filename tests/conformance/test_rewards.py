@@ -24,6 +24,7 @@ from robo_rl.rewards.decomposition.rewards import (
     RandomizedReturnDecomposition,
     ReturnDecomposition,
 )
+from robo_rl.rewards.design.rewards import DesignedReward
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedProgress, EmbeddedShuffled
 from robo_rl.rewards.images.clg import ContrastingLanguageGoals, DrivingGoals
@@ -124,6 +125,13 @@ def annotated(kind):
     return lambda _: Sided(rule=AnnotationRule(progress=("left",), garbage=0.3))
 
 
+class Designed(DesignedReward):
+    """Finds its states and choices in the observations and actions of these episodes."""
+
+    def pairs(self, steps):
+        return np.asarray(steps.before["position"]).argmax(-1), (np.asarray(steps.actions)[:, 0] > 0).astype(np.int64)
+
+
 REWARDS = {
     "oracle": lambda _: Oracle(),
     "noisy-oracle": lambda _: NoisyOracle(0.5, missing=0.2, seed=3),
@@ -144,6 +152,7 @@ REWARDS = {
     "embedded-shuffled": embedded(EmbeddedShuffled),
     "episodic": lambda _: EpisodicReward(),
     "return-decomposition": lambda _: ReturnDecomposition(),
+    "exprd": lambda _: Designed(states=0, environment="tabular/FourRooms-v0"),
     "subgoals": lambda _: SubgoalReward(),
     "lare": lambda folder: LatentReward(program(folder).path, limits=Limits(invalid_share=1.0)),
     "rrd": lambda _: RandomizedReturnDecomposition(steps=4),

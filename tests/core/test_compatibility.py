@@ -48,7 +48,11 @@ def test_loop_supports_all_that_is_asked(config, asked, loop):
 @pytest.mark.parametrize(
     ("config", "asked", "words"),
     [
-        (PPOConfig(), {F.PERSON}, ["learner it cannot", "a person who corrects", "human.kind", "hil-serl, rlpd, sac"]),
+        (
+            PPOConfig(),
+            {F.PERSON},
+            ["learner it cannot", "a person who corrects", "human.kind", "hil-serl, iq-learn, rlpd, sac"],
+        ),
         (SACConfig(), {F.DISCRETE}, ["discrete actions", "bc, ", ", hg-dagger, ppo"]),
         (BCConfig(), {F.DEMONSTRATIONS, F.COLLECTORS}, ["collectors", "ppo, rlpd, sac"]),
         (RLPDConfig(), {F.CONTINUOUS}, ["needs recorded episodes", "set demonstrations"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from robo_rl.rewards.design.exprd import Designer, ExpRDSettings, Table
 from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.rewards.step_rewards.reward import StepReward
 from robo_rl.rewards.step_rewards.steps import Steps, StepScores
-from robo_rl.types import Labels
+from robo_rl.types import Array, Labels
 
 
 @dataclass(frozen=True)
@@ -45,23 +46,31 @@ class DesignedReward(StepReward):
     def table(self, place: Place) -> Table:
         """Return the reward (S, A), designed once."""
         if "table" not in place.memory:
-            name = self.environment or place.spec.name
-            environment = make_environment(name, **dict(self.arguments))
-            model: Any = environment.get_wrapper_attr("simulation") if environment.has_wrapper_attr("simulation") else None
-            environment.close()
-            if not hasattr(model, "moves"):
-                raise InvalidSetting(
-                    "A reward is designed for an environment whose model is known.",
-                    got=name,
-                    allowed="tabular/FourRooms-v0, or another one whose simulation has `moves` and `rewards`",
-                    fix="take such an environment, or another reward (`robo-rl reward list`)",
-                )
-            paid = np.flatnonzero(model.rewards.any(1)).tolist()
-            place.memory["table"] = Designer(model.moves, model.rewards, self.design).grown(paid, self.states).rewards
+            place.memory["table"] = designed(self.environment or place.spec.name, self.arguments, self.states, self.design)
         table: Table = place.memory["table"]
         return table
 
+    def pairs(self, steps: Steps) -> tuple[Array, Array]:
+        """Return the states that were left and the actions that were taken, (K,) each."""
+        return np.asarray(steps.before["state"]).argmax(-1), np.asarray(steps.actions, np.int64)
+
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return the designed reward of the state that was left and the action that was taken."""
-        states = np.asarray(steps.before["state"]).argmax(-1)
-        return StepScores(Labels.finite(self.table(place)[states, np.asarray(steps.actions, np.int64)], dtype=np.float64), {})
+        """Return the designed reward of each state and action."""
+        return StepScores(Labels.finite(self.table(place)[self.pairs(steps)], dtype=np.float64), {})
+
+
+@cache
+def designed(name: str, arguments: tuple[tuple[str, int], ...], states: int, settings: ExpRDSettings) -> Table:
+    """Return the reward (S, A) for the model of an environment; raises InvalidSetting if it has none."""
+    environment = make_environment(name, **dict(arguments))
+    model: Any = environment.get_wrapper_attr("simulation") if environment.has_wrapper_attr("simulation") else None
+    environment.close()
+    if not hasattr(model, "moves"):
+        raise InvalidSetting(
+            "A reward is designed for an environment whose model is known.",
+            got=name,
+            allowed="tabular/FourRooms-v0, or another one whose simulation has `moves` and `rewards`",
+            fix="take such an environment, or another reward (`robo-rl reward list`)",
+        )
+    paid = np.flatnonzero(model.rewards.any(1)).tolist()
+    return Designer(model.moves, model.rewards, settings).grown(paid, states).rewards

@@ -159,13 +159,17 @@ class ReturnsToGo(Extra):
     def complete(self, rows: StoredRows, steps: RowNumbers) -> Mapping[str, Array]:
         rewards = rows.column("reward", steps)
         beyond = 0.0 if rows.column("terminates", steps[-1:])[0] else return_beyond_cut(rewards, self.discount)
-        discount = self.discount
-        sums = [*accumulate(rewards[::-1].tolist(), lambda total, reward: reward + discount * total, initial=beyond)]
-        return {"return_to_go": np.asarray(sums[:0:-1], np.float32)}
+        return {"return_to_go": returns_to_go(rewards, self.discount, beyond).astype(np.float32)}
 
     @override
     def sample(self, rows: SampledRows) -> Mapping[str, Array]:
         return {"returns_to_go": rows.column("return_to_go", rows.first)}
+
+
+def returns_to_go(rewards: Array, discount: float, beyond: float = 0.0) -> Array:
+    """Return the discounted sum (T,) of the rewards (T,) from each step on; `beyond`: that after the last."""
+    sums = [*accumulate(rewards[::-1].tolist(), lambda total, reward: reward + discount * total, initial=beyond)]
+    return np.asarray(sums[:0:-1], np.float64)
 
 
 def return_beyond_cut(rewards: Array, discount: float) -> float:

@@ -16,8 +16,9 @@ import numpy as np
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, SimulationFailed, require_allowed
+from robo_rl.extras import returns_to_go
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
-from robo_rl.types import Array, Episode
+from robo_rl.types import Episode
 
 CLOSE = 1e-3
 """Difference allowed between a restored observation and the recorded one: another processor rounds otherwise."""
@@ -125,7 +126,7 @@ class TeacherStarts(gymnasium.Wrapper[Any, Any, Any, Any]):
                 allowed="the recorded one",
                 fix="record the teacher again, with the simulator and the arguments of this training",
             )
-        return observation, {name: value for name, value in info.items() if name in ("instruction",)}
+        return observation, {"instruction": info["instruction"]} if "instruction" in info else {}
 
 
 def starts_of(episodes: Sequence[Episode], rule: StartRule) -> list[Start]:
@@ -143,15 +144,6 @@ def starts_of(episodes: Sequence[Episode], rule: StartRule) -> list[Start]:
             allowed=f"an episode of more than {rule.every} steps whose seed is recorded",
             fix="record the teacher in simulation, or lower starts.every",
         )
-    return found
-
-
-def returns_to_go(rewards: Array, discount: float) -> Array:
-    """Return the discounted sum (T,) of the rewards from each step on."""
-    found, total = np.empty(len(rewards)), 0.0
-    for step in reversed(range(len(rewards))):
-        total = float(rewards[step]) + discount * total
-        found[step] = total
     return found
 
 

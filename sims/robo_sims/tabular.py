@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Stateful
+from robo_rl.rewards.design.exprd import optimal_values
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Observation, ObservationSpec
 from robo_rl.types import StateDict
 from robo_sims.simulation import Arrays, Simulation, SimulationStep
@@ -158,10 +159,7 @@ def four_rooms(_: np.random.Generator | None = None) -> tuple[Array, Array, npt.
     goal = places[0, ROOMS - 1]
     moves[goal], rewards[goal] = np.eye(end + 1)[end], 1.0
     moves[end, :, end] = 1.0
-    values = np.zeros(end + 1)
-    for _step in range(500):
-        values = (rewards + 0.95 * moves @ values).max(1)
-    return moves, rewards, (rewards + 0.95 * moves @ values).argmax(1)
+    return moves, rewards, optimal_values(moves, rewards, 0.95).argmax(1)
 
 
 Model = tuple[Array, Array, npt.NDArray[np.int64]]

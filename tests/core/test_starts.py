@@ -11,8 +11,9 @@ from scipy import stats
 
 from factories import make_episode
 from robo_rl.environments.make import make_environment
-from robo_rl.environments.starts import StartRule, TeacherStarts, clustered, returns_to_go, starts_of
+from robo_rl.environments.starts import StartRule, TeacherStarts, clustered, starts_of
 from robo_rl.errors import InvalidSetting, SimulationFailed, SpecMismatch
+from robo_rl.extras import returns_to_go
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
 

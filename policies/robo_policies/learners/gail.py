@@ -14,28 +14,18 @@ from torch import Tensor
 from torch.nn import functional
 from typing_extensions import override
 
-from robo_policies.learners.sac import SAC, SACConfig
+from robo_policies.learners.imitation import ImitationConfig
+from robo_policies.learners.sac import SAC
 from robo_policies.networks.actor_critic import MLPEnsemble
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import require_allowed
-from robo_rl.extras import FromExpert
-from robo_rl.protocols.contract import STEPS, Feature, Needs
-from robo_rl.protocols.sampling import Sampling
 from robo_rl.spec.environment import EnvironmentSpec
-
-IMITATES = {Feature.REWARD: "leave reward out: the demonstrations say what is wanted", Feature.RELABELLED: "leave reward out"}
 
 
 @dataclass(frozen=True)
-class GAILConfig(SACConfig):
-    """Settings of GAIL; those of SAC are of the policy."""
+class GAILConfig(ImitationConfig):
+    """Settings of GAIL."""
 
-    needs = Needs(STEPS, excludes=IMITATES)
-
-    offline_fraction: float = 0.5
-    """Share of each batch that comes from demonstrations."""
-    experts: str = "all"
-    """Recorded episodes of the expert: all, success, "source NAME" or "return X" (robo_rl.extras.FromExpert)."""
     gradient_penalty: float = 10.0
     """Weight of the penalty on gradients of the discriminator; 0 for none, the control."""
     largest_gradient: float = 1.0
@@ -48,8 +38,6 @@ class GAILConfig(SACConfig):
     """Range from which labels of the expert's steps are drawn."""
     entropy: float = 0.001
     """Weight of the discriminator's entropy."""
-    normalization_rows: int = 10_000
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,8 +45,7 @@ class GAILConfig(SACConfig):
         require_allowed(
             self,
             {
-                "offline_fraction": (0.0 < self.offline_fraction < 1.0, "between 0 and 1"),
-                "n_step": (self.n_step == 1, "1: rewards are computed for single steps"),
+                "discount": (0.0 <= self.discount < 1.0, "0 to below 1: an absorbing state is paid for ever"),
                 "gradient_penalty": (self.gradient_penalty >= 0.0, "0 or more"),
                 "largest_gradient": (self.largest_gradient >= 0.0, "0 or more"),
                 "discriminator_lr": (self.discriminator_lr > 0.0, "above 0"),
@@ -66,11 +53,6 @@ class GAILConfig(SACConfig):
                 "label_smoothing": (0.0 < low <= high, "two numbers above 0, the lower first"),
             },
         )
-
-    @property
-    @override
-    def sampling(self) -> Sampling:
-        return replace(super().sampling, extras=(FromExpert(self.experts),))
 
     @override
     def build(self, spec: EnvironmentSpec, seed: int) -> GAIL:

@@ -6,51 +6,33 @@ back elsewhere; a soft actor-critic follows it. Equation numbers are those of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.gail import IMITATES
-from robo_policies.learners.sac import SAC, SACConfig
+from robo_policies.learners.imitation import ImitationConfig
+from robo_policies.learners.sac import SAC
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import require_allowed
-from robo_rl.extras import FromExpert
-from robo_rl.protocols.contract import STEPS, Needs
-from robo_rl.protocols.sampling import Sampling
 from robo_rl.spec.environment import EnvironmentSpec
 
 
 @dataclass(frozen=True)
-class IQLearnConfig(SACConfig):
+class IQLearnConfig(ImitationConfig):
     """Settings of IQ-Learn; the authors' for MuJoCo unless a field says otherwise."""
 
-    needs = Needs(STEPS, excludes=IMITATES)
-
-    offline_fraction: float = 0.5
-    """Share of each batch that comes from demonstrations."""
-    experts: str = "all"
-    """Recorded episodes of the expert: all, success, "source NAME" or "return X" (robo_rl.extras.FromExpert)."""
     divergence_weight: float = 0.5
     """Alpha of the chi-square regulariser: rewards are held near 0, the more the smaller it is."""
-    temperature: float = 0.01
-    """[1] weight of the entropy, constant."""
+    initial_temperature: float = 0.01
+    """[1] weight of the entropy, which stays as it is."""
     actor_lr: float = 3e-5
     """Learning rate of the actor; `lr` is that of the critics."""
-    normalization_rows: int = 10_000
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is, as the authors do."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive = {name: (getattr(self, name) > 0.0, "above 0") for name in ("divergence_weight", "temperature", "actor_lr")}
-        single = {"n_step": (self.n_step == 1, "1: rewards are those of single steps")}
-        require_allowed(self, positive | single | {"offline_fraction": (0.0 < self.offline_fraction < 1.0, "between 0 and 1")})
-
-    @property
-    @override
-    def sampling(self) -> Sampling:
-        return replace(super().sampling, extras=(FromExpert(self.experts),))
+        require_allowed(self, {name: (getattr(self, name) > 0.0, "above 0") for name in ("divergence_weight", "actor_lr")})
 
     @override
     def build(self, spec: EnvironmentSpec, seed: int) -> IQLearn:
@@ -65,7 +47,7 @@ class IQLearn(SAC):
     @override
     def learn(self, data: TensorBatch) -> dict[str, Tensor]:
         parts, config = self.parts, self.config
-        alpha = torch.tensor(config.temperature, device=parts.device)
+        alpha = self.temperature.alpha()
         observations = parts.encoder(data.observations).detach()
         actions, log_densities = self.actor.sample(observations, parts.generator)
         values = self.critic(parts.encoder(data.observations), data.actions)

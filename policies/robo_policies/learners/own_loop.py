@@ -42,10 +42,8 @@ class OwnLoop(ABC):
     ) -> Training:
         """Return a training at step 0; raises InvalidSetting for data that it does not learn from."""
         recorded = {"demonstrations": demonstrations} if self.takes_demonstrations else {}
-        refused = [
-            name for name, value in (("a reward", reward), ("demonstrations", demonstrations)) if value and name not in recorded
-        ]
-        if refused:
+        given = {"a reward": reward is not None, "demonstrations": bool(demonstrations) and not self.takes_demonstrations}
+        if refused := [name for name, is_given in given.items() if is_given]:
             learner = type(self).__name__.removesuffix("Config")
             raise InvalidSetting(f"{learner} learns from its environment.", got=" and ".join(refused), fix="leave them out")
         return self.loop()(environment_factory(), self, steps=steps, seed=seed, **recorded)

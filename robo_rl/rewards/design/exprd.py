@@ -13,7 +13,6 @@ from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linprog
 
 from robo_rl.errors import InvalidSetting, require_allowed
 
@@ -75,6 +74,8 @@ class Designer:
 
     def design(self, states: Sequence[int]) -> Design:
         """Return the best reward that is paid in these states alone; raises InvalidSetting if none keeps the gaps."""
+        from scipy.optimize import linprog  # late: a model alone does not need it
+
         settings, (count, actions) = self.settings, self.rewards.shape
         size, shown = count * actions, len(settings.horizons) * count
         rows, bounds = [], []

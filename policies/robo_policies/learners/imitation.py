@@ -1,0 +1,37 @@
+"""Settings of learners that imitate an expert's recorded episodes while they practise in the environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from typing_extensions import override
+
+from robo_policies.learners.sac import SACConfig
+from robo_rl.errors import require_allowed
+from robo_rl.extras import FromExpert
+from robo_rl.protocols.contract import STEPS, Feature, Needs
+from robo_rl.protocols.sampling import Sampling
+
+
+@dataclass(frozen=True)
+class ImitationConfig(SACConfig):
+    """Settings common to GAIL and IQ-Learn, which learn from no reward; those of SAC are of the policy."""
+
+    needs = Needs(STEPS, excludes=dict.fromkeys((Feature.REWARD, Feature.RELABELLED), "leave reward out"))
+
+    offline_fraction: float = 0.5
+    """Share of each batch that comes from demonstrations."""
+    experts: str = "all"
+    """Recorded episodes of the expert: all, success, "source NAME" or "return X" (robo_rl.extras.FromExpert)."""
+    normalization_rows: int = 10_000
+    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        allowed = {"n_step": (self.n_step == 1, "1: rewards are of single steps")}
+        require_allowed(self, allowed | {"offline_fraction": (0.0 < self.offline_fraction < 1.0, "between 0 and 1")})
+
+    @property
+    @override
+    def sampling(self) -> Sampling:
+        return replace(super().sampling, extras=(FromExpert(self.experts),))

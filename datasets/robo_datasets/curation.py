@@ -16,6 +16,7 @@ from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset, DatasetWriter
 from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.preferences import PreferenceSet, preference_sets
+from robo_rl.environments.mirror import Mirror
 from robo_rl.errors import InvalidSetting
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -57,6 +58,19 @@ def make_dataset(out: Path, card: Mapping[str, Any], sources: Mapping[Path, Sequ
         datasets[0].spec.require(source.spec, what=what, fix="merge what was recorded in one environment")
     with atomic_write(out) as draft, Dataset.create(draft, datasets[0].spec, card).writer() as writer:
         return {source.path: copy_episodes(source, sources[source.path], writer) for source in datasets}
+
+
+def add_mirrored(source: Dataset, mirror: Mirror, writer: DatasetWriter) -> int:
+    """Adds the mirror image of every episode, with the labels of the original, and returns their number.
+
+    Labels are as good for the image: a reward that tells left from right is none for a symmetric task.
+    """
+    images = {entry.identity: writer.add(mirror.episode(source.read(entry))).identity for entry in source.entries()}
+    for name in label_sets(source):
+        labels, copied = LabelSet(source, name), LabelSet(writer.dataset, name)
+        known = {image: labels.read(original) for original, image in images.items()}
+        copied.add_all({image: each for image, each in known.items() if each is not None})
+    return len(images)
 
 
 def copy_episodes(source: Dataset, entries: Iterable[Entry], writer: DatasetWriter) -> int:

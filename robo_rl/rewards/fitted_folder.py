@@ -16,6 +16,7 @@ NEEDED = {
     "classifier": "--dataset DATASET",
     "embedded": "--environment ENV",
     "preference": "--dataset DATASET --preferences NAME",
+    "progress": "--dataset DATASET",
 }
 """Kind of fit -> required options of `robo-rl reward fit` besides --out."""
 

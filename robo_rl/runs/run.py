@@ -196,13 +196,15 @@ class Run:
         arguments: Mapping[str, Any] | None = None,
         videos: int | None = None,
         stochastic: bool = False,
+        mixture: bool = False,
     ) -> Evaluation:
         """Evaluate the newest policy on the seeds `seed`, `seed` + 1, ...; `robo-rl evaluate` is this.
 
         environment: another one than that of the training; one of the same family is made with the same arguments. routes: of
         a run that drives, a set of routes instead, such as town-test. arguments: of the environment, that differ from those of
         the training. videos: by default 2 in another environment, and 0 in that of the training, which has films already.
-        stochastic: sample actions, as always if the recipe says so. Evaluations in other environments are kept in the run.
+        stochastic: sample actions, as always if the recipe says so. mixture: of all policies that the run has kept, one drawn
+        for each episode. Such evaluations, and those in other environments, are kept in the run.
         """
         found: Evaluation = operation("evaluate")(
             self,
@@ -213,6 +215,7 @@ class Run:
             arguments=arguments or {},
             videos=videos,
             stochastic=stochastic,
+            mixture=mixture,
         )
         return found
 

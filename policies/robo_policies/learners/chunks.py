@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from robo_policies.learners.offline import OfflineConfig
 from robo_policies.learners.parts import ActorPolicy, LearnerParts, load_generator
-from robo_rl.errors import require_allowed
+from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.extras import Chunks
 from robo_rl.protocols.sampling import Sampling
 from robo_rl.spec.environment import Observation
@@ -81,6 +81,26 @@ class ChunkPolicy(ActorPolicy):
         action: Array = self._chunk[0].copy()
         self._chunk = self._chunk[1:]
         return action
+
+    @property
+    def chunk(self) -> int:
+        """H."""
+        length: int = self._parts.settings.chunk
+        return length
+
+    @torch.no_grad()
+    def steered(self, observation: Observation, noise: Array) -> Array:
+        """Return the chunk (H, A) that begins as this noise (H, A); raises InvalidSetting if noise alone does not set it."""
+        features, actor = self._seen(observation)
+        if not hasattr(actor, "from_noise"):
+            raise InvalidSetting(
+                "The policy cannot be steered: its chunks do not follow from one draw of noise.",
+                got=type(actor).__name__,
+                allowed="a flow policy, as flow-bc makes",
+            )
+        start = torch.from_numpy(np.asarray(noise, np.float32))[None].to(self._device)
+        chunk: Array = actor.from_noise(features, start).cpu().numpy()[0]
+        return chunk
 
     @override
     def state_dict(self) -> StateDict:

@@ -8,7 +8,6 @@ B batch, H actions of a chunk, A action elements, F features of an observation.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,8 +63,12 @@ class FlowActor(nn.Module):
         self.velocity, self._steps, self._shape = velocity, steps, (chunk, actions)
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return chunks (B, H, A): x <- x + v(x, t, s) / N from noise at t = 0 to actions at t = 1."""
-        chunks = normal(observations.new_empty(len(observations), math.prod(self._shape)), generator)
+        """Return chunks (B, H, A) that begin as Gaussian noise."""
+        return self.from_noise(observations, normal(observations.new_empty(len(observations), *self._shape), generator))
+
+    def from_noise(self, observations: Tensor, noise: Tensor) -> Tensor:
+        """Return chunks (B, H, A): x <- x + v(x, t, s) / N from noise (B, H, A) at t = 0 to actions at t = 1."""
+        chunks = noise.flatten(1)
         for step in range(self._steps):
             times = chunks.new_full((len(chunks),), step / self._steps)
             chunks = chunks + self.velocity(chunks, TIME_SCALE * times, observations) / self._steps

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
-from robo_rl.errors import require_allowed
+from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.rewards.identity import NamedSettings
 from robo_rl.types import Episode
 
@@ -70,3 +72,90 @@ class OracleRater(NamedSettings):
         chance = np.random.default_rng([self.seed, *hashlib.sha256(content).digest()])
         is_wrong = chance.random() < self.mistakes
         return float((difference > 0) != is_wrong)
+
+
+_MEASURE = re.compile(r"(-?)(return|length|terminated|success|(mean|peak|last) ([a-z_0-9]+)(\[(\d+)\])?)(~([0-9.eE+-]+))?")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a segment, of which more is better, or less."""
+
+    text: str
+    """[-]NAME[~DIFFERENCE]: return, length, terminated, success, or "mean", "peak" or "last" and an entry, such as
+    "-peak tool_force~2" or "last object_position[2]"; a smaller difference than DIFFERENCE is none. With - less is better."""
+
+    def __post_init__(self) -> None:
+        if not _MEASURE.fullmatch(self.text):
+            allowed = (
+                "return, length, terminated, success, mean ENTRY, peak ENTRY, last ENTRY; before it -, after it ~DIFFERENCE"
+            )
+            raise InvalidSetting("A measure is not known.", got=self.text, allowed=allowed)
+
+    def of(self, segment: Segment) -> float:
+        """Return the measure of a segment, the larger the better; raises UnknownName for an entry that it lacks."""
+        sign, name, kind, entry, _, index, _, _ = self._parts
+        return (-1.0 if sign else 1.0) * self._value(segment, name, kind, entry, index)
+
+    @property
+    def margin(self) -> float:
+        """Difference up to which two segments are equal."""
+        return float(self._parts[-1] or 0.0)
+
+    @cached_property
+    def _parts(self) -> tuple[str, ...]:
+        found = _MEASURE.fullmatch(self.text)
+        assert found is not None
+        return tuple(part or "" for part in found.groups())
+
+    def _value(self, segment: Segment, name: str, kind: str, entry: str, index: str) -> float:
+        episode = segment.episode
+        is_end = segment.stop == len(episode)
+        if not kind:
+            return {
+                "return": float(episode.rewards[segment.start : segment.stop].sum(dtype=np.float64)),
+                "length": float(segment.stop - segment.start),
+                "terminated": float(is_end and episode.terminated),
+                "success": float(is_end and episode.success is True),
+            }[name]
+        if entry not in episode.observations:
+            raise UnknownName("entry of the observations", entry, episode.observations)
+        values = np.asarray(episode.observations[entry], np.float64)[segment.start + 1 : segment.stop + 1]
+        values = values.reshape(len(values), -1)
+        if index and int(index) >= values.shape[1]:
+            raise InvalidSetting("An entry has fewer numbers.", got=self.text, allowed=f"{entry}[0] to [{values.shape[1] - 1}]")
+        sizes = values[:, int(index)] if index else np.linalg.norm(values, axis=1)
+        return float({"mean": sizes.mean(), "peak": sizes.max(), "last": sizes[-1]}[kind])
+
+
+@dataclass(frozen=True)
+class MeasuresRater(NamedSettings):
+    """Compares by an order of measures, such as success, then time, then force, or by their majority."""
+
+    name: ClassVar[str] = "measures"
+    kind: ClassVar[Literal["oracle"]] = "oracle"
+
+    measures: tuple[str, ...] = ("terminated", "-length")
+    """[-]NAME[~DIFFERENCE] with NAME return, length, terminated, success, or mean, peak or last and an entry, such as
+    "-peak tool_force~2" or "last object_position[2]". With - less is better; a difference up to DIFFERENCE is none."""
+    rule: Literal["first", "majority"] = "first"
+    """first: the first measure in which they differ decides; majority: most of the measures, which may go round in circles."""
+
+    def __post_init__(self) -> None:
+        require_allowed(self, {"measures": (bool(self.measures), "one or more")})
+        _ = self._measures
+
+    def compare(self, first: Segment, second: Segment) -> Preference:
+        """Return 0, 0.5 or 1; "skip" if a measure is not finite."""
+        signs = []
+        for measure in self._measures:
+            difference = measure.of(second) - measure.of(first)
+            if not np.isfinite(difference):
+                return "skip"
+            signs.append(0.0 if abs(difference) <= measure.margin else float(np.sign(difference)))
+        decided = next((sign for sign in signs if sign), 0.0) if self.rule == "first" else float(np.sign(sum(signs)))
+        return 0.5 + 0.5 * decided
+
+    @cached_property
+    def _measures(self) -> tuple[Measure, ...]:
+        return tuple(map(Measure, self.measures))

@@ -18,6 +18,7 @@ from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
 from robo_rl.protocols.components import Policy
 from robo_rl.report import write_report
+from robo_rl.rollout.mixture import MixturePolicy
 from robo_rl.runs.run import Run, write_text
 from robo_rl.system.threads import tensor_threads
 
@@ -27,7 +28,7 @@ def load_policy(run: Run, step: int | None = None) -> Policy:
     return policy_of(run, recipe_of(run), step)
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913 (keyword settings)
     run: Run,
     episodes: int = 50,
     *,
@@ -37,12 +38,15 @@ def evaluate(
     arguments: Mapping[str, Any],
     videos: int | None = None,
     stochastic: bool = False,
+    mixture: bool = False,
 ) -> Evaluation:
     """Implement `Run.evaluate`; an evaluation elsewhere than in the training's environment is kept in the run."""
     _require_counts(episodes=(episodes, 1), seed=(seed, 0), videos=(0 if videos is None else videos, 0))
     recipe = recipe_of(run)
     own: dict[str, Any] = plain_value(arguments)
     name = _name(environment, routes, own)
+    if mixture:
+        name = "-".join(filter(None, ("mixture", name)))
     how = replace(
         recipe.evaluation,
         arguments={} if name else recipe.evaluation.arguments,
@@ -52,7 +56,8 @@ def evaluate(
     there = elsewhere(recipe.environment, environment, routes, own)
     with tensor_threads(recipe.threads):
         judged = replace(recipe, environment=there, evaluation=how)
-        evaluation = judge(run, judged, policy_of(run, recipe), episodes, seed, name or "evaluation")
+        policy = MixturePolicy([policy_of(run, recipe, at) for at in run.checkpoints]) if mixture else policy_of(run, recipe)
+        evaluation = judge(run, judged, policy, episodes, seed, name or "evaluation")
     if name:
         (run.path / "evaluations").mkdir(exist_ok=True)
         write_text(run.path / "evaluations" / f"{name}.json", json.dumps(evaluation.to_json()))

@@ -1,7 +1,8 @@
-"""robo-rl data merge, filter, split: make new datasets from recorded ones."""
+"""robo-rl data merge, filter, split, mirror: make new datasets from recorded ones."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,9 +11,11 @@ import tyro
 
 from robo_app.arguments.free_settings import Shares, as_words
 from robo_app.arguments.positionals import DATASET
-from robo_datasets.atomic_write import require_free
-from robo_datasets.curation import Selection, inherited, make_dataset, shares
+from robo_datasets.atomic_write import atomic_write, require_free
+from robo_datasets.curation import Selection, add_mirrored, copy_episodes, inherited, make_dataset, shares
 from robo_datasets.dataset import Dataset
+from robo_rl.environments.make import make_environment
+from robo_rl.environments.mirror import mirror_of
 from robo_rl.errors import InvalidSetting
 
 
@@ -44,6 +47,15 @@ class Split:
     """Share of the new folder DATASET-KEY; by default --into.train 0.9 --into.test 0.1"""
     seed: int = 0
     """Seed of the draw."""
+
+
+@dataclass(frozen=True)
+class Mirrored:
+    """Copy a dataset's episodes and their mirror images, in which left and right are exchanged, into a new one."""
+
+    dataset: DATASET
+    out: Path
+    """Folder of the new dataset."""
 
 
 def merge(arguments: Merge) -> int:
@@ -88,6 +100,24 @@ def split(arguments: Split) -> int:
         card |= {"into": as_words(arguments.into), "seed": arguments.seed}
         made = make_dataset(out, card, {source.path: entries})
         print(f"{made[source.path]} episodes in {source.path.with_name(out.name) if source.path.name else out}")
+    return 0
+
+
+def mirror(arguments: Mirrored) -> int:
+    """Makes a dataset twice as large."""
+    source = Dataset(arguments.dataset)
+    card = inherited([source.card])
+    if not card:
+        raise InvalidSetting(f"{source.path} does not name its environment.", fix="record it with robo-rl record")
+    with closing(make_environment(card["environment"], **(card["arguments"] or {}))) as environment:
+        image = mirror_of(environment, card["environment"])
+        require_free(arguments.out)
+        image.spec.require(source.spec, what=f"{source.path} was recorded in another environment than its card names")
+    card |= {"mirrored_from": {str(source.path): source.card}}
+    with atomic_write(arguments.out) as draft, Dataset.create(draft, source.spec, card).writer() as writer:
+        copied = copy_episodes(source, source.entries(), writer)
+        added = add_mirrored(source, image, writer)
+    print(f"{copied} episodes and {added} mirror images in {arguments.out}")
     return 0
 
 

@@ -48,6 +48,8 @@ class Evaluate:
     training's own environment, which the training has filmed."""
     stochastic: bool = False
     """Sample actions instead of taking the most likely one, as with evaluation.stochastic of a recipe."""
+    mixture: bool = False
+    """Of all policies that the run has kept (record_episodes, or checkpoints), one drawn for each episode: their average."""
     shadow: str = ""
     """On a robot: send nothing of the policy; the guard judges its actions while zero, scripted or person commands."""
     perturb: str = ""
@@ -83,7 +85,7 @@ def run(arguments: Evaluate) -> int:
         print(json.dumps(found.to_json()) if arguments.json else f"run      {trained.path}\n{found}\npage     {page}")
         return 0
     before = trained.report.stat().st_mtime_ns if trained.report.exists() else None
-    evaluation = trained.evaluate(arguments.episodes, videos=arguments.videos, **how)
+    evaluation = trained.evaluate(arguments.episodes, videos=arguments.videos, mixture=arguments.mixture, **how)
     if arguments.json:
         print(json.dumps(evaluation.to_json()))
         return 0

@@ -11,6 +11,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from robo_rl.environments.mirror import Mirror
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import DIVERGED, METADATA
@@ -18,6 +19,7 @@ from robo_sims.arm.control import CLOSED, CONTROLS
 from robo_sims.arm.costs import ArmCosts
 from robo_sims.arm.expert import ScriptedPolicy
 from robo_sims.arm.inverse_kinematics import solve
+from robo_sims.arm.mirror import arm_mirror
 from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, Arm, ArmPhysics, Array, load_model
 from robo_sims.arm.randomization import Randomization, Randomizer, patterns
 from robo_sims.arm.rewards import REWARDS
@@ -149,6 +151,11 @@ class ArmEnv(gymnasium.Env[Any, Any]):
     def data(self) -> mujoco.MjData:
         """MuJoCo data."""
         return self._physics.data
+
+    @property
+    def mirror(self) -> Mirror:
+        """Its image with left and right exchanged."""
+        return arm_mirror(self.environment_spec)
 
     @property
     def task(self) -> ArmTask:

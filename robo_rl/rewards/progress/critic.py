@@ -1,0 +1,180 @@
+"""A critic of progress: a distribution over [0, 1] for each state, learned from successes and failures.
+
+After GR-RL (ByteDance Seed 2025, "GR-RL: Going Dexterous and Precise for Long-Horizon Robotic Manipulation",
+arXiv:2512.01801), section on filtering. T steps of an episode, D numbers of a state, K members, B rows.
+
+    progress(s_t) = E[ gamma^(T - t) if the episode succeeds, else 0 ]
+
+Differs from the paper: values are those of the recorded behaviour (Monte Carlo), where the paper learns a critic of chunks of
+actions by TD3+BC; states alone are read. A filter
+that looks at the chance of the best outcomes alone knows better what is lost: the mean of a state on a detour knows of its end.
+Members are fitted to different episodes, because a network that has seen an episode
+knows how long it will take, and finds no lost time in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.types import Array
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class ProgressConfig:
+    """Settings of the fit."""
+
+    members: int = 3
+    """K networks; each leaves out every K-th episode, whose progress it then measures."""
+    hidden: tuple[int, ...] = (128, 128)
+    """Units of the hidden layers."""
+    atoms: int = 51
+    """Values between 0 and 1 whose chances are learned."""
+    least: float = 0.1
+    """Progress at the beginning of a success of median length; sets the discount."""
+    lr: float = 1e-3
+    """Learning rate of Adam."""
+    batch_size: int = 256
+    """States of one step."""
+    updates: int = 4000
+    """Steps of each member."""
+    seed: int = 0
+    """Of first weights and batches."""
+
+    def __post_init__(self) -> None:
+        least = {name: (getattr(self, name) >= 2, "2 or more") for name in ("members", "atoms")}
+        positive = {name: (getattr(self, name) >= 1, "1 or more") for name in ("batch_size", "updates")}
+        shares = {"least": (0 < self.least < 1, "between 0 and 1"), "lr": (self.lr > 0, "above 0")}
+        layers = {"hidden": (min(self.hidden, default=0) >= 1, "1 or more, at least one layer")}
+        require_allowed(self, least | positive | shares | layers)
+
+
+class Track(NamedTuple):
+    """States of an episode, and how it ended."""
+
+    states: Floats
+    """(T + 1, D)"""
+    success: bool
+
+
+class ProgressCritic(nn.Module):
+    """K categorical networks over states; inputs are standardised."""
+
+    mean: Tensor
+    deviation: Tensor
+    values: Tensor
+    discount: Tensor
+
+    def __init__(self, size: int, config: ProgressConfig) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(config.seed)
+        sizes = (size, *config.hidden, config.atoms)
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for inputs, outputs in pairwise(sizes):
+            bound = inputs**-0.5
+            for list_, shape in (
+                (self.weights, (config.members, inputs, outputs)),
+                (self.biases, (config.members, 1, outputs)),
+            ):
+                list_.append(nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator)))
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("deviation", torch.ones(size))
+        self.register_buffer("values", torch.linspace(0, 1, config.atoms))
+        self.register_buffer("discount", torch.ones(()))
+
+    @property
+    def members(self) -> int:
+        """K."""
+        return len(self.weights[0])
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Return logits (K, B, atoms) of states (B, D), or (K, B, D) with others for each member."""
+        layer = ((states - self.mean) / self.deviation).expand(self.members, *states.shape[-2:])
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            layer = torch.baddbmm(bias, layer, weight).relu()
+        return torch.baddbmm(self.biases[-1], layer, self.weights[-1])
+
+    @torch.no_grad()
+    def progress(self, states: Floats, *, member: int | None = None, best: float = 1.0) -> Floats:
+        """Return progress (B,) in [0, 1], by one member or all: the mean over the `best` share of outcomes."""
+        chances = self(torch.from_numpy(states)).softmax(-1)
+        chances = (chances.mean(0) if member is None else chances[member]).flip(-1)
+        above = chances.cumsum(-1)
+        taken = above.clamp(max=best) - (above - chances).clamp(max=best)
+        found: Floats = (taken @ self.values.flip(0) / taken.sum(-1)).numpy()
+        return found
+
+
+def targets(track: Track, discount: float) -> Floats:
+    """Return gamma^(T - t) of each state (T + 1,), 0 for a failure."""
+    count = len(track.states)
+    left = np.arange(count - 1, -1, -1)
+    return (discount**left if track.success else np.zeros(count)).astype(np.float32)
+
+
+def two_hot(values: Tensor, atoms: int) -> Tensor:
+    """Return chances (..., atoms) of the two neighbouring values, whose mean is the value in [0, 1]."""
+    places = values.clamp(0, 1) * (atoms - 1)
+    low = places.floor().clamp(max=atoms - 2).long()
+    share = (places - low)[..., None]
+    return functional.one_hot(low, atoms) * (1 - share) + functional.one_hot(low + 1, atoms) * share
+
+
+def fit(parts: Sequence[Sequence[Track]], config: ProgressConfig) -> ProgressCritic:
+    """Fit a critic to K parts of the tracks: member k leaves out part k. States that are not finite are left out.
+
+    Raises InvalidSetting without successes.
+    """
+    tracks = [track for part in parts for track in part]
+    lengths = [len(track.states) - 1 for track in tracks if track.success and len(track.states) > 1]
+    if len(tracks) < config.members or not lengths:
+        raise InvalidSetting(
+            "There are too few episodes to learn progress from.",
+            got=f"{len(tracks)} episodes, {len(lengths)} of them successes with steps",
+            allowed=f"{config.members} or more, one success at least, better a hundred",
+            fix="record more, of a task with success",
+        )
+    critic = ProgressCritic(tracks[0].states.shape[1], config)
+    discount = config.least ** (1.0 / float(np.median(lengths)))
+    states = np.concatenate([track.states for track in tracks])
+    aims = np.concatenate([targets(track, discount) for track in tracks])
+    folds = np.concatenate([np.full(sum(len(track.states) for track in part), number) for number, part in enumerate(parts)])
+    known = np.isfinite(states).all(1)
+    states, aims, folds = states[known], aims[known], folds[known]
+    critic.mean.copy_(torch.from_numpy(states.mean(0)))
+    critic.deviation.copy_(torch.from_numpy(states.std(0)).clamp_min(1e-2))
+    critic.discount.fill_(discount)
+    learned = [np.flatnonzero(folds != member) for member in range(config.members)]
+    generator = np.random.default_rng(config.seed)
+    optimizer = torch.optim.Adam(critic.parameters(), config.lr)
+    rows, wanted = torch.from_numpy(states), torch.from_numpy(aims)
+    for _ in range(config.updates):
+        drawn = torch.from_numpy(np.stack([generator.choice(part, config.batch_size) for part in learned]))
+        optimizer.zero_grad()
+        loss = -(two_hot(wanted[drawn], config.atoms) * critic(rows[drawn]).log_softmax(-1)).sum(-1).mean(1).sum()
+        loss.backward()
+        optimizer.step()
+    return critic
+
+
+def lost_share(progress: Array, discount: float, window: int) -> npt.NDArray[np.float64]:
+    """Return the share of the `window` steps around each step that was lost, (T,), for progress (T + 1,) of the states.
+
+    Progress p says that log p / log gamma steps are left. 0: each step came one nearer; 1: none did; above 1: progress fell.
+    At both ends of the episode the window is shorter.
+    """
+    left = np.log(np.clip(progress, 1e-6, 1.0)) / np.log(discount)
+    now, last = np.arange(len(progress) - 1), len(progress) - 1
+    start, stop = np.maximum(now - window // 2, 0), np.minimum(now + 1 + (window - 1) // 2, last)
+    return np.asarray(1.0 - (left[start] - left[stop]) / (stop - start))

@@ -1,0 +1,1 @@
+"""Self-play by preferences: an episode is worth the share of recent episodes that it beats."""

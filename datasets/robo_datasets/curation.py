@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.preferences import PreferenceSet, preference_sets
 from robo_rl.environments.mirror import Mirror
 from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.users.rewards import USER, SavedUsers
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -71,6 +72,18 @@ def add_mirrored(source: Dataset, mirror: Mirror, writer: DatasetWriter) -> int:
         known = {image: labels.read(original) for original, image in images.items()}
         copied.add_all({image: each for image, each in known.items() if each is not None})
     return len(images)
+
+
+def add_personal(source: Dataset, users: SavedUsers, writer: DatasetWriter) -> int:
+    """Adds every episode once for each user, with the user's latent as an entry, and returns the number of users."""
+    for entry in source.entries():
+        episode = source.read(entry)
+        for name in users.names:
+            latent = np.tile(users.latent(name), (len(episode) + 1, 1))
+            own = {**episode.observations, USER: latent}
+            metadata = {**episode.metadata, USER: name}
+            writer.add(replace(episode, observations=own, metadata=metadata, spec_fingerprint=writer.dataset.spec.fingerprint))
+    return len(users.names)
 
 
 def copy_episodes(source: Dataset, entries: Iterable[Entry], writer: DatasetWriter) -> int:

@@ -32,6 +32,7 @@ SIMULATORS = {
     "quadrotor": "",
     "perturbed": "",
     "residual": "",
+    "personal": "",
     "steered": "",
     "shielded": "",
     "tabular": "",

@@ -8,7 +8,7 @@ from typing import Any
 from robo_cli.actions import run_action
 from robo_cli.data.convert import EXAMPLES as CONVERSIONS
 from robo_cli.data.convert import Convert, convert
-from robo_cli.data.derive import Filter, Merge, Mirrored, Split, filter_, merge, mirror, split
+from robo_cli.data.derive import Filter, Merge, Mirrored, Personal, Split, filter_, merge, mirror, personal, split
 from robo_cli.data.info import Info, info
 from robo_cli.data.stats import Stats, stats
 from robo_cli.data.verify import Repair, Verify, repair, verify
@@ -21,6 +21,7 @@ robo-rl data repair data/pick
 robo-rl data filter data/pick --out data/good --select.success True
 robo-rl data split data/pick --into.train 0.9 --into.test 0.1
 robo-rl data mirror data/pick --out data/both-ways
+robo-rl data personal data/pick --users rewards/users --out data/personal
 robo-rl data merge data/pick data/more --out data/all
 robo-rl data view data/pick"""
 
@@ -39,6 +40,7 @@ ACTIONS: dict[str, tuple[Any, Callable[[Any], int]]] = {
     "filter": (Filter, filter_),
     "split": (Split, split),
     "mirror": (Mirrored, mirror),
+    "personal": (Personal, personal),
     "view": (View, view),
     "convert": (Convert, convert),
 }

@@ -1,4 +1,4 @@
-"""robo-rl data merge, filter, split, mirror: make new datasets from recorded ones."""
+"""robo-rl data merge, filter, split, mirror, personal: make new datasets from recorded ones."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import tyro
 from robo_app.arguments.free_settings import Shares, as_words
 from robo_app.arguments.positionals import DATASET
 from robo_datasets.atomic_write import atomic_write, require_free
-from robo_datasets.curation import Selection, add_mirrored, copy_episodes, inherited, make_dataset, shares
+from robo_datasets.curation import Selection, add_mirrored, add_personal, copy_episodes, inherited, make_dataset, shares
 from robo_datasets.dataset import Dataset
 from robo_rl.environments.make import make_environment
 from robo_rl.environments.mirror import mirror_of
+from robo_rl.environments.personal import personal_spec
 from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.users.rewards import SavedUsers
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,17 @@ class Mirrored:
     """Copy a dataset's episodes and their mirror images, in which left and right are exchanged, into a new one."""
 
     dataset: DATASET
+    out: Path
+    """Folder of the new dataset."""
+
+
+@dataclass(frozen=True)
+class Personal:
+    """Copy a dataset's episodes once for each user of a reward of several people, who is then observed."""
+
+    dataset: DATASET
+    users: str
+    """Folder of `robo-rl reward fit vpl`."""
     out: Path
     """Folder of the new dataset."""
 
@@ -118,6 +131,27 @@ def mirror(arguments: Mirrored) -> int:
         copied = copy_episodes(source, source.entries(), writer)
         added = add_mirrored(source, image, writer)
     print(f"{copied} episodes and {added} mirror images in {arguments.out}")
+    return 0
+
+
+def personal(arguments: Personal) -> int:
+    """Makes a dataset of personal:NAME."""
+    source, users = Dataset(arguments.dataset), SavedUsers(arguments.users)
+    card = inherited([source.card])
+    if not card:
+        raise InvalidSetting(f"{source.path} does not name its environment.", fix="record it with robo-rl record")
+    users.spec.require(source.spec, what=f"The users of {arguments.users} compared episodes of another environment")
+    where = {
+        "environment": f"personal:{card['environment']}",
+        "arguments": {**(card["arguments"] or {}), "users": arguments.users},
+    }
+    card = where | {"personal_from": {str(source.path): source.card}}
+    require_free(arguments.out)
+    spec = personal_spec(source.spec, users)
+    with atomic_write(arguments.out) as draft, Dataset.create(draft, spec, card).writer() as writer:
+        count = add_personal(source, users, writer)
+    print(f"{len(source)} episodes for each of {count} users in {arguments.out}")
+    print(f"label them: robo-rl label {arguments.out} --reward vpl --reward.settings.folder {arguments.users} --name vpl")
     return 0
 
 

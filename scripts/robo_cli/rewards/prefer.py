@@ -19,6 +19,7 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.preference_collection import agreement, collect_preferences, draw_questions
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.entry_points import load
+from robo_rl.rewards.preferences.raters import Rater
 from robo_rl.settings import settings_as
 
 EXAMPLES = """robo-rl prefer data/pick --name mine --pairs 2000
@@ -46,6 +47,9 @@ class Prefer:
     seed: int = 0
     """Seed of the draw; a larger number of pairs starts with the same ones."""
 
+    active: str = ""
+    """Folder of `robo-rl reward fit vpl`: of ten times as many pairs, ask those whose answers say most of this rater."""
+
     def __post_init__(self) -> None:
         require_at_least(self, {"pairs": 1, "length": 1, "seed": 0})
 
@@ -59,6 +63,8 @@ def run(arguments: Prefer) -> int:
         if has_display():
             webbrowser.open(rater.address)
     asked = draw_questions(dataset.entries(), arguments.pairs, arguments.length, arguments.seed)
+    if arguments.active:
+        return _ask_actively(arguments, dataset, rater)
     watch = partial(counted, f"compare for {arguments.name}", "pairs", metrics=getattr(rater, "spent", dict))
     done = collect_preferences(dataset, rater, asked, arguments.length, arguments.name, watch)
     if hasattr(rater, "report"):
@@ -71,6 +77,17 @@ def run(arguments: Prefer) -> int:
     answers = Counter(str(each.label) for each in found)
     shares = ", ".join(f"{name} {answers[key]}" for key, name in ANSWERS.items())
     print(f"{done} pairs compared now; {arguments.name} has {answers.total()}: {shares}")
+    return 0
+
+
+def _ask_actively(arguments: Prefer, dataset: Dataset, rater: Rater) -> int:
+    from robo_app.rewards.active_questions import ask_actively
+
+    drawn = draw_questions(dataset.entries(), 10 * arguments.pairs, arguments.length, arguments.seed)
+    pairs, length = arguments.pairs, arguments.length
+    done, known = ask_actively(dataset, rater, drawn, pairs=pairs, length=length, name=arguments.name, folder=arguments.active)
+    print(f"{done} pairs compared now; known of this rater, each number of the latent with its deviation:")
+    print(", ".join(f"{mean:.2f} ({rate**-0.5:.2f})" for mean, rate in zip(*(part.tolist() for part in known), strict=True)))
     return 0
 
 

@@ -36,6 +36,7 @@ FAMILIES = {
     "perturbed": "other physics, timing and sensing under the same spec, at perturbed:NAME",
     "adversary": "forces that a policy can bear least, to be learnt, at adversary:NAME",
     "residual": "corrections of a base policy, at residual:NAME",
+    "personal": "a user of the reward vpl, at personal:NAME",
     "steered": "noise of a flow policy, at steered:NAME",
     "robo": "our own seven-axis arm",
     "shielded": "a predictive shield between policy and environment, at shielded:NAME",

@@ -1,0 +1,70 @@
+"""personal:NAME, an environment that observes the latent number of the user whom the policy is to please (reward `vpl`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from robo_rl.environments.make import make_environment
+from robo_rl.rewards.users.rewards import USER, SavedUsers
+from robo_rl.spec.environment import EnvironmentSpec, Observation, ObservationSpec, specification
+from robo_rl.types import METADATA
+
+ANY = ""
+
+
+class PersonalEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment with a user; each episode is one user's."""
+
+    def __init__(self, environment: gymnasium.Env[Any, Any], users: SavedUsers, user: str = ANY) -> None:
+        """user: name, or "average"; empty draws one of all for each episode. Raises UnknownName."""
+        super().__init__(environment)
+        self._users, self._user = users, user
+        if user:
+            users.latent(user)
+        self.environment_spec = personal_spec(specification(environment), users)
+        self.observation_space = self.environment_spec.observation.space
+        self._latent = np.zeros(users.config.latent, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
+        """Begins an episode; the seed draws the user, too."""
+        observation, info = super().reset(seed=seed, options=options)
+        random = self.unwrapped.np_random if seed is None else np.random.default_rng([seed, 2])
+        name = self._user or self._users.names[int(random.integers(len(self._users.names)))]
+        self._latent = self._users.latent(name)
+        info[METADATA] = {**info.get(METADATA, {}), USER: name}
+        return {**observation, USER: self._latent.copy()}, info
+
+    def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
+        """Takes a step."""
+        observation, *rest = super().step(action)
+        return ({**observation, USER: self._latent.copy()}, *rest)  # type: ignore[return-value]
+
+
+def personal_spec(spec: EnvironmentSpec, users: SavedUsers) -> EnvironmentSpec:
+    """Return the spec with the entry of the user."""
+    arrays = (*spec.observation.arrays, users.array)
+    return replace(spec, name=f"personal:{spec.name}", observation=ObservationSpec(arrays))
+
+
+class PersonalFamily:
+    """Makes environments with users."""
+
+    def names(self) -> Iterable[str]:
+        """Return no names: the address is the name of another environment."""
+        return ()
+
+    def at(self, address: str, *, users: str, user: str = ANY, **arguments: Any) -> PersonalEnv:
+        """Return the environment named by `address` with users.
+
+        users: folder of `robo-rl reward fit vpl`. user: one of them, or "average"; empty draws one for each episode. The rest
+        goes to the environment.
+        """
+        return PersonalEnv(make_environment(address, **arguments), SavedUsers(users), user)
+
+
+FAMILY = PersonalFamily()

@@ -1,0 +1,257 @@
+"""Variational preference learning: rewards r(s, a, z) with a latent z of each user (Poddar et al. 2024, arXiv:2408.10075).
+
+"Personalizing Reinforcement Learning from Human Feedback with Variational Preference Learning".
+
+    q(z | answers)  =  N(0, 1) times one Gaussian factor for each answer: precisions add
+    P(second is better | z)  =  sigmoid( sum_t r(second_t, z) - sum_t r(first_t, z) )
+    loss  =  cross entropy on other answers of the same user  +  beta KL( q || N(0, 1) )
+
+Differs from the published code: factors are multiplied, where it flattens a fixed set of answers, so that their order changed z
+and more answers did not make it surer; the loss is on answers that the encoder has not seen, else coin flips are learned by
+heart; the textbook KL, with its half. P answers, L steps of a segment, D numbers of a step, Z of the latent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.rewards.preferences.preference_reward import Pairs
+from robo_rl.types import Array
+
+
+@dataclass(frozen=True)
+class UsersConfig:
+    """Settings of the fit."""
+
+    latent: int = 4
+    """Z"""
+    hidden: tuple[int, ...] = (128, 128)
+    """Units of the hidden layers of both networks."""
+    most_answers: int = 16
+    """Answers from which z is inferred: 0 to as many, drawn for each batch."""
+    targets: int = 16
+    """Other answers of the same user that are predicted."""
+    users: int = 16
+    """Users of one step, drawn with replacement."""
+    updates: int = 2000
+    """Steps of Adam."""
+    lr: float = 1e-3
+    """Learning rate of Adam."""
+    beta: float = 0.1
+    """Weight of the divergence from the prior, per predicted answer."""
+    held_out: float = 0.2
+    """Share of each user's answers that is not learned from."""
+    compared: int = 256
+    """States of the dataset with which each state is compared, which gives all users one scale."""
+    seed: int = 0
+    """Of first weights and draws."""
+
+    def __post_init__(self) -> None:
+        counts = ("latent", "most_answers", "targets", "users", "updates", "compared")
+        least = {name: (getattr(self, name) >= 1, "1 or more") for name in counts}
+        shares = {"held_out": (0 < self.held_out < 1, "between 0 and 1, both excluded"), "beta": (self.beta >= 0, "0 or more")}
+        layers = {"hidden": (min(self.hidden, default=0) >= 1, "1 or more, at least one layer"), "lr": (self.lr > 0, "above 0")}
+        require_allowed(self, least | shares | layers)
+
+
+class Answers(NamedTuple):
+    """Compared segments as tensors."""
+
+    first: Tensor
+    """(..., P, L, D)"""
+    second: Tensor
+    """(..., P, L, D)"""
+    labels: Tensor
+    """(..., P) 0 first is better, 1 second is better, 0.5 equal"""
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> Answers:
+        """Return those of arrays."""
+        return cls(*(torch.from_numpy(np.ascontiguousarray(part, np.float32)) for part in pairs))
+
+    def at(self, rows: Array) -> Answers:
+        """Return some of them."""
+        return Answers(*(part[torch.from_numpy(rows)] for part in self))
+
+
+class Posterior(NamedTuple):
+    """A Gaussian over z with a diagonal covariance."""
+
+    mean: Tensor
+    """(..., Z)"""
+    precision: Tensor
+    """(..., Z) 1 / variance; 1 is the prior's."""
+
+    def sample(self, generator: torch.Generator, count: int | None = None) -> Tensor:
+        """Return a draw, or `count` of them as the first axis."""
+        shape = self.mean.shape if count is None else (count, *self.mean.shape)
+        return self.mean + torch.randn(shape, generator=generator) / self.precision.sqrt()
+
+    @property
+    def divergence(self) -> Tensor:
+        """(...) KL from the prior [nat]."""
+        variance = 1.0 / self.precision
+        return 0.5 * (variance + self.mean.square() - 1.0 + self.precision.log()).sum(-1)
+
+
+class UserRewards(nn.Module):
+    """Reward of a step for a user, and what answers say of the user; steps are standardised."""
+
+    mean: Tensor
+    deviation: Tensor
+    compared: Tensor
+
+    def __init__(self, size: int, config: UsersConfig) -> None:
+        super().__init__()
+        self.latent = config.latent
+        generator = torch.Generator().manual_seed(config.seed)
+        self.reward = mlp((size + config.latent, *config.hidden, 1), generator)
+        self.encoder = mlp((2 * size + 1, *config.hidden, 2 * config.latent), generator)
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("deviation", torch.ones(size))
+        self.register_buffer("compared", torch.zeros(config.compared, size))
+
+    def rewards(self, steps: Tensor, latent: Tensor) -> Tensor:
+        """Return raw rewards (...) of steps (..., D) for latents that can be expanded to (..., Z)."""
+        scaled = (steps - self.mean) / self.deviation
+        inputs = torch.cat([scaled, latent.expand(*scaled.shape[:-1], self.latent)], -1)
+        found: Tensor = self.reward(inputs)[..., 0]
+        return found
+
+    def posterior(self, answers: Answers) -> Posterior:
+        """Return q(z | answers); without answers it is the prior."""
+        sums = [((part - self.mean) / self.deviation).mean(-2) for part in (answers.first, answers.second)]
+        factors = self.encoder(torch.cat([*sums, 2.0 * answers.labels[..., None] - 1.0], -1))
+        centres, weights = factors[..., : self.latent], functional.softplus(factors[..., self.latent :])
+        precision = 1.0 + weights.sum(-2)
+        return Posterior((weights * centres).sum(-2) / precision, precision)
+
+    def logits(self, answers: Answers, latent: Tensor) -> Tensor:
+        """Return the log odds (..., P) that the second segment is better, for latents (..., Z)."""
+        each = latent[..., None, None, :]
+        return self.rewards(answers.second, each).sum(-1) - self.rewards(answers.first, each).sum(-1)
+
+    @torch.no_grad()
+    def shares(self, steps: Array, latent: Array) -> Array:
+        """Return for each step (B, D) the chance that it is better than one of the dataset, (B,); latent (Z,) or (B, Z)."""
+        kinds, places = np.unique(np.atleast_2d(np.asarray(latent, np.float32)), axis=0, return_inverse=True)
+        whose = np.broadcast_to(places.ravel(), len(steps))
+        rows, found = torch.from_numpy(np.ascontiguousarray(steps, np.float32)), np.zeros(len(steps), np.float32)
+        for number, kind in enumerate(torch.from_numpy(kinds)):
+            mine = whose == number
+            others = self.rewards(self.compared, kind)
+            own = self.rewards(rows[torch.from_numpy(mine)], kind)
+            found[mine] = torch.sigmoid(own[:, None] - others[None]).mean(1).numpy()
+        return found
+
+
+def mlp(sizes: Sequence[int], generator: torch.Generator) -> nn.Sequential:
+    """Return layers with ReLU between them."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(sizes):
+        layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
+        for parameter in (layer.weight, layer.bias):
+            nn.init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5, generator=generator)
+        layers += [layer, nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class FittedUsers(NamedTuple):
+    """A model, and its measures."""
+
+    model: UserRewards
+    accuracies: dict[int, float]
+    """Number of answers -> share of held-out answers that are predicted right from as many others."""
+    chance: float
+    """The same from all answers that are allowed, with labels of coin flips: the control, as good as no answers."""
+
+
+def fit_users(answers: Mapping[str, Pairs], steps: Array, config: UsersConfig) -> FittedUsers:
+    """Fit a model to the answers of users, by name; `steps` (B, D) of the dataset set mean, deviation and scale.
+
+    Raises InvalidSetting for a user with fewer than four answers.
+    """
+    few = {name: len(pairs.labels) for name, pairs in answers.items() if len(pairs.labels) < 4}
+    if few or not answers:
+        got = ", ".join(f"{name}: {count}" for name, count in few.items()) or "no users"
+        raise InvalidSetting("A user has too few answers to learn from.", got=got, allowed="4 or more, better dozens")
+    generator, random = torch.Generator().manual_seed(config.seed), np.random.default_rng(config.seed)
+    model = UserRewards(steps.shape[1], config)
+    model.mean.copy_(torch.from_numpy(steps.mean(0)))
+    model.deviation.copy_(torch.from_numpy(steps.std(0)).clamp_min(1e-2))
+    rows = random.choice(len(steps), config.compared)
+    model.compared.copy_(torch.from_numpy(np.ascontiguousarray(steps[rows], np.float32)))
+    taught, held = zip(*(_parted(pairs, config.held_out, random) for pairs in answers.values()), strict=True)
+    optimizer = torch.optim.Adam(model.parameters(), config.lr)
+    for _ in range(config.updates):
+        count = int(random.integers(config.most_answers + 1))
+        drawn = [taught[user] for user in random.integers(len(taught), size=config.users).tolist()]
+        parts = [_drawn(pairs, count, config.targets, random) for pairs in drawn]
+        context, targets = (Answers(*map(torch.stack, zip(*each, strict=True))) for each in zip(*parts, strict=True))
+        posterior = model.posterior(context)
+        logits = model.logits(targets, posterior.sample(generator))
+        errors = functional.binary_cross_entropy_with_logits(logits, targets.labels, reduction="none").mean(1)
+        loss = (errors + config.beta * posterior.divergence / config.targets).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    counts = sorted({0, 1, 3, 8, config.most_answers})
+    accuracies = {count: held_out_accuracy(model, taught, held, count, random) for count in counts}
+    flipped = [each._replace(labels=torch.from_numpy(_coins(len(each.labels), random))) for each in taught]
+    return FittedUsers(model, accuracies, held_out_accuracy(model, flipped, held, config.most_answers, random))
+
+
+@torch.no_grad()
+def held_out_accuracy(
+    model: UserRewards, known: Sequence[Answers], asked: Sequence[Answers], count: int, random: np.random.Generator
+) -> float:
+    """Return the share of decided answers in `asked` that are predicted right from `count` of `known`, drawn ten times."""
+    right: list[Tensor] = []
+    for own, other in zip(known, asked, strict=True):
+        decided = other.labels != 0.5
+        for _ in range(10):
+            context, _ = _drawn(own, count, 1, random)
+            found = torch.gt(model.logits(other, model.posterior(context).mean), 0)
+            right.append((found == torch.gt(other.labels, 0.5))[decided])
+    return float(torch.cat(right).float().mean())
+
+
+@torch.no_grad()
+def information_gain(model: UserRewards, posterior: Posterior, pairs: Pairs, *, draws: int = 64, seed: int = 0) -> Array:
+    """Return for each pair (P,) how much its answer would say of the user [nat]: H(mean of p) - mean of H(p)."""
+    latents = posterior.sample(torch.Generator().manual_seed(seed), draws)
+    asked = Answers.of(pairs)
+    chances = torch.stack([torch.sigmoid(model.logits(asked, latent)) for latent in latents])
+    return np.asarray(_entropy(chances.mean(0)) - _entropy(chances).mean(0))
+
+
+def _entropy(chances: Tensor) -> Tensor:
+    clipped = chances.clamp(1e-6, 1 - 1e-6)
+    return -(clipped * clipped.log() + (1 - clipped) * (1 - clipped).log())
+
+
+def _parted(pairs: Pairs, share: float, random: np.random.Generator) -> tuple[Answers, Answers]:
+    """Return the answers to learn from, and those that are held out."""
+    order = random.permutation(len(pairs.labels))
+    held, whole = max(1, round(share * len(order))), Answers.of(pairs)
+    return whole.at(order[held:]), whole.at(order[:held])
+
+
+def _drawn(answers: Answers, count: int, targets: int, random: np.random.Generator) -> tuple[Answers, Answers]:
+    """Return `count` answers, and `targets` others; they repeat if there are fewer."""
+    order = random.permutation(len(answers.labels))
+    there = min(count, len(order) - 1)
+    return answers.at(np.resize(order[:there], count)), answers.at(np.resize(order[there:], targets))
+
+
+def _coins(count: int, random: np.random.Generator) -> Array:
+    return random.integers(2, size=count).astype(np.float32)

@@ -1,0 +1,52 @@
+"""Questions whose answers say most of a rater, by a reward of several people (VPL)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from robo_app.rewards.preference_rows import Rows, pairs_of
+from robo_datasets.dataset import Dataset
+from robo_datasets.preference_collection import Question, collect_preferences
+from robo_datasets.preferences import PreferenceSet
+from robo_rl.rewards.preferences.preference_reward import Pairs
+from robo_rl.rewards.preferences.raters import Rater
+from robo_rl.rewards.users.model import Answers, Posterior, information_gain
+from robo_rl.rewards.users.rewards import SavedUsers
+
+
+def ask_actively(
+    dataset: Dataset, rater: Rater, drawn: Sequence[Question], *, pairs: int, length: int, name: str, folder: str
+) -> tuple[int, Posterior]:
+    """Ask a rater, of the questions drawn, the one that says most, until there are `pairs` answers; each is durable.
+
+    Returns the number of new answers and what is known of the rater then. Raises SpecMismatch for a model of another dataset.
+    """
+    users = SavedUsers(folder)
+    users.spec.require(dataset.spec, what=f"The users of {folder} compared episodes of another environment")
+    rows, identity = Rows(dataset, dataset.entries()), ":".join(rater.identity)
+    questions = list(dict.fromkeys(drawn))
+    segments = [rows.segment((entry.identity, start, start + length)) for each in questions for entry, start in each]
+    candidates = Pairs(np.stack(segments[::2]), np.stack(segments[1::2]), np.zeros(len(questions), np.float32))
+    left, asked = np.ones(len(questions), np.bool_), 0
+    posterior = _known(users, dataset, name, identity, rows)
+    while _count(dataset, name, identity) < pairs and left.any():
+        gains = np.where(left, information_gain(users.model, posterior, candidates), -np.inf)
+        best = int(gains.argmax())
+        left[best] = False
+        asked += collect_preferences(dataset, rater, [questions[best]], length, name)
+        posterior = _known(users, dataset, name, identity, rows)
+    return asked, posterior
+
+
+def _count(dataset: Dataset, name: str, identity: str) -> int:
+    return sum(each.rater == identity for each in PreferenceSet(dataset, name))
+
+
+def _known(users: SavedUsers, dataset: Dataset, name: str, identity: str, rows: Rows) -> Posterior:
+    """Return what a rater's answers say."""
+    usable = [each for each in PreferenceSet(dataset, name) if each.rater == identity and each.label != "skip"]
+    size = len(users.model.mean)
+    none = Pairs(*(np.zeros((0, 1, size), np.float32) for _ in range(2)), np.zeros(0, np.float32))
+    return users.model.posterior(Answers.of(pairs_of(usable, rows) if usable else none))

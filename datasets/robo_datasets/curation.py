@@ -74,16 +74,21 @@ def add_mirrored(source: Dataset, mirror: Mirror, writer: DatasetWriter) -> int:
     return len(images)
 
 
-def add_personal(source: Dataset, users: SavedUsers, writer: DatasetWriter) -> int:
-    """Adds every episode once for each user, with the user's latent as an entry, and returns the number of users."""
+def add_personal(source: Dataset, users: SavedUsers, writer: DatasetWriter, each: int, seed: int = 0) -> int:
+    """Adds every episode for `each` users, drawn by chance, with the user's latent as an entry; returns the number of copies.
+
+    each: 0 for all users.
+    """
+    names, random = users.names, np.random.default_rng(seed)
+    count = min(each, len(names)) if each else len(names)
     for entry in source.entries():
         episode = source.read(entry)
-        for name in users.names:
+        for name in random.permutation(names)[:count].tolist():
             latent = np.tile(users.latent(name), (len(episode) + 1, 1))
             own = {**episode.observations, USER: latent}
             metadata = {**episode.metadata, USER: name}
             writer.add(replace(episode, observations=own, metadata=metadata, spec_fingerprint=writer.dataset.spec.fingerprint))
-    return len(users.names)
+    return count
 
 
 def copy_episodes(source: Dataset, entries: Iterable[Entry], writer: DatasetWriter) -> int:

@@ -113,7 +113,7 @@ def found(dataset: Dataset, reward: ProgressReward) -> dict[str, float]:
 
 def trained(out: Path, name: str, recipe: str, seed: int, steps: int, **more: Any) -> Run:
     """Return a run, trained if it is not there."""
-    for path in sorted((out / "runs").glob(f"*-{name}-{seed}")):
+    for path in sorted((out / "runs").glob(f"????????-??????-{name}-{seed}")):
         if (path / "evaluation.json").exists():
             return robo_rl.open_run(path)
     evaluation = {"every": 0, "episodes": 100, "videos": 0}

@@ -32,9 +32,14 @@ from robo_rl.rewards.images.picture_reward import PictureReward
 from robo_rl.rewards.images.picture_scoring import Completion, PictureScoring
 from robo_rl.rewards.images.vlm_rm import VLMRM
 from robo_rl.rewards.judges.rewards import JudgeCompletion, JudgeContrast, JudgeOrder, JudgeOrdinal, JudgeProgress, JudgeTri
-from robo_rl.rewards.preferences.preference_reward import BradleyTerryConfig, PreferenceReward, RewardEnsemble, save
+from robo_rl.rewards.preferences.preference_reward import BradleyTerryConfig, Pairs, PreferenceReward, RewardEnsemble, save
 from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.reward import ProgramReward
+from robo_rl.rewards.progress.critic import ProgressConfig, Track
+from robo_rl.rewards.progress.critic import fit as fit_progress
+from robo_rl.rewards.progress.rewards import ProgressReward
+from robo_rl.rewards.progress.rewards import save as save_progress
+from robo_rl.rewards.self_play.rewards import SelfPlayReward
 from robo_rl.rewards.shaping.pipeline import RewardPipeline
 from robo_rl.rewards.step_rewards.reward import StepReward
 from robo_rl.rewards.step_rewards.steps import StepScores
@@ -44,6 +49,9 @@ from robo_rl.rewards.success.classifier_reward import ClassifierReward
 from robo_rl.rewards.success.classifier_reward import save as save_classifier
 from robo_rl.rewards.success.examples import Measured
 from robo_rl.rewards.synthetic import Constant, NoisyOracle, Oracle
+from robo_rl.rewards.users.model import UsersConfig, fit_users
+from robo_rl.rewards.users.rewards import UserReward
+from robo_rl.rewards.users.rewards import save as save_users
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Episode, Labels
 
@@ -54,6 +62,24 @@ def fitted(folder) -> PreferenceReward:
     config = BradleyTerryConfig(hidden=(8,))
     save(folder / "fitted", RewardEnsemble(5, config), config, SPEC, {})
     return PreferenceReward(str(folder / "fitted"))
+
+
+def progress(folder) -> ProgressReward:
+    """By a critic that has learned nothing; some steps are kept."""
+    config = ProgressConfig(hidden=(8,), updates=1)
+    critic = fit_progress([[Track(np.zeros((3, 3), np.float32), True)]] * 3, config)
+    save_progress(folder / "progress", critic, config, SPEC, {})
+    return ProgressReward(str(folder / "progress"), window=2, lost=1.2)
+
+
+def of_a_user(folder) -> UserReward:
+    """Of users whose answers are made up."""
+    config, random = UsersConfig(hidden=(8,), updates=1, compared=4), np.random.default_rng(0)
+    first, second = random.normal(size=(2, 6, 2, 5)).astype(np.float32)
+    answers = {"anna": Pairs(first, second, np.arange(6, dtype=np.float32) % 2)}
+    found = fit_users(answers, random.normal(size=(20, 5)).astype(np.float32), config)
+    save_users(folder / "users", found, answers, config, SPEC, {})
+    return UserReward(str(folder / "users"), "anna")
 
 
 def judged(kind, **settings):
@@ -137,6 +163,9 @@ REWARDS = {
     "noisy-oracle": lambda _: NoisyOracle(0.5, missing=0.2, seed=3),
     "constant": lambda _: Constant(2.0),
     "preference": fitted,
+    "progress": progress,
+    "vpl": of_a_user,
+    "spo": lambda _: SelfPlayReward(rater_settings={"measures": ["-last position"]}),
     "judge-progress": judged(JudgeProgress, every=2, mode="potential"),
     "judge-completion": judged(JudgeCompletion, every=1),
     "judge-contrast": judged(JudgeContrast, every=2),
@@ -217,6 +246,7 @@ NOT_ONLINE = {
     "noisy-oracle": _LABELLED,
     "constant": _LABELLED,
     "preference": "it is fitted to one dataset, and labels episodes of that dataset's environment alone",
+    "progress": "whether a step lost time is known some steps later",
     "judge-contrast": _SURROUNDINGS,
     "judge-tri": _SURROUNDINGS,
     "judge-ordinal": _SURROUNDINGS,
@@ -255,11 +285,10 @@ def online(name, folder):
     return annotated_before(model) if name.startswith("oni") else can_be_learned_from(model)
 
 
+COMPARED = [(name, environments_are_apart) for name in ("oni-ranking", "spo")]
+"""Rewards that compare with steps, or episodes, of all environments."""
 ROWS = [
-    (name, check)
-    for name in REWARDS
-    for check in ONLINE_CHECKS
-    if name not in NOT_ONLINE and (name, check) != ("oni-ranking", environments_are_apart)  # it compares with all steps
+    (name, check) for name in REWARDS for check in ONLINE_CHECKS if name not in NOT_ONLINE and (name, check) not in COMPARED
 ]
 
 

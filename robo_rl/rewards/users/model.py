@@ -13,6 +13,8 @@ heart; the textbook KL, with its half. P answers, L steps of a segment, D number
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,6 +28,9 @@ from torch.nn import functional
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.preferences.preference_reward import Pairs
 from robo_rl.types import Array
+
+CHECK = 50
+"""Updates between two looks at the answers that are held out."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class UsersConfig:
     beta: float = 0.1
     """Weight of the divergence from the prior, per predicted answer."""
     held_out: float = 0.2
-    """Share of each user's answers that is not learned from."""
+    """Share of each user's answers that is not learned from: half chooses the best update, half is measured."""
     compared: int = 256
     """States of the dataset with which each state is compared, which gives all users one scale."""
     seed: int = 0
@@ -115,7 +120,7 @@ class UserRewards(nn.Module):
         self.latent = config.latent
         generator = torch.Generator().manual_seed(config.seed)
         self.reward = mlp((size + config.latent, *config.hidden, 1), generator)
-        self.encoder = mlp((2 * size + 1, *config.hidden, 2 * config.latent), generator)
+        self.encoder = mlp((2 * size, *config.hidden, 2 * config.latent), generator)
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("deviation", torch.ones(size))
         self.register_buffer("compared", torch.zeros(config.compared, size))
@@ -129,9 +134,10 @@ class UserRewards(nn.Module):
 
     def posterior(self, answers: Answers) -> Posterior:
         """Return q(z | answers); without answers it is the prior."""
-        sums = [((part - self.mean) / self.deviation).mean(-2) for part in (answers.first, answers.second)]
-        factors = self.encoder(torch.cat([*sums, 2.0 * answers.labels[..., None] - 1.0], -1))
-        centres, weights = factors[..., : self.latent], functional.softplus(factors[..., self.latent :])
+        first, second = (((part - self.mean) / self.deviation).mean(-2) for part in (answers.first, answers.second))
+        side = 2.0 * answers.labels[..., None] - 1.0  # an answer is the same if the segments change places
+        factors = self.encoder(torch.cat([side * (second - first), (first + second) / 2.0], -1))
+        centres, weights = factors[..., : self.latent], functional.softplus(factors[..., self.latent :]) * side.abs()
         precision = 1.0 + weights.sum(-2)
         return Posterior((weights * centres).sum(-2) / precision, precision)
 
@@ -190,9 +196,12 @@ def fit_users(answers: Mapping[str, Pairs], steps: Array, config: UsersConfig) -
     model.deviation.copy_(torch.from_numpy(steps.std(0)).clamp_min(1e-2))
     rows = random.choice(len(steps), config.compared)
     model.compared.copy_(torch.from_numpy(np.ascontiguousarray(steps[rows], np.float32)))
-    taught, held = zip(*(_parted(pairs, config.held_out, random) for pairs in answers.values()), strict=True)
+    taught, chosen, held = zip(*(_parted(pairs, config.held_out, random) for pairs in answers.values()), strict=True)
     optimizer = torch.optim.Adam(model.parameters(), config.lr)
-    for _ in range(config.updates):
+    best, least = copy.deepcopy(model.state_dict()), math.inf
+    for update in range(config.updates):
+        if update % CHECK == 0 and (found := held_out_loss(model, taught, chosen, config.most_answers)) < least:
+            best, least = copy.deepcopy(model.state_dict()), found
         count = int(random.integers(config.most_answers + 1))
         drawn = [taught[user] for user in random.integers(len(taught), size=config.users).tolist()]
         parts = [_drawn(pairs, count, config.targets, random) for pairs in drawn]
@@ -204,10 +213,22 @@ def fit_users(answers: Mapping[str, Pairs], steps: Array, config: UsersConfig) -
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+    if held_out_loss(model, taught, chosen, config.most_answers) >= least:  # few answers are soon learned by heart
+        model.load_state_dict(best)
     counts = sorted({0, 1, 3, 8, config.most_answers})
     accuracies = {count: held_out_accuracy(model, taught, held, count, random) for count in counts}
     flipped = [each._replace(labels=torch.from_numpy(_coins(len(each.labels), random))) for each in taught]
     return FittedUsers(model, accuracies, held_out_accuracy(model, flipped, held, config.most_answers, random))
+
+
+@torch.no_grad()
+def held_out_loss(model: UserRewards, known: Sequence[Answers], asked: Sequence[Answers], count: int) -> float:
+    """Return the mean cross entropy of answers in `asked`, given the first `count` of `known`."""
+    losses = []
+    for own, other in zip(known, asked, strict=True):
+        latent = model.posterior(own.at(np.arange(min(count, len(own.labels))))).mean
+        losses.append(functional.binary_cross_entropy_with_logits(model.logits(other, latent), other.labels))
+    return float(torch.stack(losses).mean())
 
 
 @torch.no_grad()
@@ -239,11 +260,11 @@ def _entropy(chances: Tensor) -> Tensor:
     return -(clipped * clipped.log() + (1 - clipped) * (1 - clipped).log())
 
 
-def _parted(pairs: Pairs, share: float, random: np.random.Generator) -> tuple[Answers, Answers]:
-    """Return the answers to learn from, and those that are held out."""
-    order = random.permutation(len(pairs.labels))
-    held, whole = max(1, round(share * len(order))), Answers.of(pairs)
-    return whole.at(order[held:]), whole.at(order[:held])
+def _parted(pairs: Pairs, share: float, random: np.random.Generator) -> tuple[Answers, Answers, Answers]:
+    """Return the answers to learn from, those by which an update is chosen, and those that are measured."""
+    order, whole = random.permutation(len(pairs.labels)), Answers.of(pairs)
+    half = max(1, round(share * len(order) / 2))
+    return whole.at(order[2 * half :]), whole.at(order[:half]), whole.at(order[half : 2 * half])
 
 
 def _drawn(answers: Answers, count: int, targets: int, random: np.random.Generator) -> tuple[Answers, Answers]:

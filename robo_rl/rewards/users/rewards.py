@@ -15,10 +15,11 @@ from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.replay.rows import columns_of
 from robo_rl.rewards.fitted_folder import bytes_of, fitted, require_named, save_fitted, tensors_of
 from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.preferences.preference_reward import Pairs
 from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.rewards.step_rewards.reward import StepReward
 from robo_rl.rewards.step_rewards.steps import Steps, StepScores
-from robo_rl.rewards.users.model import Answers, FittedUsers, Pairs, UserRewards, UsersConfig
+from robo_rl.rewards.users.model import Answers, FittedUsers, UserRewards, UsersConfig
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.types import Array, Labels
 
@@ -72,9 +73,8 @@ class SavedUsers:
     @property
     def array(self) -> ArraySpec:
         """Entry of an observation with a user's latent."""
-        return ArraySpec(
-            USER, (self.config.latent,), unit="1", role="goal", meaning="what is known of the user: 0 is the average"
-        )
+        meaning = "what is known of the user; 0 is the average"
+        return ArraySpec(USER, (self.config.latent,), unit="1", role="goal", meaning=meaning)
 
     def latent(self, user: str) -> Array:
         """Return the latent (Z,) of a user by name, or by its beginning if no other begins so; raises UnknownName."""
@@ -88,7 +88,7 @@ class SavedUsers:
 
 @dataclass(frozen=True)
 class UserReward(StepReward):
-    """Reward of one of several people who differ (robo-rl reward fit vpl): the chance that they prefer a step to one of the data."""
+    """Reward of one of several people (robo-rl reward fit vpl): the chance that they prefer a step to one of the data."""
 
     name: ClassVar[str] = "vpl"
 

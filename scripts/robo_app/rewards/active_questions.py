@@ -48,5 +48,6 @@ def _known(users: SavedUsers, dataset: Dataset, name: str, identity: str, rows: 
     """Return what a rater's answers say."""
     usable = [each for each in PreferenceSet(dataset, name) if each.rater == identity and each.label != "skip"]
     size = len(users.model.mean)
-    none = Pairs(*(np.zeros((0, 1, size), np.float32) for _ in range(2)), np.zeros(0, np.float32))
+    nothing = np.zeros((0, 1, size), np.float32)
+    none = Pairs(nothing, nothing, np.zeros(0, np.float32))
     return users.model.posterior(Answers.of(pairs_of(usable, rows) if usable else none))

@@ -11,12 +11,12 @@ import tyro
 
 from robo_app.arguments.free_settings import Shares, as_words
 from robo_app.arguments.positionals import DATASET
+from robo_app.training.personal import personal_spec
 from robo_datasets.atomic_write import atomic_write, require_free
 from robo_datasets.curation import Selection, add_mirrored, add_personal, copy_episodes, inherited, make_dataset, shares
 from robo_datasets.dataset import Dataset
 from robo_rl.environments.make import make_environment
 from robo_rl.environments.mirror import mirror_of
-from robo_rl.environments.personal import personal_spec
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.users.rewards import SavedUsers
 
@@ -62,13 +62,19 @@ class Mirrored:
 
 @dataclass(frozen=True)
 class Personal:
-    """Copy a dataset's episodes once for each user of a reward of several people, who is then observed."""
+    """Copy a dataset's episodes for users of a reward of several people, who are then observed."""
 
     dataset: DATASET
     users: str
     """Folder of `robo-rl reward fit vpl`."""
     out: Path
     """Folder of the new dataset."""
+    each: int = 4
+    """Users for each episode, drawn by chance; 0 for all."""
+
+    def __post_init__(self) -> None:
+        if self.each < 0:
+            raise InvalidSetting("each is out of range.", got=self.each, allowed="0 or more")
 
 
 def merge(arguments: Merge) -> int:
@@ -149,8 +155,8 @@ def personal(arguments: Personal) -> int:
     require_free(arguments.out)
     spec = personal_spec(source.spec, users)
     with atomic_write(arguments.out) as draft, Dataset.create(draft, spec, card).writer() as writer:
-        count = add_personal(source, users, writer)
-    print(f"{len(source)} episodes for each of {count} users in {arguments.out}")
+        count = add_personal(source, users, writer, arguments.each)
+    print(f"{len(source)} episodes for {count} users each in {arguments.out}")
     print(f"label them: robo-rl label {arguments.out} --reward vpl --reward.settings.folder {arguments.users} --name vpl")
     return 0
 

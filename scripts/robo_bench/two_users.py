@@ -30,6 +30,8 @@ from robo_rl.types import Episode
 
 ENVIRONMENT = "robo/ArmReach-v0"
 SEGMENT, ANSWERS, EACH = 5, 100, 16
+SCALE = 400.0
+"""Of rewards, so that returns span about 1,000, as IQL's authors have it."""
 WEIGHT = 0.05
 """Of a person's preference beside the task's own reward, in each step."""
 EVALUATED = range(1_000_000, 1_000_050)
@@ -48,7 +50,7 @@ def trained(out: Path, name: str, seed: int, dataset: Path, labels: str, steps: 
     for path in sorted((out / "runs").glob(f"????????-??????-{name}-{seed}")):
         if (path / "evaluation.json").exists():
             return robo_rl.open_run(path)
-    learner = {"hidden": (128, 128), "lr": 1e-3, "actor_dropout": 0.1}
+    learner = {"hidden": (128, 128), "lr": 1e-3, "actor_dropout": 0.1, "reward_scale": SCALE}
     settings: dict[str, Any] = {"name": name, "evaluation": {"every": 0, "episodes": 10, "videos": 0}, "learner": learner}
     return robo_rl.train("offline-iql", seed=seed, steps=steps, dataset=dataset, labels=labels, out=out / "runs", **settings)
 

@@ -1,0 +1,175 @@
+"""BARFI: how much a designer's heuristic counts is learned from what it does for the task.
+
+Gupta, Chandak, Jordan, Thomas and da Silva 2023, "Behavior Alignment via Reward Function Optimization", arXiv:2310.19007.
+The policy climbs J_phi, the return of a blend of rewards; the blend phi climbs J_p, the task's own return of that policy.
+
+    r_phi = phi_1 r_p + phi_2 r_aux
+    d J_p / d phi = - (d J_p / d theta) H^-1 (d^2 J_phi / d theta d phi),        H = d^2 J_phi / d theta^2
+    v_0 = d J_p / d theta,   v_j+1 = v_j + alpha H v_j,   u = alpha (v_0 + ... ) ~ (-H)^-1 v_0
+
+r_p is the environment's reward, r_aux a term that it names in info["reward_terms"]. The series converges only if alpha times
+the largest curvature is below 2 and H is negative, for which `decay` pulls the parameters to 0; a warning says where not.
+
+Differs from the authors' code: phi is two numbers, as in their MuJoCo experiments, where phi_1 was held at 1; the penalty on
+parameters is part of the loss whose Hessian is taken; a step of phi has a set length. As there, the policy learns from
+remembered episodes without importance weights.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from robo_policies.learners.episodic import EpisodicConfig, EpisodicLearner
+from robo_rl.errors import UnknownName, require_allowed
+from robo_rl.extras import returns_to_go
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Episode, Metrics, StateDict
+
+
+@dataclass(frozen=True)
+class BARFIConfig(EpisodicConfig):
+    """Settings of BARFI."""
+
+    engine: Literal["auto", "reference", "accelerated"] = "reference"
+    """Always reference: derivatives of derivatives are taken, which the kernels do not have."""
+    auxiliary: str = ""
+    """Term of the environment's reward_terms that is the designer's heuristic; must be set."""
+    learns_blend: bool = True
+    """False keeps phi as it is at first: the naive sum, or the task's reward alone; a control."""
+    first_blend: tuple[float, float] = (1.0, 1.0)
+    """phi at first: weights of the task's reward and of the heuristic."""
+    blend_lr: float = 0.05
+    """Learning rate of phi."""
+    blend_decay: float = 0.0
+    """Pull of phi towards 0 per step."""
+    inner_updates: int = 15
+    """Steps of the policy for each step of the blend."""
+    remembered: int = 64
+    """Newest episodes that the policy learns from; those since the last step of the blend alone judge the task."""
+    alpha: float = 0.1
+    """Step of the Neumann series."""
+    terms: int = 20
+    """Terms of the series; with few the direction is nearly that of the task's gradient."""
+    decay: float = 0.05
+    """Weight of half the squared parameters in the loss of the policy."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        counts = {name: (getattr(self, name) >= 1, "1 or more") for name in ("inner_updates", "remembered", "terms")}
+        rates = {name: (getattr(self, name) >= 0, "0 or more") for name in ("blend_lr", "blend_decay", "decay")}
+        counts["engine"] = (self.engine == "reference", "reference")
+        named = {"auxiliary": (bool(self.auxiliary), "the name of a term of the reward"), "alpha": (self.alpha > 0, "above 0")}
+        require_allowed(self, counts | rates | named)
+
+    @override
+    def build(self, spec: EnvironmentSpec, seed: int) -> BARFI:
+        return BARFI(spec, self, seed)
+
+
+class BARFI(EpisodicLearner):
+    """Policy gradient on a blend of rewards that is learned."""
+
+    def __init__(self, spec: EnvironmentSpec, config: BARFIConfig, seed: int) -> None:
+        super().__init__(spec, config, seed)
+        self.config = config
+        self.blend = torch.tensor(config.first_blend)
+        """phi (2,)"""
+        self._memory: deque[Episode] = deque(maxlen=config.remembered)
+        self._warned = False
+
+    @override
+    def learn(self, episodes: Sequence[Episode]) -> Metrics:
+        self._memory.extend(episodes)
+        features, actions = self.inputs([*self._memory])
+        returns = torch.from_numpy(np.concatenate([self.returns(each) for each in self._memory]))
+        for _ in range(self.config.inner_updates):
+            self.parts.descend("actor", -self.surrogate(features, actions, returns @ self.blend))
+        figures = {"heuristic_weight": float(self.blend[1]), "task_weight": float(self.blend[0])}
+        if self.config.learns_blend:
+            figures |= self._learn_blend(episodes, (features, actions, returns))
+        return self.parts.finish_update(figures)
+
+    def returns(self, episode: Episode) -> npt.NDArray[np.float32]:
+        """Return the returns-to-go (T, 2) of the task's reward and of the heuristic; raises UnknownName without it."""
+        if self.config.auxiliary not in episode.reward_terms:
+            raise UnknownName("term of the reward", self.config.auxiliary, episode.reward_terms)
+        parts = (episode.rewards, episode.reward_terms[self.config.auxiliary])
+        return np.stack([returns_to_go(each, self.config.discount) for each in parts], 1).astype(np.float32)
+
+    def surrogate(self, features: Tensor, actions: Tensor, returns: Tensor) -> Tensor:
+        """Return the mean of log pi(a|s) (G - mean G), less the penalty: its gradient is that of the policy."""
+        penalty = sum(parameter.square().sum() for parameter in self._parameters)
+        gains = (self.log_densities(features, actions) * (returns - returns.mean())).mean()
+        return gains - 0.5 * self.config.decay * penalty
+
+    @property
+    def _parameters(self) -> list[Tensor]:
+        return [each for each in self.actor.parameters() if each.requires_grad]
+
+    def _learn_blend(self, episodes: Sequence[Episode], inner: tuple[Tensor, Tensor, Tensor]) -> dict[str, float]:
+        """Take one step of phi along the implicit gradient; returns figures."""
+        parameters, blend = self._parameters, self.blend.clone().requires_grad_()
+        seen, done = self.inputs(episodes)
+        own = torch.from_numpy(np.concatenate([self.returns(each)[:, 0] for each in episodes]))
+        task = flat(torch.autograd.grad((self.log_densities(seen, done) * (own - own.mean())).mean(), parameters))
+        features, actions, returns = inner
+        slope = flat(torch.autograd.grad(self.surrogate(features, actions, returns @ blend), parameters, create_graph=True))
+
+        def curvature(vector: Tensor) -> Tensor:
+            return flat(torch.autograd.grad(slope @ vector, parameters, retain_graph=True))
+
+        largest = largest_curvature(curvature, len(task), self.parts.generator)
+        if self.config.alpha * largest >= 1.0 and not self._warned:
+            self._warned = True
+            found = f"alpha {self.config.alpha} times the curvature {largest:.3g} is 1 or more"
+            warnings.warn(f"BARFI's series swings or diverges: {found}; lower learner.alpha", stacklevel=2)
+        series = neumann(curvature, task, self.config.alpha, self.config.terms)
+        (change,) = torch.autograd.grad(slope @ series, blend)
+        if bool(torch.isfinite(change).all()):
+            length = float(torch.linalg.vector_norm(change))
+            step = change / max(length, 1e-8)  # its length follows from alpha and the number of terms, not from the task
+            self.blend = (1.0 - self.config.blend_decay) * self.blend + self.config.blend_lr * step
+        return {"curvature": largest, "blend_gradient": float(torch.linalg.vector_norm(change))}
+
+    @override
+    def state_dict(self) -> StateDict:
+        return super().state_dict() | {"blend": self.blend.numpy().copy()}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        self.blend = torch.as_tensor(np.array(state["blend"], np.float32))
+
+
+def flat(tensors: Sequence[Tensor]) -> Tensor:
+    """Return tensors as one vector."""
+    return torch.cat([each.reshape(-1) for each in tensors])
+
+
+def neumann(curvature: Callable[[Tensor], Tensor], vector: Tensor, alpha: float, terms: int) -> Tensor:
+    """Return alpha times the sum of (1 + alpha H)^j v for j below `terms`: about (-H)^-1 v for a negative H."""
+    total, power = torch.zeros_like(vector), vector
+    for _ in range(terms):
+        total = total + power
+        power = power + alpha * curvature(power)
+    return alpha * total
+
+
+def largest_curvature(curvature: Callable[[Tensor], Tensor], size: int, generator: torch.Generator, rounds: int = 5) -> float:
+    """Return about the largest absolute eigenvalue of H, by power iteration."""
+    vector, length = torch.randn(size, generator=generator), 0.0
+    for _ in range(rounds):
+        vector = vector / torch.linalg.vector_norm(vector).clamp_min(1e-12)
+        vector = curvature(vector)
+        length = float(torch.linalg.vector_norm(vector))
+    return length

@@ -1,0 +1,180 @@
+"""Base of learners from whole episodes of their own: play some, learn from all of them, forget them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from robo_policies.learners.bc import CategoricalActor
+from robo_policies.learners.own_loop import OwnLoop
+from robo_policies.learners.parts import Learned, LearnerParts
+from robo_policies.networks.encoders import Observations
+from robo_policies.networks.regression_actors import GaussianActor
+from robo_policies.networks.settings import NetworkSettings
+from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.protocols.components import TrainingObserver
+from robo_rl.protocols.contract import OWN, Feature, Needs
+from robo_rl.requirements import require_finite_data
+from robo_rl.rollout.episode import rollout
+from robo_rl.spec.environment import EnvironmentSpec, specification
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.training.step_sources import episode_seed
+from robo_rl.types import DIVERGED, Episode, Metrics, StateDict
+
+
+@dataclass(frozen=True)
+class EpisodicConfig(NetworkSettings, OwnLoop):
+    """Settings of a learner from whole episodes."""
+
+    needs = Needs(
+        (OWN,),
+        frozenset({Feature.CONTINUOUS, Feature.DISCRETE}),
+        {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"},
+    )
+
+    lr: float = 3e-4
+    """Learning rate of Adam."""
+    hidden: tuple[int, ...] = (128, 128)
+    """Units of the hidden layers of the policy."""
+    normalization_rows: int = 10_000
+    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+    discount: float = 0.99
+    """Weight of a reward one step later."""
+    episodes: int = 16
+    """Episodes between two updates."""
+    group: int = 1
+    """Of these, episodes that begin in the same state, by the same seed; divides `episodes`."""
+
+    def __post_init__(self) -> None:
+        require_allowed(
+            self,
+            {
+                "lr": (self.lr > 0, "above 0"),
+                "hidden": (all(units >= 1 for units in self.hidden), "1 or more units in each layer"),
+                "discount": (0 <= self.discount <= 1, "0 to 1"),
+                "episodes": (self.episodes >= 1, "1 or more"),
+                "group": (self.group >= 1 and self.episodes % self.group == 0, "1 or more, a divisor of episodes"),
+            },
+        )
+
+    @override
+    def loop(self) -> type[EpisodicTraining]:
+        return EpisodicTraining
+
+
+class EpisodicLearner(Learned, ABC):
+    """A policy that learns from episodes: Gaussian for continuous actions, categorical for discrete ones."""
+
+    def __init__(self, spec: EnvironmentSpec, config: EpisodicConfig, seed: int) -> None:
+        self.parts = parts = LearnerParts(spec, config, seed)
+        kind = CategoricalActor if spec.action.is_discrete else GaussianActor
+        self.actor = parts.add("actor", kind(parts.networks, parts.encoder.size, spec.action.size), config.lr)
+        parts.act_with(self.actor)
+
+    @abstractmethod
+    def learn(self, episodes: Sequence[Episode]) -> Metrics:
+        """Learn from the newest episodes, those of a group side by side; returns metrics under train/."""
+
+    def prepare(self, demonstrations: Sequence[Episode]) -> Metrics:
+        """Learn from recorded episodes before the first of its own."""
+        return {}
+
+    def inputs(self, episodes: Sequence[Episode]) -> tuple[Tensor, Tensor]:
+        """Return what the policy saw (B, D) and did (B, ...), step after step; raises NonFiniteUpdate."""
+        encoder, parts = self.parts.encoder, self.parts
+        seen = {name: np.concatenate([each.observations[name][:-1] for each in episodes]) for name in encoder.reads}
+        stacked = encoder.stack(seen)
+        require_finite_data({"observations": stacked}, parts.updates, "episodes")
+        encoder.fit(torch.from_numpy(stacked))
+        found: Observations = encoder.tensors(stacked, seen, parts.device)
+        actions = torch.from_numpy(np.concatenate([each.actions for each in episodes])).to(parts.device)
+        return encoder(found), actions
+
+    def log_densities(self, features: Tensor, actions: Tensor) -> Tensor:
+        """Return log pi(a|s), (B,)."""
+        if isinstance(self.actor, CategoricalActor):
+            return -self.actor.loss(features, actions)
+        return self.actor.log_density(features, actions, self.parts.generator)
+
+
+class EpisodicTraining:
+    """Plays `episodes` episodes, learns from them, as long as as many fit into the steps. A resume begins with new ones."""
+
+    def __init__(
+        self,
+        environment: gymnasium.Env[Any, Any],
+        config: Any,
+        *,
+        steps: int,
+        seed: int,
+        demonstrations: Sequence[Episode] = (),
+    ) -> None:
+        """config: EpisodicConfig that builds an EpisodicLearner."""
+        self.environment, self.config, self.steps, self.seed = environment, config, steps, seed
+        self._spec = specification(environment)
+        if self._spec.max_steps is None:
+            raise InvalidSetting(
+                f"Episodes of {self._spec.name} may never end, and are learned from as a whole.",
+                got="no time limit",
+                fix="set environment.arguments.max_steps",
+            )
+        self.learner: EpisodicLearner = config.build(self._spec, seed)
+        self.policy = self.learner.policy
+        self._demonstrations = demonstrations
+        self.step = self.episodes = 0
+        self.resumed: str | None = None
+        self.stopwatch = Stopwatch()
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Trains from the present step on."""
+        time = self.stopwatch.time
+        self.stopwatch.start()
+        if not self.episodes and self._demonstrations:
+            observer.on_metrics(self.step, time("update", partial(self.learner.prepare, self._demonstrations)))
+        longest = self.config.episodes * (self._spec.max_steps or 1)
+        while self.step + longest <= self.steps:
+            played = [time("simulate", self._play) for _ in range(self.config.episodes)]
+            for each in played:
+                self.step += len(each)
+                self.episodes += 1
+                observer.on_episode(
+                    self.step,
+                    episode_return=each.undiscounted_return,
+                    length=len(each),
+                    success=each.success,
+                    stop_reason=each.stop_reason,
+                    episode=each,
+                )
+            self._played = 0
+            sound = [each for each in played if each.stop_reason != DIVERGED]
+            if len(sound) == len(played):  # a group is learned from as a whole
+                observer.on_metrics(self.step, time("update", partial(self.learner.learn, sound)))
+            observer.on_step(self.step, self)
+
+    _played = 0
+
+    def _play(self) -> Episode:
+        number = (self.episodes + self._played) // self.config.group
+        self._played += 1
+        return rollout(self.environment, self.policy, seed=episode_seed(self.seed, number))
+
+    def state_dict(self) -> StateDict:
+        """Return the learner and the counters."""
+        counters = {"step": self.step, "episodes": self.episodes, "seconds": self.stopwatch.state_dict()}
+        return {"learner": self.learner.state_dict(), "training": counters}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore the state returned by `state_dict`."""
+        self.learner.load_state_dict(state["learner"])
+        self.step, self.episodes = int(state["training"]["step"]), int(state["training"]["episodes"])
+        self.stopwatch.load_state_dict(state["training"]["seconds"])
+        self.resumed = "warm"

@@ -1,0 +1,217 @@
+"""SRPO: failures are worth as much as they resemble the successes of the same batch.
+
+Fei et al. 2025, "SRPO: Self-Referential Policy Optimization for Vision-Language-Action Models", arXiv:2511.15605;
+group-relative advantages of Shao et al. 2024 (GRPO), arXiv:2402.03300. E episodes of a batch, Z numbers of an embedding.
+
+    d_i = distance of failure i to the nearest cluster of successes,   score_i = 0.6 sigmoid(10 (0.5 - n_i)),   success: 1
+    A_i = (score_i - mean of its group) / deviation of its group,      the same for all steps of an episode
+
+n_i is d_i scaled to [0, 1]. The authors' code scales it by the least and the largest of the batch, and clusters with a radius
+in which, beyond a few dimensions, no two successes lie: their centre is then the mean. `scale: running` and clusters by a
+quantile of distances are ours; `scale: batch` and `clusters: official` are theirs.
+
+Differs from the paper: episodes are embedded by their standardised states, the mean and the last one side by side, because the
+mean alone forgets the order; the paper has a video network. The policy is cloned from demonstrations first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import cdist
+from torch import Tensor
+from typing_extensions import override
+
+from robo_policies.learners.episodic import EpisodicConfig, EpisodicLearner
+from robo_policies.networks.regression_actors import GaussianActor
+from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.protocols.contract import OWN, Feature, Needs
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Episode, Metrics, StateDict
+
+Floats = npt.NDArray[np.float64]
+LARGEST, STEEPNESS = 0.6, 10.0
+"""Of the score of a failure."""
+RADIUS, LEAST_NEAR = 0.5, 2
+"""Of DBSCAN in the authors' code: distance of standardised neighbours, and neighbours, oneself included, of a core point."""
+REMEMBERED = 256
+"""Distances of recent failures that set the scale."""
+
+
+@dataclass(frozen=True)
+class SRPOConfig(EpisodicConfig):
+    """Settings of SRPO; `group` episodes begin in one state."""
+
+    needs = Needs(
+        (OWN,), frozenset({Feature.CONTINUOUS, Feature.DISCRETE}), {Feature.REWARD: "leave reward out; success counts"}
+    )
+    takes_demonstrations = True
+
+    group: int = 8
+    """Of the episodes, those that begin in the same state; divides `episodes`."""
+    episodes: int = 32
+    """Episodes between two updates."""
+    score: Literal["progress", "outcome"] = "progress"
+    """progress: failures are compared with successes; outcome: 0 for each failure, the control."""
+    scale: Literal["running", "batch"] = "running"
+    """Scale of distances: quantiles of recent failures, or least and largest of the batch as in the authors' code."""
+    clusters: Literal["quantile", "official"] = "quantile"
+    """Radius of DBSCAN: the 20 % quantile of distances between successes, or 0.5 as in the authors' code."""
+    clip_low: float = 0.2
+    """Fall of the probability ratio beyond which nothing is gained."""
+    clip_high: float = 0.28
+    """Rise of it."""
+    epochs: int = 4
+    """Passes over a batch of episodes; 1 in the paper, with far more episodes."""
+    batch_size: int = 512
+    """Steps of one gradient step."""
+    clone_updates: int = 2000
+    """Updates of behaviour cloning before the first episode."""
+    initial_std: float = 0.3
+    """Deviation of continuous actions after cloning, to explore with."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive = {name: (getattr(self, name) > 0, "above 0") for name in ("clip_low", "clip_high", "initial_std")}
+        counts = {name: (getattr(self, name) >= 1, "1 or more") for name in ("epochs", "batch_size")}
+        also = {"group": (self.group >= 2, "2 or more: an episode is compared with its group")}
+        require_allowed(self, positive | counts | also | {"clone_updates": (self.clone_updates >= 0, "0 or more")})
+
+    @override
+    def build(self, spec: EnvironmentSpec, seed: int) -> SRPO:
+        return SRPO(spec, self, seed)
+
+
+class SRPO(EpisodicLearner):
+    """Clones demonstrations, then improves by group-relative advantages."""
+
+    def __init__(self, spec: EnvironmentSpec, config: SRPOConfig, seed: int) -> None:
+        super().__init__(spec, config, seed)
+        self.config = config
+        self._distances: deque[float] = deque(maxlen=REMEMBERED)
+        self._random = np.random.default_rng(seed)
+
+    @override
+    def prepare(self, demonstrations: Sequence[Episode]) -> Metrics:
+        features, actions = self.inputs([each for each in demonstrations if len(each)])
+        loss = torch.zeros(())
+        for _ in range(self.config.clone_updates):
+            rows = torch.from_numpy(self._random.integers(len(actions), size=256))
+            loss = -self.log_densities(features[rows], actions[rows]).mean()
+            self.parts.descend("actor", loss)
+        if isinstance(self.actor, GaussianActor):
+            with torch.no_grad():
+                self.actor.log_std.fill_(float(np.log(self.config.initial_std)))
+        return self.parts.finish_update({"clone_loss": loss})
+
+    @override
+    def learn(self, episodes: Sequence[Episode]) -> Metrics:
+        if any(each.success is None for each in episodes):
+            raise InvalidSetting("SRPO learns from success, and the environment has no notion of it.", got="success: None")
+        share = float(np.mean([each.success is True for each in episodes]))
+        scores = self.scores(episodes)
+        figures = {"score": float(scores.mean()), "success": share}
+        advantages = group_advantages(scores, self.config.group)
+        if not advantages.any():
+            return self.parts.finish_update({**figures, "ratio": 1.0})
+        features, actions = self.inputs(episodes)
+        each_step = torch.from_numpy(np.repeat(advantages, [len(each) for each in episodes]).astype(np.float32))
+        with torch.no_grad():
+            old = self.log_densities(features, actions)
+        rows, ratio = np.arange(len(actions)), torch.ones(1)
+        for _ in range(self.config.epochs):
+            self._random.shuffle(rows)
+            for part in np.array_split(rows, max(1, len(rows) // self.config.batch_size)):
+                chosen = torch.from_numpy(part)
+                ratio = torch.exp((self.log_densities(features[chosen], actions[chosen]) - old[chosen]).clamp(max=20.0))
+                self.parts.descend("actor", self.loss(ratio, each_step[chosen].to(ratio.device)))
+        return self.parts.finish_update({**figures, "ratio": ratio.mean()})
+
+    def loss(self, ratio: Tensor, advantages: Tensor) -> Tensor:
+        """Return -min(r A, clip(r, 1 - low, 1 + high) A), the mean over steps."""
+        clipped = ratio.clamp(1.0 - self.config.clip_low, 1.0 + self.config.clip_high)
+        return -torch.minimum(ratio * advantages, clipped * advantages).mean()
+
+    def scores(self, episodes: Sequence[Episode]) -> Floats:
+        """Return a score for each episode (E,), 1 for a success."""
+        success = np.array([each.success is True for each in episodes])
+        if self.config.score == "outcome" or success.all() or not success.any():
+            return success.astype(np.float64)
+        found = np.ones(len(episodes))
+        embedded = self.embedded(episodes)
+        distances = to_successes(embedded[~success], embedded[success], self.config.clusters)
+        self._distances.extend(distances.tolist())
+        low, high = (distances.min(), distances.max())
+        if self.config.scale == "running":
+            low, high = np.quantile(self._distances, [0.05, 0.95])
+        found[~success] = failure_scores(distances, float(low), float(high))
+        return found
+
+    def embedded(self, episodes: Sequence[Episode]) -> Floats:
+        """Return (E, Z): the mean state of each episode and its last one, standardised over the batch."""
+        encoder = self.parts.encoder
+        seen = [{name: each.observations[name] for name in encoder.reads} for each in episodes]
+        states = [encoder.stack(each).astype(np.float64) for each in seen]
+        whole = np.concatenate(states)
+        deviation = np.maximum(whole.std(0), 1e-6)
+        rows = [np.concatenate([each.mean(0), each[-1]]) for each in states]
+        return np.asarray((np.stack(rows) - np.tile(whole.mean(0), 2)) / np.tile(deviation, 2))
+
+    @override
+    def state_dict(self) -> StateDict:
+        own = {"distances": list(self._distances), "random": self._random.bit_generator.state}
+        return super().state_dict() | {"srpo": own}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        own: Any = state["srpo"]
+        self._distances = deque((float(each) for each in own["distances"]), maxlen=REMEMBERED)
+        self._random.bit_generator.state = own["random"]
+
+
+def group_advantages(scores: Floats, group: int) -> Floats:
+    """Return (score - mean) / deviation of each group of episodes (E,); 0 in groups of equal scores."""
+    rows = scores.reshape(-1, group)
+    centred = rows - rows.mean(1, keepdims=True)
+    deviation = rows.std(1, keepdims=True)
+    return np.asarray(np.where(deviation > 1e-6, centred / np.maximum(deviation, 1e-6), 0.0).ravel())
+
+
+def failure_scores(distances: Floats, low: float, high: float) -> Floats:
+    """Return 0.6 sigmoid(10 (0.5 - n)), n the place of each distance between low and high; 0.5 if these are equal."""
+    places = np.clip((distances - low) / (high - low), 0.0, 1.0) if high - low >= 1e-6 else np.full(len(distances), 0.5)
+    return np.asarray(LARGEST / (1.0 + np.exp(-STEEPNESS * (0.5 - places))))
+
+
+def to_successes(failures: Floats, successes: Floats, kind: Literal["quantile", "official"]) -> Floats:
+    """Return the distance of each failure (F,) to the nearest centre of a cluster of successes."""
+    deviation = np.maximum(successes.std(0), 1e-6)
+    scaled = (successes - successes.mean(0)) / deviation
+    between = cdist(scaled, scaled)
+    apart = between[np.triu_indices(len(between), 1)]
+    radius = RADIUS if kind == "official" or not len(apart) else float(np.quantile(apart, 0.2))
+    labels = density_clusters(between, radius, LEAST_NEAR)
+    centres = [successes[labels == label].mean(0) for label in range(labels.max(initial=-1) + 1)] or [successes.mean(0)]
+    return np.asarray(cdist(failures, np.stack(centres)).min(1))
+
+
+def density_clusters(distances: Floats, radius: float, least: int) -> npt.NDArray[np.int64]:
+    """Return the cluster (N,) of each point, -1 for noise, by DBSCAN (Ester et al. 1996), given distances (N, N)."""
+    near = distances <= radius
+    core = near.sum(1) >= least
+    labels = np.full(len(distances), -1, np.int64)
+    if not core.any():
+        return labels
+    _, labels[core] = connected_components(near[np.ix_(core, core)], directed=False)
+    for point in np.flatnonzero(~core):
+        if (neighbours := np.flatnonzero(near[point] & core)).size:
+            labels[point] = labels[neighbours[distances[point, neighbours].argmin()]]
+    return labels

@@ -13,25 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 import robo_rl
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
-from robo_datasets.labels import label_sets
 from robo_datasets.preferences import PreferenceSet, preference_sets
 from robo_rl.environments.make import make_environment
 from robo_rl.protocols.components import Policy
 from robo_rl.rewards.preferences.raters import MeasuresRater, Segment
-from robo_rl.rewards.users.rewards import SavedUsers
+from robo_rl.rewards.users.rewards import AVERAGE, SavedUsers
 from robo_rl.rollout.episode import rollout
 from robo_rl.runs.run import Run
 from robo_rl.types import Episode
 
-ENVIRONMENT = "robo/ArmReach-v0"
+ENVIRONMENT, ARGUMENTS = "robo/ArmReach-v0", {"action_repeat": 3, "reward": "dense"}
 SEGMENT, ANSWERS, EACH = 5, 100, 16
-SCALE = 400.0
-"""Of rewards, so that returns span about 1,000, as IQL's authors have it."""
 WEIGHT = 0.05
 """Of a person's preference beside the task's own reward, in each step."""
 EVALUATED = range(1_000_000, 1_000_050)
@@ -45,20 +41,24 @@ def people() -> dict[str, list[MeasuresRater]]:
     return {"fast": fast, "gentle": gentle}
 
 
-def trained(out: Path, name: str, seed: int, dataset: Path, labels: str, steps: int) -> Run:
-    """Return a run of IQL, trained if it is not there."""
+def trained(out: Path, name: str, seed: int, steps: int) -> Run:
+    """Return a run of SAC, trained if it is not there: for all users, who are observed, or for the average."""
     for path in sorted((out / "runs").glob(f"????????-??????-{name}-{seed}")):
         if (path / "evaluation.json").exists():
             return robo_rl.open_run(path)
-    learner = {"hidden": (128, 128), "lr": 1e-3, "actor_dropout": 0.1, "reward_scale": SCALE}
-    settings: dict[str, Any] = {"name": name, "evaluation": {"every": 0, "episodes": 10, "videos": 0}, "learner": learner}
-    return robo_rl.train("offline-iql", seed=seed, steps=steps, dataset=dataset, labels=labels, out=out / "runs", **settings)
+    users = str(out / "users")
+    user = {} if name == "personal" else {"user": AVERAGE}
+    environment = {"name": f"personal:{ENVIRONMENT}", "arguments": {**ARGUMENTS, "users": users, **user}}
+    source = {"reward": "vpl", "settings": {"folder": users, **user}, "weight": WEIGHT}
+    reward = {"name": "pipeline", "settings": {"sources": [{"environment": True}, source]}}
+    settings: dict[str, Any] = {"name": name, "environment": environment, "reward": reward}
+    evaluation = {"every": 0, "episodes": 10, "videos": 0}
+    return robo_rl.train("arm-reach-short", seed=seed, steps=steps, out=out / "runs", evaluation=evaluation, **settings)
 
 
-def episodes_of(policy: Policy, **arguments: Any) -> list[Episode]:
-    """Return episodes of a policy on the same seeds."""
-    name = f"personal:{ENVIRONMENT}" if "users" in arguments else ENVIRONMENT
-    with closing(make_environment(name, **arguments)) as environment:
+def episodes_of(policy: Policy, out: Path, user: str) -> list[Episode]:
+    """Return episodes of a policy on the same seeds, told of a user."""
+    with closing(make_environment(f"personal:{ENVIRONMENT}", **ARGUMENTS, users=str(out / "users"), user=user)) as environment:
         return [rollout(environment, policy, seed=seed, deterministic=True) for seed in EVALUATED]
 
 
@@ -80,11 +80,11 @@ def described(episodes: list[Episode]) -> str:
 
 
 def prepared(out: Path, pairs: int) -> None:
-    """Record, have it compared by everybody, fit both rewards, label."""
-    data, users, averaged = out / "reach", out / "users", out / "averaged"
+    """Record, have it compared by everybody, fit both rewards."""
+    data = out / "reach"
     if not data.exists():
-        arguments = ["--environment.arguments.reward", "dense"]
-        dispatch(["record", ENVIRONMENT, "--family", "play", "--episodes", "200", "--out", str(data), *arguments])
+        words = [word for name, value in ARGUMENTS.items() for word in (f"--environment.arguments.{name}", str(value))]
+        dispatch(["record", ENVIRONMENT, "--family", "play", "--episodes", "200", "--out", str(data), *words])
     dataset = Dataset(data)
     if "everybody" not in preference_sets(dataset) or len([*PreferenceSet(dataset, "everybody")]) < 2 * EACH * pairs:
         for number, rater in enumerate(rater for kind in people().values() for rater in kind):
@@ -92,18 +92,9 @@ def prepared(out: Path, pairs: int) -> None:
             how = ["--name", "everybody", "--pairs", str(pairs), "--length", str(SEGMENT), "--seed", str(number)]
             dispatch(["prefer", str(data), *how, *words])
     shared = ["--dataset", str(data), "--preferences", "everybody"]
-    for kind, folder in (("vpl", users), ("preference", averaged)):
-        if not folder.exists():
-            dispatch(["reward", "fit", kind, *shared, "--out", str(folder)])
-    if not (out / "personal").exists():
-        dispatch(["data", "personal", str(data), "--users", str(users), "--out", str(out / "personal")])
-    for path, reward, folder in ((out / "personal", "vpl", users), (data, "preference", averaged)):
-        if reward not in label_sets(Dataset(path)):
-            weight = WEIGHT if reward == "vpl" else WEIGHT / 4  # the other has deviation 1, shares have about a quarter
-            source = {"reward": reward, "settings": {"folder": str(folder)}, "weight": weight}
-            both = {"reward": "pipeline", "settings": {"sources": [{"environment": True}, source]}}
-            (out / f"{reward}.yaml").write_text(yaml.safe_dump(both))
-            dispatch(["label", str(path), "--reward", str(out / f"{reward}.yaml"), "--name", reward])
+    for kind, folder in (("vpl", "users"), ("preference", "one")):
+        if not (out / folder).exists():
+            dispatch(["reward", "fit", kind, *shared, "--out", str(out / folder)])
 
 
 def main() -> None:
@@ -116,18 +107,17 @@ def main() -> None:
     out: Path = given.out
     prepared(out, ANSWERS)
     saved = SavedUsers(str(out / "users"))
-    print("| seed | kind | policy | success | steps | mean speed of the joints [rad/s] | preferred to the averaged |")
-    print("|---|---|---|---|---|---|---|")
+    print("| seed | policy | success | steps | mean speed of the joints [rad/s] | preferred to the averaged, by this kind |")
+    print("|---|---|---|---|---|---|")
     for seed in range(given.seeds):
-        both = trained(out, "personal", seed, out / "personal", "vpl", given.steps).policy()
-        one = trained(out, "averaged", seed, out / "reach", "preference", given.steps).policy()
-        averaged = episodes_of(one)
-        print(f"| {seed} | both | averaged | {described(averaged)} | |")
+        both, one = (trained(out, name, seed, given.steps).policy() for name in ("personal", "averaged"))
+        averaged = episodes_of(one, out, AVERAGE)
+        print(f"| {seed} | averaged | {described(averaged)} | |")
         for kind, raters in people().items():
-            names = [name for name in saved.names if name.startswith(":".join(raters[EACH // 2].identity))]
-            theirs = episodes_of(both, users=str(out / "users"), user=names[0])
+            user = next(name for name in saved.names if name.startswith(":".join(raters[EACH // 2].identity)))
+            theirs = episodes_of(both, out, user)
             share = np.mean([preferred(rater, theirs, averaged) for rater in raters])
-            print(f"| {seed} | {kind} | of this kind | {described(theirs)} | {share:.0%} |", flush=True)
+            print(f"| {seed} | told of the {kind} | {described(theirs)} | {share:.0%} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The mirror image of an environment: what a motion to the left looks like to the right.
+"""The mirror image of an environment: a motion to the left becomes one to the right.
 
 After the morphological symmetry of GR-RL (ByteDance Seed 2025, arXiv:2512.01801), by which recorded episodes are doubled.
 """

@@ -1,8 +1,8 @@
-"""GR-RL on the arm's pick: demonstrations with injected detours, what the filter finds, and what cloning gains by it.
+"""GR-RL on the arm's pick: demonstrations with injected detours, the precision of the filter, and the gain of cloning.
 
 python -m robo_bench.detours --out detours --seeds 3
 
-Resumable: what is recorded or trained already is not made again. The detours are known to the measurement alone.
+Resumable: finished parts are not made again. The detours are known to the measurement alone.
 """
 
 from __future__ import annotations

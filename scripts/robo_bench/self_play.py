@@ -1,4 +1,4 @@
-"""SPO in games of three arms: average and last policy where preferences go in a circle, or have a winner under noise.
+"""SPO in games of three arms: average and last policy of preferences in a circle, and of a winner under noise.
 
 python -m robo_bench.self_play --seeds 3
 """

@@ -2,7 +2,7 @@
 
 python -m robo_bench.two_users --out users --seeds 3
 
-Resumable: what is recorded, fitted or trained already is not made again. The people are rules, eight of each kind.
+Resumable: finished parts are not made again. The people are rules, sixteen of each kind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from robo_rl.types import Episode
 
 ENVIRONMENT, ARGUMENTS = "robo/ArmReach-v0", {"action_repeat": 3, "reward": "dense"}
 SEGMENT, ANSWERS, EACH = 5, 100, 16
-WEIGHT = 0.05
+WEIGHT = 0.3
 """Of a person's preference beside the task's own reward, in each step."""
 EVALUATED = range(1_000_000, 1_000_050)
 
@@ -49,7 +49,8 @@ def trained(out: Path, name: str, seed: int, steps: int) -> Run:
     users = str(out / "users")
     user = {} if name == "personal" else {"user": AVERAGE}
     environment = {"name": f"personal:{ENVIRONMENT}", "arguments": {**ARGUMENTS, "users": users, **user}}
-    source = {"reward": "vpl", "settings": {"folder": users, **user}, "weight": WEIGHT}
+    less = {"stage": "clip", "settings": {"at": 1.0}}  # else it would pay to stay away from the goal
+    source = {"reward": "vpl", "settings": {"folder": users, **user}, "weight": WEIGHT, "stages": [less]}
     reward = {"name": "pipeline", "settings": {"sources": [{"environment": True}, source]}}
     settings: dict[str, Any] = {"name": name, "environment": environment, "reward": reward}
     evaluation = {"every": 0, "episodes": 10, "videos": 0}
@@ -57,7 +58,7 @@ def trained(out: Path, name: str, seed: int, steps: int) -> Run:
 
 
 def episodes_of(policy: Policy, out: Path, user: str) -> list[Episode]:
-    """Return episodes of a policy on the same seeds, told of a user."""
+    """Return episodes of a policy on the same seeds, for a user."""
     with closing(make_environment(f"personal:{ENVIRONMENT}", **ARGUMENTS, users=str(out / "users"), user=user)) as environment:
         return [rollout(environment, policy, seed=seed, deterministic=True) for seed in EVALUATED]
 
@@ -117,7 +118,7 @@ def main() -> None:
             user = next(name for name in saved.names if name.startswith(":".join(raters[EACH // 2].identity)))
             theirs = episodes_of(both, out, user)
             share = np.mean([preferred(rater, theirs, averaged) for rater in raters])
-            print(f"| {seed} | told of the {kind} | {described(theirs)} | {share:.0%} |", flush=True)
+            print(f"| {seed} | for the {kind} | {described(theirs)} | {share:.0%} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def test_worth_is_the_share_of_wins_less_a_half():
     assert len(again) == 4 and again.comparisons == 12
 
 
-def test_in_a_circle_the_average_is_even_and_the_last_policy_is_not():
+def test_in_a_circle_the_average_is_even_not_the_last_policy():
     average, last = played(CIRCLE, 0, steps=3000)
     np.testing.assert_allclose(average, 1 / 3, atol=0.05)
     assert last.max() > 0.45
@@ -49,7 +49,7 @@ def test_in_a_circle_the_average_is_even_and_the_last_policy_is_not():
     assert np.abs(stale - 1 / 3).max() > 0.05
 
 
-def test_a_winner_is_found_through_noise_and_fitted_rewards_follow_frequencies():
+def test_a_winner_is_found_and_fitted_rewards_follow_frequencies():
     average, last = played(WINNER, 0, steps=1500, coins=0.4)
     assert average[0] > 0.9 and last[0] > 0.95
     often = fitted_reward(CIRCLE, 0, np.array([0.6, 0.3, 0.1]), pairs=600)
@@ -136,7 +136,7 @@ def taken(index: int, length: int, *, terminated: bool = True) -> Steps:
     return replace(steps, index=np.full(length, index))
 
 
-def test_an_episode_is_paid_at_its_end_and_whole_though_it_came_in_parts():
+def test_an_episode_in_parts_is_paid_at_its_end():
     reward = SelfPlayReward(opponents=0)
     running = reward.online(SPEC, weight=2.0, discount=0.9)
     place = running.place

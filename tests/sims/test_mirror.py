@@ -49,7 +49,7 @@ def test_the_image_of_the_image_is_the_episode(task, control):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_observations_of_the_mirrored_state_are_the_mirrored_observations(task):
+def test_a_mirrored_state_is_observed_mirrored(task):
     here, there = (make_environment(f"robo/{task}").unwrapped for _ in range(2))
     mirror, random = here.mirror, np.random.default_rng(0)
     worst = 0.0

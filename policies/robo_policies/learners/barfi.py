@@ -1,4 +1,4 @@
-"""BARFI: how much a designer's heuristic counts is learned from what it does for the task.
+"""BARFI: the weight of a designer's heuristic is learned from its use for the task.
 
 Gupta, Chandak, Jordan, Thomas and da Silva 2023, "Behavior Alignment via Reward Function Optimization", arXiv:2310.19007.
 The policy climbs J_phi, the return of a blend of rewards; the blend phi climbs J_p, the task's own return of that policy.
@@ -8,9 +8,9 @@ The policy climbs J_phi, the return of a blend of rewards; the blend phi climbs 
     v_0 = d J_p / d theta,   v_j+1 = v_j + alpha H v_j,   u = alpha (v_0 + ... ) ~ (-H)^-1 v_0
 
 r_p is the environment's reward, r_aux a term that it names in info["reward_terms"]. The series converges only if alpha times
-the largest curvature is below 2 and H is negative, for which `decay` pulls the parameters to 0; a warning says where not.
+the largest curvature is below 2 and H is negative, for which `decay` pulls the parameters to 0; a warning says when it does not.
 
-phi is one number, as in the authors' MuJoCo experiments, where the weight of r_p was held at 1. Differs from their code: the
+phi is one number, as in the authors' MuJoCo experiments: the weight of r_p is held at 1. Differs from their code: the
 penalty on parameters is part of the loss whose Hessian is taken. As there, the policy learns from remembered episodes without
 importance weights; it takes 15 steps on far more of them, and 5 terms with an alpha of 1e-3, which only rescale the task's
 gradient.
@@ -69,8 +69,7 @@ class BARFIConfig(EpisodicConfig):
         counts = {name: (getattr(self, name) >= 1, "1 or more") for name in ("inner_updates", "remembered", "terms")}
         rates = {name: (getattr(self, name) >= 0, "0 or more") for name in ("blend_lr", "blend_decay", "decay")}
         counts["engine"] = (self.engine == "reference", "reference")
-        named = {"auxiliary": (bool(self.auxiliary), "the name of a term of the reward"), "alpha": (self.alpha > 0, "above 0")}
-        require_allowed(self, counts | rates | named)
+        require_allowed(self, counts | rates | {"alpha": (self.alpha > 0, "above 0")})
 
     @override
     def build(self, spec: EnvironmentSpec, seed: int) -> BARFI:
@@ -81,6 +80,7 @@ class BARFI(EpisodicLearner):
     """Policy gradient on a blend of rewards that is learned."""
 
     def __init__(self, spec: EnvironmentSpec, config: BARFIConfig, seed: int) -> None:
+        require_allowed(config, {"auxiliary": (bool(config.auxiliary), "the name of a term of the reward")})
         super().__init__(spec, config, seed)
         self.config = config
         self.weight = config.first_weight

@@ -91,13 +91,15 @@ class ChunkPolicy(ActorPolicy):
     @torch.no_grad()
     def steered(self, observation: Observation, noise: Array) -> Array:
         """Return the chunk (H, A) that begins as this noise (H, A); raises InvalidSetting if noise alone does not set it."""
-        features, actor = self._seen(observation)
+        encoder, actor = self._followed()
         if not hasattr(actor, "from_noise"):
             raise InvalidSetting(
                 "The policy cannot be steered: its chunks do not follow from one draw of noise.",
                 got=type(actor).__name__,
                 allowed="a flow policy, as flow-bc makes",
             )
+        rows = {name: np.array(observation[name])[None] for name in encoder.reads}
+        features = encoder(encoder.tensors(encoder.stack(rows, is_acting=True), rows, self._device))
         start = torch.from_numpy(np.asarray(noise, np.float32))[None].to(self._device)
         chunk: Array = actor.from_noise(features, start).cpu().numpy()[0]
         return chunk

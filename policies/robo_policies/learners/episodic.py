@@ -89,7 +89,7 @@ class EpisodicLearner(Learned, ABC):
         return {}
 
     def inputs(self, episodes: Sequence[Episode]) -> tuple[Tensor, Tensor]:
-        """Return what the policy saw (B, D) and did (B, ...), step after step; raises NonFiniteUpdate."""
+        """Return features (B, F) and actions (B, ...) of all steps; raises NonFiniteUpdate."""
         encoder, parts = self.parts.encoder, self.parts
         seen = {name: np.concatenate([each.observations[name][:-1] for each in episodes]) for name in encoder.reads}
         stacked = encoder.stack(seen)

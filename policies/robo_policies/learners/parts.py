@@ -247,16 +247,12 @@ class ActorPolicy(Stateful):
     @torch.no_grad()  # not inference mode, which would forbid training to use the memory that is taken here
     def proposed(self, observation: Observation, generator: torch.Generator | None) -> Array:
         """Return a sample of the actor with a generator, or its mode without one."""
-        features, actor = self._seen(observation)
+        encoder, actor = self._followed()
+        rows = {name: np.array(observation[name])[None] for name in encoder.reads}
+        features = encoder(encoder.tensors(encoder.stack(rows, is_acting=True), rows, self._device))
         action = actor.mode(features) if generator is None else actor.draw(features, generator)
         chosen: Array = action.cpu().numpy()[0]
         return chosen
-
-    def _seen(self, observation: Observation) -> tuple[Tensor, Any]:
-        """Return features (1, F) of an observation, and the actor."""
-        encoder, actor = self._followed()
-        rows = {name: np.array(observation[name])[None] for name in encoder.reads}
-        return encoder(encoder.tensors(encoder.stack(rows, is_acting=True), rows, self._device)), actor
 
     def _followed(self) -> tuple[ObservationEncoder, Any]:
         """Return the networks that act, after a copy of them has taken over the newest parameters."""

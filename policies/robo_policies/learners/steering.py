@@ -1,11 +1,11 @@
-"""Steering of a frozen flow policy by its noise: the environment's action is where the flow begins.
+"""Steering of a frozen flow policy by its noise: the environment's action is the beginning of the flow.
 
 Wagenmaker et al. 2025, "Steering Your Diffusion Policy with Latent Space Reinforcement Learning", arXiv:2506.15799, which
 GR-RL (arXiv:2512.01801) uses as its last stage. The flow's networks stay as they are; any learner of continuous actions chooses
 the noise.
 
 Differs from the papers: one noise vector (A,) is repeated over the chunk, which is planned again at every step; the noise is
-bounded by `reach` deviations, so that actions stay among those that were cloned, where GR-RL penalises larger ones.
+bounded by `reach` deviations, so that actions stay among those that were cloned; GR-RL penalises larger ones.
 """
 
 from __future__ import annotations

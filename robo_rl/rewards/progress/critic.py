@@ -5,9 +5,9 @@ arXiv:2512.01801), section on filtering. T steps of an episode, D numbers of a s
 
     progress(s_t) = E[ gamma^(T - t) if the episode succeeds, else 0 ]
 
-Differs from the paper: values are those of the recorded behaviour (Monte Carlo), where the paper learns a critic of chunks of
+Differs from the paper: values are those of the recorded behaviour (Monte Carlo); the paper learns a critic of chunks of
 actions by TD3+BC; states alone are read. A filter
-that looks at the chance of the best outcomes alone knows better what is lost: the mean of a state on a detour knows of its end.
+that looks at the best outcomes alone is sharper: the mean of a state on a detour counts the rest of the detour.
 Members are fitted to different episodes, because a network that has seen an episode
 knows how long it will take, and finds no lost time in it.
 """

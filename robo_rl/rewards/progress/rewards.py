@@ -62,7 +62,7 @@ class ProgressReward(RewardModel):
     window: int = 10
     """Steps around each step in which progress must be made."""
     lost: float = 0.7
-    """Largest share of them that may be lost; above 1 progress falls, which is what GR-RL looks for. 2 keeps almost all."""
+    """Largest share of them that may be lost; above 1 progress falls, GR-RL's rule. 2 keeps almost all."""
 
     def __post_init__(self) -> None:
         require_named(self.folder, "progress")

@@ -3,7 +3,7 @@
 Swamy et al. 2024, "A Minimaximalist Approach to Reinforcement Learning from Human Feedback", arXiv:2401.04056.
 P(a, b) in [0, 1] is the preference for a over b, with P(a, b) + P(b, a) = 1. A policy is paid, for a trajectory, the mean of
 P(trajectory, b) over trajectories b of its own recent past. No reward is fitted, so that preferences may be intransitive, noisy
-or about whole trajectories. What is guaranteed holds for the average of the policies, not for the last one.
+or about whole trajectories. The guarantee is for the average of the policies, not for the last one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Beats = Callable[[Item, Item], float | None]
 
 
 class WinRates(Stateful, Generic[Item]):
-    """A queue of the newest trajectories, and what new ones are worth beside it."""
+    """A queue of the newest trajectories, and the worth of new ones beside it."""
 
     def __init__(self, beats: Beats[Item], *, queue: int, opponents: int, seed: int) -> None:
         """queue: trajectories that are kept. opponents: of these, drawn for each comparison; 0 for all."""

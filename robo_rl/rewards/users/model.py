@@ -6,7 +6,7 @@
     P(second is better | z)  =  sigmoid( sum_t r(second_t, z) - sum_t r(first_t, z) )
     loss  =  cross entropy on other answers of the same user  +  beta KL( q || N(0, 1) )
 
-Differs from the published code: factors are multiplied, where it flattens a fixed set of answers, so that their order changed z
+Differs from the published code: factors are multiplied; it flattens a fixed set of answers, so that their order changed z
 and more answers did not make it surer; the loss is on answers that the encoder has not seen, else coin flips are learned by
 heart; the textbook KL, with its half. P answers, L steps of a segment, D numbers of a step, Z of the latent.
 """
@@ -109,7 +109,7 @@ class Posterior(NamedTuple):
 
 
 class UserRewards(nn.Module):
-    """Reward of a step for a user, and what answers say of the user; steps are standardised."""
+    """Reward of a step for a user, and the posterior of the user; steps are standardised."""
 
     mean: Tensor
     deviation: Tensor

@@ -21,7 +21,7 @@ def ask_actively(
 ) -> tuple[int, Posterior]:
     """Ask a rater, of the questions drawn, the one that says most, until there are `pairs` answers; each is durable.
 
-    Returns the number of new answers and what is known of the rater then. Raises SpecMismatch for a model of another dataset.
+    Returns the number of new answers and the posterior of the rater then. Raises SpecMismatch for a model of another dataset.
     """
     users = SavedUsers(folder)
     users.spec.require(dataset.spec, what=f"The users of {folder} compared episodes of another environment")
@@ -45,7 +45,7 @@ def _count(dataset: Dataset, name: str, identity: str) -> int:
 
 
 def _known(users: SavedUsers, dataset: Dataset, name: str, identity: str, rows: Rows) -> Posterior:
-    """Return what a rater's answers say."""
+    """Return the posterior of a rater."""
     usable = [each for each in PreferenceSet(dataset, name) if each.rater == identity and each.label != "skip"]
     size = len(users.model.mean)
     nothing = np.zeros((0, 1, size), np.float32)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from robo_cli.actions import run_action
+from robo_cli.actions import Actions, Later, run_action
 from robo_cli.data.convert import EXAMPLES as CONVERSIONS
 from robo_cli.data.convert import Convert, convert
-from robo_cli.data.derive import Filter, Merge, Mirrored, Personal, Split, filter_, merge, mirror, personal, split
+from robo_cli.data.derive import Filter, Merge, Split, filter_, merge, split
 from robo_cli.data.info import Info, info
 from robo_cli.data.stats import Stats, stats
 from robo_cli.data.verify import Repair, Verify, repair, verify
@@ -31,7 +28,7 @@ def main(arguments: list[str]) -> int:
     return run_action("data", ACTIONS, f"{EXAMPLES}\n{CONVERSIONS}", arguments)
 
 
-ACTIONS: dict[str, tuple[Any, Callable[[Any], int]]] = {
+ACTIONS: Actions = {
     "info": (Info, info),
     "stats": (Stats, stats),
     "verify": (Verify, verify),
@@ -39,8 +36,8 @@ ACTIONS: dict[str, tuple[Any, Callable[[Any], int]]] = {
     "merge": (Merge, merge),
     "filter": (Filter, filter_),
     "split": (Split, split),
-    "mirror": (Mirrored, mirror),
-    "personal": (Personal, personal),
+    "mirror": Later("robo_cli.data.double", "Mirrored", "mirror"),
+    "personal": Later("robo_cli.data.double", "Personal", "personal"),
     "view": (View, view),
     "convert": (Convert, convert),
 }

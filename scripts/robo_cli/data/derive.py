@@ -1,8 +1,7 @@
-"""robo-rl data merge, filter, split, mirror, personal: make new datasets from recorded ones."""
+"""robo-rl data merge, filter, split: make new datasets from recorded ones."""
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,14 +10,10 @@ import tyro
 
 from robo_app.arguments.free_settings import Shares, as_words
 from robo_app.arguments.positionals import DATASET
-from robo_app.training.personal import personal_spec
-from robo_datasets.atomic_write import atomic_write, require_free
-from robo_datasets.curation import Selection, add_mirrored, add_personal, copy_episodes, inherited, make_dataset, shares
+from robo_datasets.atomic_write import require_free
+from robo_datasets.curation import Selection, inherited, make_dataset, shares
 from robo_datasets.dataset import Dataset
-from robo_rl.environments.make import make_environment
-from robo_rl.environments.mirror import mirror_of
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.users.rewards import SavedUsers
 
 
 @dataclass(frozen=True)
@@ -49,32 +44,6 @@ class Split:
     """Share of the new folder DATASET-KEY; by default --into.train 0.9 --into.test 0.1"""
     seed: int = 0
     """Seed of the draw."""
-
-
-@dataclass(frozen=True)
-class Mirrored:
-    """Copy a dataset's episodes and their mirror images, in which left and right are exchanged, into a new one."""
-
-    dataset: DATASET
-    out: Path
-    """Folder of the new dataset."""
-
-
-@dataclass(frozen=True)
-class Personal:
-    """Copy a dataset's episodes for users of a reward of several people, who are then observed."""
-
-    dataset: DATASET
-    users: str
-    """Folder of `robo-rl reward fit vpl`."""
-    out: Path
-    """Folder of the new dataset."""
-    each: int = 4
-    """Users for each episode, drawn by chance; 0 for all."""
-
-    def __post_init__(self) -> None:
-        if self.each < 0:
-            raise InvalidSetting("each is out of range.", got=self.each, allowed="0 or more")
 
 
 def merge(arguments: Merge) -> int:
@@ -119,45 +88,6 @@ def split(arguments: Split) -> int:
         card |= {"into": as_words(arguments.into), "seed": arguments.seed}
         made = make_dataset(out, card, {source.path: entries})
         print(f"{made[source.path]} episodes in {source.path.with_name(out.name) if source.path.name else out}")
-    return 0
-
-
-def mirror(arguments: Mirrored) -> int:
-    """Makes a dataset twice as large."""
-    source = Dataset(arguments.dataset)
-    card = inherited([source.card])
-    if not card:
-        raise InvalidSetting(f"{source.path} does not name its environment.", fix="record it with robo-rl record")
-    with closing(make_environment(card["environment"], **(card["arguments"] or {}))) as environment:
-        image = mirror_of(environment, card["environment"])
-        require_free(arguments.out)
-        image.spec.require(source.spec, what=f"{source.path} was recorded in another environment than its card names")
-    card |= {"mirrored_from": {str(source.path): source.card}}
-    with atomic_write(arguments.out) as draft, Dataset.create(draft, source.spec, card).writer() as writer:
-        copied = copy_episodes(source, source.entries(), writer)
-        added = add_mirrored(source, image, writer)
-    print(f"{copied} episodes and {added} mirror images in {arguments.out}")
-    return 0
-
-
-def personal(arguments: Personal) -> int:
-    """Makes a dataset of personal:NAME."""
-    source, users = Dataset(arguments.dataset), SavedUsers(arguments.users)
-    card = inherited([source.card])
-    if not card:
-        raise InvalidSetting(f"{source.path} does not name its environment.", fix="record it with robo-rl record")
-    users.spec.require(source.spec, what=f"The users of {arguments.users} compared episodes of another environment")
-    where = {
-        "environment": f"personal:{card['environment']}",
-        "arguments": {**(card["arguments"] or {}), "users": arguments.users},
-    }
-    card = where | {"personal_from": {str(source.path): source.card}}
-    require_free(arguments.out)
-    spec = personal_spec(source.spec, users)
-    with atomic_write(arguments.out) as draft, Dataset.create(draft, spec, card).writer() as writer:
-        count = add_personal(source, users, writer, arguments.each)
-    print(f"{len(source)} episodes for {count} users each in {arguments.out}")
-    print(f"label them: robo-rl label {arguments.out} --reward vpl --reward.settings.folder {arguments.users} --name vpl")
     return 0
 
 

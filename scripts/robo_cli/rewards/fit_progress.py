@@ -26,7 +26,7 @@ class FitProgress:
 
 
 def fit_progress(arguments: FitProgress) -> int:
-    """Fit, save, and print what was learned from."""
+    """Fit, save, and print the numbers of successes and failures."""
     require_empty(arguments.out)
     dataset = Dataset(arguments.dataset)
     entries = [entry for entry in dataset.entries() if entry.steps]

@@ -23,17 +23,13 @@ robo-rl reward fit vpl --dataset data/pick --preferences everybody --out rewards
 robo-rl reward fit progress --dataset data/pick --out rewards/progress
 robo-rl reward bench embedded-progress --reward.settings.folder rewards/pick --environment robo/ArmPick-v0
 robo-rl reward latent gymnasium/Reacher-v5 --llm pack:lare-reacher --out rewards/reacher.py
-robo-rl reward show program:arm_push
 robo-rl reward check mine.py --environment robo/ArmPush-v0
-robo-rl reward check mine.py --dataset data/push
 robo-rl reward explain mine.py --dataset data/push --episode 3
 robo-rl reward references program:mine.py --dataset data/random --out references.json
 robo-rl reward write arm-push-sac --llm pack:text2reward-push --out rewards/push
-robo-rl reward write arm-push-sac --llm pack:text2reward-push --out rewards/push --feedback "it waits beside the mark"
 robo-rl reward write robo/ArmPush-v0 --llm endpoint --llm.settings.model qwen3 --examples 2 --out rewards/mine
 robo-rl reward search arm-reach-short --method icpl --llm rule:reach --out searches/reach
 robo-rl reward search arm-push-sac --llm endpoint --llm.settings.model qwen3 --eureka.budget 20 --out searches/push
-robo-rl reward search arm-push-sac --replay searches/push/calls.jsonl --eureka.budget 20 --out searches/again
 robo-rl reward compare arm-push-sac --programs.mine push.py --beside.sparse arm-push-sac-sparse --out studies/push
 robo-rl reward calls runs/search --show 2
 robo-rl reward packs point-example"""

@@ -8,7 +8,7 @@ The policy climbs J_phi, the return of a blend of rewards; the blend phi climbs 
     v_0 = d J_p / d theta,   v_j+1 = v_j + alpha H v_j,   u = alpha (v_0 + ... ) ~ (-H)^-1 v_0
 
 r_p is the environment's reward, r_aux a term that it names in info["reward_terms"]. The series converges only if alpha times
-the largest curvature is below 2 and H is negative, for which `decay` pulls the parameters to 0; a warning says when it does not.
+the largest curvature is below 2 and H is negative, for which `decay` pulls the parameters to 0; a warning says when not.
 
 phi is one number, as in the authors' MuJoCo experiments: the weight of r_p is held at 1. Differs from their code: the
 penalty on parameters is part of the loss whose Hessian is taken. As there, the policy learns from remembered episodes without

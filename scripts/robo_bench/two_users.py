@@ -28,7 +28,7 @@ from robo_rl.types import Episode
 
 ENVIRONMENT, ARGUMENTS = "robo/ArmReach-v0", {"action_repeat": 3, "reward": "dense"}
 SEGMENT, ANSWERS, EACH = 5, 100, 16
-WEIGHT = 0.3
+WEIGHT = 0.1
 """Of a person's preference beside the task's own reward, in each step."""
 EVALUATED = range(1_000_000, 1_000_050)
 
@@ -103,7 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--steps", type=int, default=20_000)
     given = parser.parse_args()
     out: Path = given.out
     prepared(out, ANSWERS)

@@ -26,6 +26,7 @@ FAMILIES = (
     "contact",
     "quadrotor",
     "tabular",
+    "questions",
 )
 REPRESENTATIVES = (
     "robo/ArmPick-v0",
@@ -50,6 +51,7 @@ REPRESENTATIVES = (
     "hazards/Point-v0",
     "tabular/Trap-v0",
     "tabular/Random-v0",
+    "questions/Fetch-v0",
     "hazards/Car-v0",
     "contact/Mass-v0",
     "contact/ArmWipe-v0",

@@ -35,6 +35,7 @@ SIMULATORS = {
     "personal": "",
     "steered": "",
     "shielded": "",
+    "questions": "",
     "tabular": "",
 }
 """Family whose import takes long -> package of its tasks, "" if they are of no other package."""

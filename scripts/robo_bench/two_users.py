@@ -28,8 +28,8 @@ from robo_rl.types import Episode
 
 ENVIRONMENT, ARGUMENTS = "robo/ArmReach-v0", {"action_repeat": 3, "reward": "dense"}
 SEGMENT, ANSWERS, EACH = 5, 100, 16
-WEIGHT = 0.1
-"""Of a person's preference beside the task's own reward, in each step."""
+WEIGHT, GOOD = 1.0, 0.6
+"""Of a person's preference beside the task's own reward, in each step; and the share of wins of a step that costs nothing."""
 EVALUATED = range(1_000_000, 1_000_050)
 
 
@@ -49,7 +49,7 @@ def trained(out: Path, name: str, seed: int, steps: int) -> Run:
     users = str(out / "users")
     user = {} if name == "personal" else {"user": AVERAGE}
     environment = {"name": f"personal:{ENVIRONMENT}", "arguments": {**ARGUMENTS, "users": users, **user}}
-    less = {"stage": "clip", "settings": {"at": 1.0}}  # else it would pay to stay away from the goal
+    less = {"stage": "clip", "settings": {"at": GOOD}}  # else it would pay to stay away from the goal
     source = {"reward": "vpl", "settings": {"folder": users, **user}, "weight": WEIGHT, "stages": [less]}
     reward = {"name": "pipeline", "settings": {"sources": [{"environment": True}, source]}}
     settings: dict[str, Any] = {"name": name, "environment": environment, "reward": reward}

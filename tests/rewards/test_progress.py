@@ -113,6 +113,8 @@ def test_a_retry_makes_a_failure_of_what_came_before_it():
     whole, failed = tracks_of(SPEC, episode_of(positions, retries=[7]))
     assert whole.success and len(whole.states) == len(positions)
     assert not failed.success and len(failed.states) == 8
+    _, marked = tracks_of(SPEC, episode_of(positions), ["retry at 0.7 s: slipped", "it was a retry", "0-1 s poor"])
+    np.testing.assert_array_equal(marked.states, failed.states)
     again = [Track(walk(seed, 0.0)[0], True) for seed in range(12)]
     cut = [Track(track.states[:8], False) for track in again]
     both = [again[n::3] + cut[n::3] for n in range(3)]

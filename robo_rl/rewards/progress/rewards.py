@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,10 +34,21 @@ def states_of(spec: EnvironmentSpec, episode: Episode) -> Floats:
     return np.concatenate(rows, axis=1)
 
 
-def tracks_of(spec: EnvironmentSpec, episode: Episode) -> list[Track]:
-    """Return an episode as it ended, and as a failure that ends at each of its retries."""
+_RETRY = re.compile(r"\s*retry\s*(?:at)?\s*(\d+(?:\.\d+)?)\s*s?\b.*", re.DOTALL | re.IGNORECASE)
+
+
+def retries_in(notes: Iterable[str], episode: Episode) -> list[int]:
+    """Return the steps of the remarks that mark a retry, such as "retry at 3.2 s: slipped"."""
+    times = episode.timestamps[:-1] - episode.timestamps[0]
+    found = (_RETRY.fullmatch(note) for note in notes)
+    return [int(np.searchsorted(times, float(each[1]) - 1e-9)) for each in found if each is not None and len(times)]
+
+
+def tracks_of(spec: EnvironmentSpec, episode: Episode, notes: Iterable[str] = ()) -> list[Track]:
+    """Return an episode as it ended, and as a failure that ends at each of its retries, of its metadata and of remarks."""
     states = states_of(spec, episode)
-    failed = [Track(states[: int(step) + 1], False) for step in episode.metadata.get(RETRIES, ())]
+    retries = [*episode.metadata.get(RETRIES, ()), *retries_in(notes, episode)]
+    failed = [Track(states[: int(step) + 1], False) for step in retries]
     return [Track(states, episode.success is True), *failed]
 
 

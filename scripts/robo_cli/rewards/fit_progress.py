@@ -36,7 +36,7 @@ def fit_progress(arguments: FitProgress) -> int:
     for number, entry in enumerate(partial(counted, "read", "episodes")(entries)):
         episode = dataset.read(entry)
         folds[key_of(episode)] = number % members
-        parts[number % members] += tracks_of(dataset.spec, episode)
+        parts[number % members] += tracks_of(dataset.spec, episode, dataset.catalogue.notes(entry.identity))
     critic = fit(parts, arguments.settings)
     tracks = [track for part in parts for track in part]
     facts = {"dataset": str(dataset.path), "content": content_hash(entries), "folds": folds}

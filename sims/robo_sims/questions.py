@@ -47,7 +47,7 @@ class FetchSimulation(Simulation):
         answers: Answers = "true",
         bonus: Bonus = "bits",
     ) -> None:
-        """Objects are told apart by as few bits as they need; one more bit is the same for all, and asking for it is useless.
+        """Objects differ in as few bits as they need; one more bit is the same for all, and asking for it is useless.
 
         objects: K. information: reward for a bit learned; it adds up to log2 K at most, however often is asked. answers:
         "shuffled" answers by chance, a control. bonus: "question" pays `information` for each question, a control.

@@ -142,7 +142,8 @@ class EpisodicTraining:
             observer.on_metrics(self.step, time("update", partial(self.learner.prepare, self._demonstrations)))
         longest = self.config.episodes * (self._spec.max_steps or 1)
         while self.step + longest <= self.steps:
-            played = [time("simulate", self._play) for _ in range(self.config.episodes)]
+            numbers = range(self.episodes, self.episodes + self.config.episodes)
+            played = [time("simulate", partial(self._play, number)) for number in numbers]
             for each in played:
                 self.step += len(each)
                 self.episodes += 1
@@ -154,18 +155,14 @@ class EpisodicTraining:
                     stop_reason=each.stop_reason,
                     episode=each,
                 )
-            self._played = 0
             sound = [each for each in played if each.stop_reason != DIVERGED]
             if len(sound) == len(played):  # a group is learned from as a whole
                 observer.on_metrics(self.step, time("update", partial(self.learner.learn, sound)))
             observer.on_step(self.step, self)
 
-    _played = 0
-
-    def _play(self) -> Episode:
-        number = (self.episodes + self._played) // self.config.group
-        self._played += 1
-        return rollout(self.environment, self.policy, seed=episode_seed(self.seed, number))
+    def _play(self, number: int) -> Episode:
+        seed = episode_seed(self.seed, number // self.config.group)
+        return rollout(self.environment, self.policy, seed=seed)
 
     def state_dict(self) -> StateDict:
         """Return the learner and the counters."""

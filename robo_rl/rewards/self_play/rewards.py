@@ -177,7 +177,7 @@ class RunningEpisodes(Stateful):
 
 
 def segment_of(spec: EnvironmentSpec, arrays: StateDict) -> Segment:
-    """Return an episode as raters see it; success is that of its end, if it terminated in one that pays, else not known."""
+    """Return an episode as raters see it: whether it terminated is known, success is not."""
     steps = len(arrays["actions"])
     period = spec.action.control_period or 1.0
     terminated = bool(arrays["terminated"])

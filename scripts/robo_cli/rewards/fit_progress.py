@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from robo_app.display.display import counted
@@ -30,10 +29,9 @@ def fit_progress(arguments: FitProgress) -> int:
     require_empty(arguments.out)
     dataset = Dataset(arguments.dataset)
     entries = [entry for entry in dataset.entries() if entry.steps]
-    tracks: list[Track] = []
-    folds: dict[str, int] = {}
-    parts, members = [list[Track]() for _ in range(arguments.settings.members)], arguments.settings.members
-    for number, entry in enumerate(partial(counted, "read", "episodes")(entries)):
+    members, folds = arguments.settings.members, dict[str, int]()
+    parts = [list[Track]() for _ in range(members)]
+    for number, entry in enumerate(counted("read", "episodes", entries)):
         episode = dataset.read(entry)
         folds[key_of(episode)] = number % members
         parts[number % members] += tracks_of(dataset.spec, episode, dataset.catalogue.notes(entry.identity))

@@ -206,11 +206,11 @@ try:
     while True:
         arm.read()
 except RobotUnavailable as error:
-    print("read:", str(error).splitlines()[0])
+    print(f"read: {str(error).splitlines()[0]}")  # in one piece: ur_rtde prints, too
 try:
     arm.hold()
 except RobotUnavailable as error:
-    print("hold:", str(error).splitlines()[0], flush=True)
+    print(f"hold: {str(error).splitlines()[0]}", flush=True)
 os._exit(0)  # ur_rtde is busy reconnecting, and would abort an ordinary end
 """
 

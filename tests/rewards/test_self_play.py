@@ -245,6 +245,7 @@ class Reversed(SelfPlayReward):
     judge = ReversedRater()
 
 
+@pytest.mark.slow
 def test_a_rule_of_order_is_learned_and_a_reversed_one_is_not():
     config = PPOConfig(num_envs=8, steps_per_env=48, batch_size=96, hidden=(32,), lr=3e-3, entropy_coefficient=0.01)
     shares = []

@@ -85,6 +85,7 @@ def asked_after_training(**arguments) -> tuple[float, float]:
     return float(np.mean(found.measured["questions"])), float(np.mean([bool(each) for each in found.successes]))
 
 
+@pytest.mark.slow
 def test_a_policy_asks_one_question_and_none_if_it_is_dear():
     asked, success = asked_after_training(objects=2)
     assert 0.9 < asked < 1.2 and success > 0.95

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 import robo_rl
 from robo_app.training.assembly import scripted_expert
+from robo_bench.finished import finished
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import label_sets
@@ -113,9 +114,8 @@ def found(dataset: Dataset, reward: ProgressReward) -> dict[str, float]:
 
 def trained(out: Path, name: str, recipe: str, seed: int, steps: int, **more: Any) -> Run:
     """Return a run, trained if it is not there."""
-    for path in sorted((out / "runs").glob(f"????????-??????-{name}-{seed}")):
-        if (path / "evaluation.json").exists():
-            return robo_rl.open_run(path)
+    if (run := finished(out / "runs", name, seed)) is not None:
+        return run
     evaluation = {"every": 0, "episodes": 100, "videos": 0}
     settings = {"name": name, "evaluation": evaluation, "checkpoint_every": steps, **more}
     return robo_rl.train(recipe, seed=seed, steps=steps, out=out / "runs", **settings)

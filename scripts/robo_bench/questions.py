@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import robo_rl
+from robo_bench.finished import finished
 from robo_sims.questions import best_questions
 
 OBJECTS, PRICES = (1, 2, 4, 8), (0.05, 0.3, 0.45, 0.6)
@@ -22,12 +23,9 @@ OBJECTS, PRICES = (1, 2, 4, 8), (0.05, 0.3, 0.45, 0.6)
 def measured(out: Path, seed: int, steps: int, **arguments: Any) -> tuple[float, float]:
     """Return success and questions of an episode after training in these arguments."""
     name = "-".join(f"{key}_{value}" for key, value in arguments.items())
-    runs = [path for path in sorted(out.glob(f"????????-??????-{name}-{seed}")) if (path / "evaluation.json").exists()]
     environment = {"name": "questions/Fetch-v0", "arguments": arguments}
-    run = (
-        robo_rl.open_run(runs[0])
-        if runs
-        else robo_rl.train("questions-ppo", seed=seed, steps=steps, out=out, name=name, environment=environment)
+    run = finished(out, name, seed) or robo_rl.train(
+        "questions-ppo", seed=seed, steps=steps, out=out, name=name, environment=environment
     )
     found = run.evaluation
     assert found is not None

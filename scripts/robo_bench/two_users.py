@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import robo_rl
+from robo_bench.finished import finished
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet, preference_sets
@@ -43,9 +44,8 @@ def people() -> dict[str, list[MeasuresRater]]:
 
 def trained(out: Path, name: str, seed: int, steps: int) -> Run:
     """Return a run of SAC, trained if it is not there: for all users, who are observed, or for the average."""
-    for path in sorted((out / "runs").glob(f"????????-??????-{name}-{seed}")):
-        if (path / "evaluation.json").exists():
-            return robo_rl.open_run(path)
+    if (run := finished(out / "runs", name, seed)) is not None:
+        return run
     users = str(out / "users")
     user = {} if name == "personal" else {"user": AVERAGE}
     environment = {"name": f"personal:{ENVIRONMENT}", "arguments": {**ARGUMENTS, "users": users, **user}}

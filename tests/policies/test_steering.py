@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from factories import axes, make_spec
+from robo_bench.trainings import Silent
 from robo_cli.main import dispatch
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
@@ -51,17 +52,6 @@ class Either:
 
     def act(self, observation, *, deterministic=False):
         return np.array([self._random.choice([-0.7, 0.7])], np.float32)
-
-
-class Silent:
-    def on_episode(self, *_, **__):
-        pass
-
-    def on_metrics(self, *_):
-        pass
-
-    def on_step(self, *_):
-        pass
 
 
 SAMPLED = [np.array([place], np.float32) for place in np.linspace(-1, 1, 20)]

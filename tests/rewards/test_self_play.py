@@ -11,6 +11,7 @@ import pytest
 
 from factories import axes, choices, make_episode, make_spec
 from robo_bench.self_play import CIRCLE, WINNER, fitted_reward, played
+from robo_bench.trainings import Silent
 from robo_cli.main import dispatch
 from robo_policies.learners.ppo import PPOConfig
 from robo_rl.errors import InvalidSetting, UnknownName
@@ -255,17 +256,6 @@ def test_a_rule_of_order_is_learned_and_a_reversed_one_is_not():
         training.run(Silent())
         shares.append(np.mean(evaluate(training.policy, Order(), seeds=range(20), deterministic=False).successes))
     assert shares[0] > 0.8 and shares[1] < 0.2
-
-
-class Silent:
-    def on_episode(self, *_, **__):
-        pass
-
-    def on_metrics(self, *_):
-        pass
-
-    def on_step(self, *_):
-        pass
 
 
 class Same:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from robo_bench.trainings import Silent
 from robo_policies.learners.ppo import PPOConfig
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
@@ -62,17 +63,6 @@ def test_bad_arguments_have_one_clear_error():
     for wrong in ({"objects": 0}, {"question_cost": -1.0}, {"answers": "maybe"}, {"bonus": "words"}):
         with pytest.raises(InvalidSetting, match=next(iter(wrong))):
             make_environment(NAME, **wrong)
-
-
-class Silent:
-    def on_episode(self, *_, **__):
-        pass
-
-    def on_metrics(self, *_):
-        pass
-
-    def on_step(self, *_):
-        pass
 
 
 def asked_after_training(**arguments) -> tuple[float, float]:

@@ -14,7 +14,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from typing_extensions import override
 from robo_rl.errors import InvalidSetting, SpecMismatch, require_allowed
 from robo_rl.protocols.rewards import RewardModel
 from robo_rl.replay.rows import columns_of
+from robo_rl.rewards.ensemble import Ensemble
 from robo_rl.rewards.fitted_folder import bytes_of, fitted, require_named, save_fitted, tensors_of
 from robo_rl.rewards.identity import hash_of
 from robo_rl.spec.environment import EnvironmentSpec
@@ -80,37 +80,20 @@ class Fitted(NamedTuple):
     all."""
 
 
-class RewardEnsemble(nn.Module):
-    """K networks of one shape, evaluated together; inputs are standardised, outputs brought to the scale of the data."""
+class RewardEnsemble(Ensemble):
+    """K networks; outputs are brought to the scale of the data."""
 
-    mean: Tensor
-    deviation: Tensor
     offset: Tensor
     scale: Tensor
 
     def __init__(self, size: int, config: BradleyTerryConfig) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(config.seed)
-        sizes = (size, *config.hidden, 1)
-        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for inputs, outputs in pairwise(sizes):
-            bound = 1 / math.sqrt(inputs)
-            for list_, shape in (
-                (self.weights, (config.members, inputs, outputs)),
-                (self.biases, (config.members, 1, outputs)),
-            ):
-                list_.append(nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator)))
-        self.register_buffer("mean", torch.zeros(size))
-        self.register_buffer("deviation", torch.ones(size))
+        super().__init__((size, *config.hidden, 1), config.members, config.seed)
         self.register_buffer("offset", torch.zeros(()))
         self.register_buffer("scale", torch.ones(()))
 
     def forward(self, steps: Tensor) -> Tensor:
         """Return (K, B) raw rewards of steps (B, D)."""
-        layer = ((steps - self.mean) / self.deviation).expand(len(self.weights[0]), *steps.shape)
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            layer = torch.baddbmm(bias, layer, weight).relu()
-        return torch.baddbmm(self.biases[-1], layer, self.weights[-1])[..., 0]
+        return self.outputs(steps)[..., 0]
 
     @torch.no_grad()
     def rewards(self, steps: Array) -> tuple[Array, Array]:

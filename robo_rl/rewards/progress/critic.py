@@ -16,16 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.rewards.ensemble import Ensemble
 from robo_rl.types import Array
 
 Floats = npt.NDArray[np.float32]
@@ -68,47 +68,21 @@ class Track(NamedTuple):
     success: bool
 
 
-class ProgressCritic(nn.Module):
-    """K categorical networks over states; inputs are standardised."""
+class ProgressCritic(Ensemble):
+    """K categorical networks over states."""
 
-    mean: Tensor
-    deviation: Tensor
     values: Tensor
     discount: Tensor
 
     def __init__(self, size: int, config: ProgressConfig) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(config.seed)
-        sizes = (size, *config.hidden, config.atoms)
-        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for inputs, outputs in pairwise(sizes):
-            bound = inputs**-0.5
-            for list_, shape in (
-                (self.weights, (config.members, inputs, outputs)),
-                (self.biases, (config.members, 1, outputs)),
-            ):
-                list_.append(nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator)))
-        self.register_buffer("mean", torch.zeros(size))
-        self.register_buffer("deviation", torch.ones(size))
+        super().__init__((size, *config.hidden, config.atoms), config.members, config.seed)
         self.register_buffer("values", torch.linspace(0, 1, config.atoms))
         self.register_buffer("discount", torch.ones(()))
-
-    @property
-    def members(self) -> int:
-        """K."""
-        return len(self.weights[0])
-
-    def forward(self, states: Tensor) -> Tensor:
-        """Return logits (K, B, atoms) of states (B, D), or (K, B, D) with others for each member."""
-        layer = ((states - self.mean) / self.deviation).expand(self.members, *states.shape[-2:])
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            layer = torch.baddbmm(bias, layer, weight).relu()
-        return torch.baddbmm(self.biases[-1], layer, self.weights[-1])
 
     @torch.no_grad()
     def progress(self, states: Floats, *, member: int | None = None, best: float = 1.0) -> Floats:
         """Return progress (B,) in [0, 1], by one member or all: the mean over the `best` share of outcomes."""
-        chances = self(torch.from_numpy(states)).softmax(-1)
+        chances = self.outputs(torch.from_numpy(states)).softmax(-1)
         chances = (chances.mean(0) if member is None else chances[member]).flip(-1)
         above = chances.cumsum(-1)
         taken = above.clamp(max=best) - (above - chances).clamp(max=best)
@@ -162,7 +136,7 @@ def fit(parts: Sequence[Sequence[Track]], config: ProgressConfig) -> ProgressCri
     for _ in range(config.updates):
         drawn = torch.from_numpy(np.stack([generator.choice(part, config.batch_size) for part in learned]))
         optimizer.zero_grad()
-        loss = -(two_hot(wanted[drawn], config.atoms) * critic(rows[drawn]).log_softmax(-1)).sum(-1).mean(1).sum()
+        loss = -(two_hot(wanted[drawn], config.atoms) * critic.outputs(rows[drawn]).log_softmax(-1)).sum(-1).mean(1).sum()
         loss.backward()
         optimizer.step()
     return critic

@@ -30,6 +30,7 @@ NOT_HERE = {
     r"robot setup ": "a person who drives the hand; tests/real_robot/test_workspace.py has one",
     r"robot calibrate ": "a printed board; tests/real_robot/test_calibration.py draws it",
     r"robot drive|--teleoperator": "a person at a device; tests/cli/test_drive.py is one",
+    r"data critique |--labels criticised": "remarks of a person; tests/rewards/test_critiques.py writes some",
     r"--rater person|--human console|--shadow person|^robo-rl demo hil( --task peg)?$": "a person",
     r"my_package\.": "a package of the reader's own",
     r"--learner\.device cuda": "a GPU",

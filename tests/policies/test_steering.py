@@ -121,6 +121,8 @@ def test_a_run_is_steered_by_its_name(tmp_path, monkeypatch):
     episodes = [rollout(environment, Nothing(spec), seed=7) for _ in range(2)]
     np.testing.assert_array_equal(*[episode.observations["joint_position"] for episode in episodes])
     assert dispatch(["train", "offline-bc", "--name", "clone", *words]) == 0
+    with pytest.raises(InvalidSetting, match="the one that begins"):
+        make_environment("steered:robo/ArmReach-v0", base="latest")
     with pytest.raises(InvalidSetting, match="cannot be steered"):
         make_environment("steered:robo/ArmReach-v0", base=next(Path("runs").glob("*-clone-0")).name)
 

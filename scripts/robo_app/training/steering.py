@@ -28,6 +28,9 @@ class SteeredFamily:
 
         base: a run of flow-bc. reach: largest noise in standard deviations. The rest goes to the environment.
         """
+        if base == "latest":
+            fix = "name the run, such as --environment.arguments.base runs/20260101-120000-offline-flow-bc-0"
+            raise InvalidSetting("The latest run would be the one that begins.", got="base latest", fix=fix)
         run = find_run(base, RUNS)
         policy = policy_of(run, recipe_of(run))
         if not isinstance(policy, ChunkPolicy):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 
@@ -101,14 +101,13 @@ def shuffle(dataset: Dataset, source: str, name: str, seed: int = 0) -> int:
     Raises UnknownName for a missing source, InvalidSetting if it has no labels of the episodes or the other set is of another
     model.
     """
-    labels, shuffled = LabelSet.existing(dataset, source), LabelSet(dataset, name)
+    labels = LabelSet.existing(dataset, source)
     with _alone(dataset, name):
         identities = [entry.identity for entry in dataset.entries()]
         found = {identity: read for identity in identities if (read := labels.read(identity)) is not None}
         if not found:
             raise InvalidSetting(f"The label set {source!r} is of none of the episodes.", fix="label them first")
         found = {identity: replace(each, model=f"{each.model}, shuffled with {seed}") for identity, each in found.items()}
-        _require_same(name, shuffled.makers, {(each.model, each.weights_hash) for each in found.values()})
         dealt = np.random.default_rng(seed).permutation(np.concatenate([each.values[each.valid] for each in found.values()]))
         ends = np.cumsum([each.valid.sum() for each in found.values()])
         control = {}
@@ -116,8 +115,23 @@ def shuffle(dataset: Dataset, source: str, name: str, seed: int = 0) -> int:
             values = each.values.copy()
             values[each.valid] = part
             control[identity] = replace(each, values=values, confidence=None)
-        shuffled.add_all(control)
+        _write(dataset, name, control)
     return len(found)
+
+
+def write(dataset: Dataset, name: str, found: Mapping[str, RewardLabels]) -> None:
+    """Writes labels, by identity of their episodes, into the set `name`, in one step.
+
+    Raises InvalidSetting if the set has labels of another maker, DatasetBusy while another process labels it.
+    """
+    with _alone(dataset, name):
+        _write(dataset, name, found)
+
+
+def _write(dataset: Dataset, name: str, found: Mapping[str, RewardLabels]) -> None:
+    labels = LabelSet(dataset, name)
+    _require_same(name, labels.makers, {(each.model, each.weights_hash) for each in found.values()})
+    labels.add_all(found)
 
 
 def _require_same(name: str, there: set[tuple[str, str]], new: set[tuple[str, str]]) -> None:

@@ -81,7 +81,7 @@ def described(episodes: list[Episode]) -> str:
 
 
 def prepared(out: Path, pairs: int) -> None:
-    """Record, have it compared by everybody, fit both rewards."""
+    """Record, have it compared by everybody, fit the reward."""
     data = out / "reach"
     if not data.exists():
         words = [word for name, value in ARGUMENTS.items() for word in (f"--environment.arguments.{name}", str(value))]
@@ -92,10 +92,9 @@ def prepared(out: Path, pairs: int) -> None:
             words = ["--rater", "measures", "--rater.settings.measures", f"[{', '.join(rater.measures)}]"]
             how = ["--name", "everybody", "--pairs", str(pairs), "--length", str(SEGMENT), "--seed", str(number)]
             dispatch(["prefer", str(data), *how, *words])
-    shared = ["--dataset", str(data), "--preferences", "everybody"]
-    for kind, folder in (("vpl", "users"), ("preference", "one")):
-        if not (out / folder).exists():
-            dispatch(["reward", "fit", kind, *shared, "--out", str(out / folder)])
+    if not (out / "users").exists():
+        words = ["--dataset", str(data), "--preferences", "everybody", "--out", str(out / "users")]
+        dispatch(["reward", "fit", "vpl", *words])
 
 
 def main() -> None:

@@ -76,3 +76,7 @@ def test_remarks_become_labels_beside_the_recorded_rewards(tmp_path, capsys):
     steps = int((episode.timestamps[:-1] - episode.timestamps[0] <= 0.1 + 1e-9).sum())
     np.testing.assert_allclose(found.values, episode.rewards + 0.5 * (np.arange(len(episode)) < steps))
     np.testing.assert_allclose(labels.read(second.identity).values, dataset.read(second).rewards)
+    dataset.catalogue.note(second.identity, "0-0.1 s poor")
+    with pytest.raises(InvalidSetting, match="mine"):  # labels of other remarks are never mixed in
+        dispatch(["data", "critique", data, "--name", "mine"])
+    np.testing.assert_allclose(labels.read(second.identity).values, dataset.read(second).rewards)

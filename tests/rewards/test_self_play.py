@@ -164,8 +164,12 @@ def test_stored_episodes_are_compared_again():
     relabelling.reserve(100)
     numbers = [reward.score_steps(taken(0, length), place).total for length in (4, 2)]
     assert [each.tolist() for each in numbers] == [[0.0] * 4, [1.0] * 2]
+    kept = copy.deepcopy(place.memory.state_dict())
     half = reward.score_steps(cut(taken(0, 5), slice(0, 2)), place).total
     assert np.isnan(half).all()  # an episode that is not whole
+    rest = Steps.joined([cut(taken(0, 5), slice(2, 5)), taken(0, 3)])  # its end, and a whole one after it
+    assert reward.score_steps(rest, place).total.tolist() == [2, 2, 2, 3, 3, 3]
+    place.memory.load_state_dict(kept)
     batch = batch_of([0.0, 1.0])
     np.testing.assert_allclose(relabelling.relabel(batch).rewards, [0.0, 3.0 * 0.5 / 2])
     for _ in range(2):

@@ -88,13 +88,20 @@ class EpisodicLearner(Learned, ABC):
         """Learn from recorded episodes before the first of its own."""
         return {}
 
+    def standardise(self, episodes: Sequence[Episode]) -> None:
+        """Take the observations of new episodes into the mean and deviation of the input; those that are not finite not."""
+        encoder = self.parts.encoder
+        for each in episodes:
+            stacked = encoder.stack({name: each.observations[name][:-1] for name in encoder.reads})
+            if len(stacked) and np.isfinite(stacked).all():
+                encoder.fit(torch.from_numpy(stacked))
+
     def inputs(self, episodes: Sequence[Episode]) -> tuple[Tensor, Tensor]:
         """Return features (B, F) and actions (B, ...) of all steps; raises NonFiniteUpdate."""
         encoder, parts = self.parts.encoder, self.parts
         seen = {name: np.concatenate([each.observations[name][:-1] for each in episodes]) for name in encoder.reads}
         stacked = encoder.stack(seen)
         require_finite_data({"observations": stacked}, parts.updates, "episodes")
-        encoder.fit(torch.from_numpy(stacked))
         found: Observations = encoder.tensors(stacked, seen, parts.device)
         actions = torch.from_numpy(np.concatenate([each.actions for each in episodes])).to(parts.device)
         return encoder(found), actions
@@ -139,6 +146,7 @@ class EpisodicTraining:
         time = self.stopwatch.time
         self.stopwatch.start()
         if not self.episodes and self._demonstrations:
+            self.learner.standardise(self._demonstrations)
             observer.on_metrics(self.step, time("update", partial(self.learner.prepare, self._demonstrations)))
         longest = self.config.episodes * (self._spec.max_steps or 1)
         while self.step + longest <= self.steps:
@@ -157,6 +165,7 @@ class EpisodicTraining:
                 )
             sound = [each for each in played if each.stop_reason != DIVERGED]
             if len(sound) == len(played):  # a group is learned from as a whole
+                self.learner.standardise(sound)
                 observer.on_metrics(self.step, time("update", partial(self.learner.learn, sound)))
             observer.on_step(self.step, self)
 

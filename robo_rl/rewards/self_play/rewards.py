@@ -118,7 +118,7 @@ class SelfPlayReward(StepReward):
                 wins.push(episode)
                 if self.relabels:
                     length = len(episode["actions"])
-                    values[row + 1 - length : row + 1] = self._relabelled(place).add(episode, worths[row])
+                    values[max(0, row + 1 - length) : row + 1] = self._relabelled(place).add(episode, worths[row])
         if self.relabels:  # steps of an episode that is not whole
             values = np.where(running.is_whole(steps), values, np.nan)
         return StepScores(Labels.finite(values, dtype=np.float64), {"win_rate": worths + 0.5})

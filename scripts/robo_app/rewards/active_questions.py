@@ -29,19 +29,20 @@ def ask_actively(
     questions = list(dict.fromkeys(drawn))
     segments = [rows.segment((entry.identity, start, start + length)) for each in questions for entry, start in each]
     candidates = Pairs(np.stack(segments[::2]), np.stack(segments[1::2]), np.zeros(len(questions), np.float32))
-    left, asked = np.ones(len(questions), np.bool_), 0
+    own = [each for each in PreferenceSet(dataset, name) if each.rater == identity]
+    answered = {(each.first, each.second) for each in own}
+    ends = [tuple((entry.identity, start, start + length) for entry, start in each) for each in questions]
+    left, asked = np.array([each not in answered for each in ends], np.bool_), 0
     posterior = _known(users, dataset, name, identity, rows)
-    while _count(dataset, name, identity) < pairs and left.any():
+    while len(own) + asked < pairs and left.any():
         gains = np.where(left, information_gain(users.model, posterior, candidates), -np.inf)
         best = int(gains.argmax())
         left[best] = False
-        asked += collect_preferences(dataset, rater, [questions[best]], length, name)
+        if not collect_preferences(dataset, rater, [questions[best]], length, name):
+            break  # the rater cannot be reached
+        asked += 1
         posterior = _known(users, dataset, name, identity, rows)
     return asked, posterior
-
-
-def _count(dataset: Dataset, name: str, identity: str) -> int:
-    return sum(each.rater == identity for each in PreferenceSet(dataset, name))
 
 
 def _known(users: SavedUsers, dataset: Dataset, name: str, identity: str, rows: Rows) -> Posterior:

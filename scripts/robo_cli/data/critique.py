@@ -8,7 +8,7 @@ import numpy as np
 
 from robo_app.arguments.positionals import DATASET
 from robo_datasets.dataset import Dataset
-from robo_datasets.labels import LabelSet
+from robo_datasets.labelling import write
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.critiques import Paid, SpanFeedback, span_rewards
 from robo_rl.rewards.identity import hash_of
@@ -37,7 +37,7 @@ class Critique:
 def critique(arguments: Critique) -> int:
     """Write the labels, and print how many remarks were used."""
     dataset = Dataset(arguments.dataset)
-    labels, used, other, missed = LabelSet(dataset, arguments.name), 0, 0, list[str]()
+    used, other, missed = 0, 0, list[str]()
     found: dict[str, Labels] = {}
     text = f"{arguments.weight} {arguments.paid} {arguments.recorded}"
     criticised = []
@@ -59,7 +59,7 @@ def critique(arguments: Critique) -> int:
             fix=f"robo-rl data view {dataset.path} takes remarks down",
         )
     identity = ("critique", hash_of(text.encode(), *(each.encode() for each in criticised)))
-    labels.add_all({name: each.by(identity) for name, each in found.items()})
+    write(dataset, arguments.name, {name: each.by(identity) for name, each in found.items()})
     print(f"{used} criticised spans in {arguments.name}; {other} other remarks; train with --labels {arguments.name}")
     if missed:
         print(f"warning: {len(missed)} spans lie beyond their episodes: {', '.join(missed[:5])}")

@@ -50,7 +50,11 @@ class Task:
     steps: int
 
 
-TASKS = {"pendulum": Task("gymnasium/InvertedPendulum-v5", 3.0, ("pole",), "x", 500.0, 20_000)}
+POLE = "gymnasium/InvertedPendulum-v5"
+TASKS = {
+    "pendulum": Task(POLE, 3.0, ("pole",), "x", 500.0, 20_000),
+    "pendulum-1N": Task(POLE, 1.0, ("pole",), "x", 500.0, 40_000),
+}
 
 
 def methods(task: Task) -> dict[str, AdversarialConfig]:

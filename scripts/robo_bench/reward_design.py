@@ -6,12 +6,14 @@ python -m robo_bench.reward_design --seeds 10
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from robo_rl.evaluation.statistics import student_interval
 from robo_rl.rewards.design.exprd import Designer, ExpRDSettings, optimal_values
+from robo_rl.rewards.design.rewards import seen_policy
 from robo_sims.tabular import four_rooms
 
 Table = npt.NDArray[np.float64]
@@ -26,11 +28,15 @@ def value_of(moves: Table, rewards: Table, policy: npt.NDArray[np.int64]) -> flo
     return float(values[0])
 
 
-def steps_to_solve(moves: Table, task: Table, paid: Table, seed: int) -> int:
+def steps_to_solve(
+    moves: Table, task: Table, paid: Table, seed: int, adapted: Callable[[Table], Table] | None = None, every: int = 250
+) -> int:
     """Return the steps of Q-learning until its greedy policy is worth 95 % of the optimum of the task; STEPS if never.
 
-    paid: (S, A, S) reward of each transition that it learns from.
+    paid: (S, A, S) reward of each transition that it learns from. adapted: returns another one for counted steps (S, A),
+    asked for after `every` steps.
     """
+    taken = np.zeros(task.shape)
     random, states = np.random.default_rng(seed), len(task)
     values, target = np.zeros(task.shape), 0.95 * optimal_values(moves, task, DISCOUNT).max(1)[0]
     state = 0
@@ -38,6 +44,9 @@ def steps_to_solve(moves: Table, task: Table, paid: Table, seed: int) -> int:
         greedy = random.choice(np.flatnonzero(values[state] == values[state].max()))
         action = int(random.integers(4)) if random.random() < EXPLORATION else int(greedy)
         following = int(random.choice(states, p=moves[state, action]))
+        taken[state, action] += 1.0
+        if adapted is not None and (step + 1) % every == 0:
+            paid, taken = adapted(taken), 0.5 * taken
         aim = paid[state, action, following] + DISCOUNT * values[following].max()
         values[state, action] += LEARNING_RATE * (aim - values[state, action])
         state = 0 if following == states - 1 or (step + 1) % LENGTH == 0 else following
@@ -64,9 +73,18 @@ def main() -> None:
         name = f"exprd, goal and {more} states (I = {design.informativeness:.4f})"
         rewards[name] = np.repeat(design.rewards[:, :, None], len(task), 2)
     rewards["the task's own and the potential V*"] = shaped
+
+    def adapting(states: Sequence[int]) -> Callable[[Table], Table]:
+        return lambda taken: np.repeat(designer.adapted(states, *seen_policy(taken))[:, :, None], len(task), 2)
+
+    everywhere = np.flatnonzero(designer.gaps > 0).tolist()
+    first = np.repeat(designer.grown(goal, 3).rewards[:, :, None], len(task), 2)
+    adapted = {"expadard, the same goal and 3 states": adapting(designer.grown(goal, 3).states)}
+    adapted["expadard, any states"] = adapting([*goal, *everywhere])
+    rewards |= dict.fromkeys(adapted, first)
     print("| reward | steps to 95 % of the optimum | seeds that get there |\n|---|---|---|")
     for name, paid in rewards.items():
-        steps = [steps_to_solve(moves, task, paid, seed) for seed in seeds]
+        steps = [steps_to_solve(moves, task, paid, seed, adapted.get(name)) for seed in seeds]
         found = student_interval(steps)
         solved = sum(count < STEPS for count in steps)
         print(f"| {name} | {found.estimate:,.0f} [{found.low:,.0f}, {found.high:,.0f}] | {solved} of {len(steps)} |")

@@ -27,6 +27,7 @@ NOT_HERE = {
     r"--llm endpoint|--replay searches/push": "a server of a language model",
     r"likeness|safe\.yaml|safe-calibrated|transformers:models": "weights that are downloaded",
     r"progress\.yaml|--labels progress|my-reward\.yaml": "a server of a vision-language model",
+    r"scored\.yaml|--labels scored": "a server of a vision-language model; tests/rewards/test_rubrics.py has rules",
     r"robot setup ": "a person who drives the hand; tests/real_robot/test_workspace.py has one",
     r"robot calibrate ": "a printed board; tests/real_robot/test_calibration.py draws it",
     r"robot drive|--teleoperator": "a person at a device; tests/cli/test_drive.py is one",

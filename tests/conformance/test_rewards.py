@@ -32,6 +32,7 @@ from robo_rl.rewards.images.picture_reward import PictureReward
 from robo_rl.rewards.images.picture_scoring import Completion, PictureScoring
 from robo_rl.rewards.images.vlm_rm import VLMRM
 from robo_rl.rewards.judges.rewards import JudgeCompletion, JudgeContrast, JudgeOrder, JudgeOrdinal, JudgeProgress, JudgeTri
+from robo_rl.rewards.judges.rubrics import RubricReward
 from robo_rl.rewards.preferences.preference_reward import BradleyTerryConfig, Pairs, PreferenceReward, RewardEnsemble, save
 from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.reward import ProgramReward
@@ -171,6 +172,7 @@ REWARDS = {
     "judge-contrast": judged(JudgeContrast, every=2),
     "judge-tri": judged(JudgeTri, every=3, mode="delta"),
     "judge-ordinal": judged(JudgeOrdinal),
+    "mpo": judged(RubricReward),
     "judge-order": judged(JudgeOrder, frames=4),
     "clg": lambda _: ContrastingLanguageGoals(model="colours", undesired="red", desired="grey", low=-0.1, high=0.1),
     "driving-clg": lambda _: DrivingGoals(model="colours", undesired="red", desired="grey", low=-0.1, high=0.1),
@@ -250,6 +252,7 @@ NOT_ONLINE = {
     "judge-contrast": _SURROUNDINGS,
     "judge-tri": _SURROUNDINGS,
     "judge-ordinal": _SURROUNDINGS,
+    "mpo": _SURROUNDINGS,
     "judge-order": _SURROUNDINGS,
 }
 """The only rewards that no policy can learn from while it acts, and why; each refuses (below). All others have rows."""

@@ -11,7 +11,9 @@ from robo_bench.reward_design import steps_to_solve
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.design.exprd import SLACK, Designer, ExpRDSettings, optimal_values
-from robo_rl.rewards.design.rewards import DesignedReward
+from robo_rl.rewards.design.rewards import DesignedReward, seen_policy
+from robo_rl.rewards.step_rewards.place import Place
+from robo_rl.rewards.step_rewards.steps import Steps
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
 from robo_sims.tabular import four_rooms
@@ -115,3 +117,44 @@ def test_reward_of_a_recipe_is_the_table():
 def test_unknown_models_are_refused():
     with pytest.raises(InvalidSetting, match="whose model is known"):
         DesignedReward().online(specification(make_environment("hazards/Point-v0")), weight=1.0, discount=0.9).running(1)
+
+
+def test_adapted_reward_keeps_the_constraints_and_agrees_most():
+    made = designer(largest=2.0)
+    policy, visits = np.full((6, 2), 0.5), np.array([0.5, 0.3, 0.2, 0, 0, 0])
+
+    def agreement(rewards):
+        advantages = made.values - made.values.max(1, keepdims=True)
+        centred = [each - (policy * each).sum(1, keepdims=True) for each in (advantages, rewards)]
+        return float((visits[:, None] * policy * centred[0] * centred[1]).sum())
+
+    states = (0, 1, 2, 3, 4)
+    adapted = made.adapted(states, policy, visits)
+    values = optimal_values(made.moves, adapted, DISCOUNT)
+    best = values.max(1)
+    others = np.where(made.is_best, -np.inf, values).max(1)
+    assert ((values >= best[:, None] - 1e-6) == made.is_best).all() and (best - others >= made.gaps - 1e-6)[:5].all()
+    assert np.abs(adapted).max() <= 2.0 + 1e-9
+    assert agreement(adapted) > agreement(made.design(states).rewards) - 1e-9
+    elsewhere = made.adapted(states, policy, visits[::-1].copy())
+    assert agreement(adapted) > agreement(elsewhere)  # another learner, another reward
+
+
+def test_a_running_reward_follows_the_steps():
+    environment = make_environment("tabular/FourRooms-v0")
+    spec = specification(environment)
+    episode = rollout(environment, environment.get_wrapper_attr("scripted_policy")(0, noise=0.3), seed=0)
+    reward = DesignedReward(states=1, environment="tabular/FourRooms-v0", adapts_every=len(episode))
+    place = Place(spec, 0.95)
+    reward.start(place)
+    first = reward.table(place).copy()
+    reward.score_steps(Steps.of(episode), place)
+    second = reward.table(place)
+    made, design = in_rooms()
+    taken = np.zeros_like(made.rewards)
+    np.add.at(taken, (episode.observations["state"][:-1].argmax(-1), episode.actions), 1.0)
+    np.testing.assert_allclose(second, made.adapted(design.states, *seen_policy(taken)), atol=1e-9)
+    assert not np.allclose(first, second)
+    again = Place(spec, 0.95)
+    again.memory.load_state_dict(place.memory.state_dict())
+    np.testing.assert_array_equal(reward.table(again), second)

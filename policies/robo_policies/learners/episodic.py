@@ -10,6 +10,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -111,6 +112,59 @@ class EpisodicLearner(Learned, ABC):
         if isinstance(self.actor, CategoricalActor):
             return -self.actor.loss(features, actions)
         return self.actor.log_density(features, actions, self.parts.generator)
+
+
+@dataclass(frozen=True)
+class ClippedConfig(EpisodicConfig):
+    """Settings of learners that take several clipped steps over their episodes."""
+
+    clip_low: float = 0.2
+    """Fall of the probability ratio beyond which nothing is gained."""
+    clip_high: float = 0.28
+    """Rise of it."""
+    epochs: int = 4
+    """Passes over a batch of episodes."""
+    batch_size: int = 512
+    """Steps of one gradient step."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive = {name: (getattr(self, name) > 0, "above 0") for name in ("clip_low", "clip_high")}
+        counts = {name: (getattr(self, name) >= 1, "1 or more") for name in ("epochs", "batch_size")}
+        require_allowed(self, positive | counts)
+
+
+class ClippedLearner(EpisodicLearner):
+    """Climbs the clipped surrogate of PPO (Schulman et al. 2017, arXiv:1707.06347, eq. 7) over whole episodes."""
+
+    def __init__(self, spec: EnvironmentSpec, config: ClippedConfig, seed: int) -> None:
+        super().__init__(spec, config, seed)
+        self._clipped = config
+        self._random = np.random.default_rng(seed)
+
+    def climb(self, episodes: Sequence[Episode], advantages: npt.NDArray[np.floating]) -> Tensor:
+        """Take some passes over the steps of episodes, given advantages (B,) of these; return the last mean ratio."""
+        features, actions = self.inputs(episodes)
+        each_step = torch.from_numpy(np.asarray(advantages, np.float32))
+        with torch.no_grad():
+            old = self.log_densities(features, actions)
+        rows, ratio = np.arange(len(actions)), torch.ones(1)
+        for _ in range(self._clipped.epochs):
+            self._random.shuffle(rows)
+            for part in np.array_split(rows, max(1, len(rows) // self._clipped.batch_size)):
+                chosen = torch.from_numpy(part)
+                ratio = torch.exp((self.log_densities(features[chosen], actions[chosen]) - old[chosen]).clamp(max=20.0))
+                self.parts.descend("actor", self.loss(ratio, each_step[chosen].to(ratio.device)) + self.other_loss())
+        return ratio.mean()
+
+    def loss(self, ratio: Tensor, advantages: Tensor) -> Tensor:
+        """Return -min(r A, clip(r, 1 - low, 1 + high) A), the mean over steps."""
+        clipped = ratio.clamp(1.0 - self._clipped.clip_low, 1.0 + self._clipped.clip_high)
+        return -torch.minimum(ratio * advantages, clipped * advantages).mean()
+
+    def other_loss(self) -> Tensor:
+        """Return what is added to the loss of each step: by default nothing."""
+        return torch.zeros((), device=self.parts.device)
 
 
 class EpisodicTraining:

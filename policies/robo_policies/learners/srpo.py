@@ -26,10 +26,9 @@ import numpy.typing as npt
 import torch
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
-from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.episodic import EpisodicConfig, EpisodicLearner
+from robo_policies.learners.episodic import ClippedConfig, ClippedLearner
 from robo_policies.networks.regression_actors import GaussianActor
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.contract import OWN, Feature, Needs
@@ -46,7 +45,7 @@ REMEMBERED = 256
 
 
 @dataclass(frozen=True)
-class SRPOConfig(EpisodicConfig):
+class SRPOConfig(ClippedConfig):
     """Settings of SRPO; `group` episodes begin in one state."""
 
     needs = Needs(
@@ -64,14 +63,6 @@ class SRPOConfig(EpisodicConfig):
     """Scale of distances: quantiles of recent failures, or least and largest of the batch as in the authors' code."""
     clusters: Literal["quantile", "official"] = "quantile"
     """Radius of DBSCAN: the 20 % quantile of distances between successes, or 0.5 as in the authors' code."""
-    clip_low: float = 0.2
-    """Fall of the probability ratio beyond which nothing is gained."""
-    clip_high: float = 0.28
-    """Rise of it."""
-    epochs: int = 4
-    """Passes over a batch of episodes; 1 in the paper, with far more episodes."""
-    batch_size: int = 512
-    """Steps of one gradient step."""
     clone_updates: int = 2000
     """Updates of behaviour cloning before the first episode."""
     initial_std: float = 0.3
@@ -79,24 +70,22 @@ class SRPOConfig(EpisodicConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive = {name: (getattr(self, name) > 0, "above 0") for name in ("clip_low", "clip_high", "initial_std")}
-        counts = {name: (getattr(self, name) >= 1, "1 or more") for name in ("epochs", "batch_size")}
-        also = {"group": (self.group >= 2, "2 or more: an episode is compared with its group")}
-        require_allowed(self, positive | counts | also | {"clone_updates": (self.clone_updates >= 0, "0 or more")})
+        allowed = {"initial_std": (self.initial_std > 0, "above 0"), "clone_updates": (self.clone_updates >= 0, "0 or more")}
+        allowed["group"] = (self.group >= 2, "2 or more: an episode is compared with its group")
+        require_allowed(self, allowed)
 
     @override
     def build(self, spec: EnvironmentSpec, seed: int) -> SRPO:
         return SRPO(spec, self, seed)
 
 
-class SRPO(EpisodicLearner):
+class SRPO(ClippedLearner):
     """Clones demonstrations, then improves by group-relative advantages."""
 
     def __init__(self, spec: EnvironmentSpec, config: SRPOConfig, seed: int) -> None:
         super().__init__(spec, config, seed)
         self.config = config
         self._distances: deque[float] = deque(maxlen=REMEMBERED)
-        self._random = np.random.default_rng(seed)
 
     @override
     def prepare(self, demonstrations: Sequence[Episode]) -> Metrics:
@@ -121,23 +110,8 @@ class SRPO(EpisodicLearner):
         advantages = group_advantages(scores, self.config.group)
         if not advantages.any():
             return self.parts.finish_update({**figures, "ratio": 1.0})
-        features, actions = self.inputs(episodes)
-        each_step = torch.from_numpy(np.repeat(advantages, [len(each) for each in episodes]).astype(np.float32))
-        with torch.no_grad():
-            old = self.log_densities(features, actions)
-        rows, ratio = np.arange(len(actions)), torch.ones(1)
-        for _ in range(self.config.epochs):
-            self._random.shuffle(rows)
-            for part in np.array_split(rows, max(1, len(rows) // self.config.batch_size)):
-                chosen = torch.from_numpy(part)
-                ratio = torch.exp((self.log_densities(features[chosen], actions[chosen]) - old[chosen]).clamp(max=20.0))
-                self.parts.descend("actor", self.loss(ratio, each_step[chosen].to(ratio.device)))
-        return self.parts.finish_update({**figures, "ratio": ratio.mean()})
-
-    def loss(self, ratio: Tensor, advantages: Tensor) -> Tensor:
-        """Return -min(r A, clip(r, 1 - low, 1 + high) A), the mean over steps."""
-        clipped = ratio.clamp(1.0 - self.config.clip_low, 1.0 + self.config.clip_high)
-        return -torch.minimum(ratio * advantages, clipped * advantages).mean()
+        each_step = np.repeat(advantages, [len(each) for each in episodes])
+        return self.parts.finish_update({**figures, "ratio": self.climb(episodes, each_step)})
 
     def scores(self, episodes: Sequence[Episode]) -> Floats:
         """Return a score for each episode (E,), 1 for a success."""

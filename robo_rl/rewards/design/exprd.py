@@ -1,5 +1,7 @@
 """EXPRD: Devidze et al. 2021, "Explicable Reward Design for Reinforcement Learning Agents" (NeurIPS).
 
+And EXPADARD: Devidze et al. 2024, "Informativeness of Reward Functions in Reinforcement Learning", arXiv:2402.07019.
+
 A teacher who knows an MDP chooses a reward that is paid in few states, is bounded, keeps the optimal actions, and shows a
 learner within few steps which action is best: a linear program for each set of states, by HiGHS. S states, A actions, H
 horizons; Q is linear in the reward R (S, A), and so is everything below.
@@ -74,33 +76,61 @@ class Designer:
 
     def design(self, states: Sequence[int]) -> Design:
         """Return the best reward that is paid in these states alone; raises InvalidSetting if none keeps the gaps."""
-        from scipy.optimize import linprog  # late: a model alone does not need it
-
         settings, (count, actions) = self.settings, self.rewards.shape
         size, shown = count * actions, len(settings.horizons) * count
         rows, bounds = [], []
         for state, action in self._pairs(~self.is_best):
-            within = [self._difference(linear, state, action) for linear in self._within]
-            for index, difference in enumerate([self._difference(self._forever, state, action), *within]):
-                row = np.concatenate([-difference, np.zeros(shown + size)])
-                if index:  # what is missing to the gap within a horizon is what the program makes small
-                    row[size + (index - 1) * count + state] = -1.0
-                rows.append(row)
+            for index, linear in enumerate(self._within):
+                # what is missing to the gap within a horizon is what the program makes small
+                missing = -np.eye(shown)[index * count + state]
+                rows.append(np.concatenate([-self._difference(linear, state, action), missing]))
                 bounds.append(-self.gaps[state])
-        for sign in (1.0, -1.0):  # absolute rewards
-            rows += [*np.hstack([sign * np.eye(size), np.zeros((size, shown)), -np.eye(size)])]
+        found = self._solve(states, np.repeat([0.0, 1.0 / shown], [size, shown]), np.array(rows), np.array(bounds))
+        rewards = found[:size].reshape(count, actions)
+        return Design(rewards, tuple(int(state) for state in states), -float(found[size : size + shown].mean()))
+
+    def adapted(self, states: Sequence[int], policy: Table, visits: Table) -> Table:
+        """Return the reward (S, A) that says most to a learner as it is (EXPADARD), under the same constraints.
+
+        policy: (S, A) of the learner. visits: (S,) share of its steps in each state. Maximised is how far the reward of a step
+        agrees with its advantage, both less their means under the learner's policy:
+
+            sum_s visits(s) sum_a pi(a|s) (A*(s, a) - mean of A*) (R(s, a) - mean of R)
+        """
+        advantages = self.values - self.values.max(1, keepdims=True)
+        weights = visits[:, None] * policy
+        gains = weights * (advantages - (policy * advantages).sum(1, keepdims=True))
+        agreement = gains - policy * gains.sum(1, keepdims=True)
+        none = np.zeros((0, self.rewards.size)), np.zeros(0)
+        return self._solve(states, -agreement.ravel(), *none)[: self.rewards.size].reshape(self.rewards.shape)
+
+    def _solve(self, states: Sequence[int], costs: Table, rows: Table, bounds: Table) -> Table:
+        """Return the cheapest (R, others) that keeps the gaps and pays in `states` alone.
+
+        costs: (S A + K,) of rewards and of K variables from 0. rows, bounds: further constraints, rows x <= bounds.
+        """
+        from scipy.optimize import linprog  # late: a model alone does not need it
+
+        settings, (count, actions) = self.settings, self.rewards.shape
+        size = count * actions
+        others = len(costs) - size
+        kept = [(-self._difference(self._forever, *pair), -self.gaps[pair[0]]) for pair in self._pairs(~self.is_best)]
+        gaps = np.hstack([np.array([row for row, _ in kept]), np.zeros((len(kept), others))])
+        absolute = np.hstack([np.vstack([np.eye(size), -np.eye(size)]), np.zeros((2 * size, others))])
+        upper = np.vstack([gaps, rows, absolute])
         ties = [pair for pair in self._pairs(self.is_best) if pair[1] != self.policy[pair[0]]]
-        equal = [np.concatenate([self._difference(self._forever, *tie), np.zeros(shown + size)]) for tie in ties]
+        equal = [np.concatenate([self._difference(self._forever, *tie), np.zeros(others + size)]) for tie in ties]
         is_paid = np.repeat(np.isin(np.arange(count), states), actions)
         ranges = [(-settings.largest, settings.largest) if paid else (0.0, 0.0) for paid in is_paid]
+        signs = np.vstack([np.zeros((len(gaps) + len(rows), size)), np.tile(-np.eye(size), (2, 1))])
         program = partial(
             linprog,
-            np.repeat([0.0, 1.0 / shown, settings.sparsity], [size, shown, size]),
-            A_ub=np.array(rows),
-            b_ub=np.concatenate([bounds, np.zeros(2 * size)]),
+            np.concatenate([costs, np.full(size, settings.sparsity)]),
+            A_ub=np.hstack([upper, signs]),
+            b_ub=np.concatenate([[bound for _, bound in kept], bounds, np.zeros(2 * size)]),
             A_eq=np.array(equal) if equal else None,
             b_eq=np.zeros(len(equal)) if equal else None,
-            bounds=ranges + [(0.0, None)] * (shown + size),
+            bounds=ranges + [(0.0, None)] * (others + size),
         )
         found = program(method="highs")
         if found.x is None:  # the simplex method may take rounding for a contradiction
@@ -112,8 +142,8 @@ class Designer:
                 allowed="states that the best policy reaches, and a bound that is large enough",
                 fix="add the goal to the states, or raise `largest`",
             )
-        rewards = found.x[:size].reshape(count, actions)
-        return Design(rewards, tuple(int(state) for state in states), -float(found.x[size : size + shown].mean()))
+        solution: Table = found.x
+        return solution
 
     def grown(self, states: Sequence[int], more: int) -> Design:
         """Return a design in which `more` states were added to `states`, each the one that helps most."""

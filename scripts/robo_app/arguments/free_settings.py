@@ -56,6 +56,7 @@ def _option(group: str) -> Any:
 EnvironmentArguments = Annotated[Values, Group("environment.arguments", "--arguments"), _JSON, _option("environment.arguments")]
 RewardModelSettings = Annotated[Values, Group("reward.settings", "--settings"), _JSON, _option("reward.settings")]
 WrongSettings = Annotated[Values, Group("wrong.settings", "--wrong-settings"), _JSON, _option("wrong.settings")]
+MetaSettings = Annotated[Values, Group("meta.settings", "--meta-settings"), _JSON, _option("meta.settings")]
 RaterSettings = Annotated[Values, Group("rater.settings", "--rater-settings"), _JSON, _option("rater.settings")]
 PreferenceRaterSettings = Annotated[Values, Group("rater.settings", "--settings"), _JSON, _option("rater.settings")]
 ModelSettings = Annotated[Values, Group("llm.settings", "--llm-settings"), _JSON, _option("llm.settings")]

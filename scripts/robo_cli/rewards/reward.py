@@ -21,15 +21,14 @@ robo-rl reward fit embedded --environment robo/ArmPick-v0 --out rewards/pick
 robo-rl reward fit classifier --dataset data/pick --out rewards/success --settings.guard gripper_opening=0.02:0.06
 robo-rl reward fit vpl --dataset data/pick --preferences everybody --out rewards/users
 robo-rl reward fit progress --dataset data/pick --out rewards/progress
+robo-rl reward rewrite data/pick --labels scored --reward mpo --meta endpoint --meta.settings.model qwen3 --out rubric-1.yaml
 robo-rl reward bench embedded-progress --reward.settings.folder rewards/pick --environment robo/ArmPick-v0
 robo-rl reward latent gymnasium/Reacher-v5 --llm pack:lare-reacher --out rewards/reacher.py
 robo-rl reward check mine.py --environment robo/ArmPush-v0
 robo-rl reward explain mine.py --dataset data/push --episode 3
-robo-rl reward references program:mine.py --dataset data/random --out references.json
 robo-rl reward write arm-push-sac --llm pack:text2reward-push --out rewards/push
 robo-rl reward write robo/ArmPush-v0 --llm endpoint --llm.settings.model qwen3 --examples 2 --out rewards/mine
 robo-rl reward search arm-reach-short --method icpl --llm rule:reach --out searches/reach
-robo-rl reward search arm-push-sac --llm endpoint --llm.settings.model qwen3 --eureka.budget 20 --out searches/push
 robo-rl reward compare arm-push-sac --programs.mine push.py --beside.sparse arm-push-sac-sparse --out studies/push
 robo-rl reward calls runs/search --show 2
 robo-rl reward packs point-example"""
@@ -86,6 +85,7 @@ ACTIONS: Actions = {
     "list": (List, list_rewards),
     "show": (Show, show),
     "fit": Nested(FIT, FITS),
+    "rewrite": Later("robo_cli.rewards.rewrite", "Rewrite", "rewrite"),
     "calibrate": Later("robo_cli.rewards.calibrate", "Calibrate", "calibrate"),
     "bench": Later("robo_bench.scored_clips", "BenchReward", "bench_reward"),
     "check": Later("robo_cli.rewards.check", "Check", "check_program"),

@@ -1,0 +1,251 @@
+"""MPO: a judge scores clips by a rubric, and a meta judge rewrites the rubric where scores are wrong.
+
+Kim et al. 2025, "Toward Evaluative Thinking: Meta Policy Optimization with Evolving Reward Models", arXiv:2504.20157. A policy
+finds ways to be paid by a fixed rubric without doing the task. The meta judge is shown recent episodes with their scores:
+
+    prescreen: does the score fit, good, ok or bad?    bad ones first, topped up with ok ones
+    analyse:   is it inflated, is something missing?   in words
+    refine:    a rubric for this episode
+    merge:     one rubric out of all of them: the next version
+
+A rubric that cannot be read leaves the old one in force. Scores of two versions are of two rewards: a label set holds one.
+
+Differs from the paper: criteria have levels in words and weights, and the score is their weighted mean in [0, 1]; pictures in
+place of texts; if the episodes' success is known, it is shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import pydantic
+import yaml
+from typing_extensions import override
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.images.picture_reward import Pictures
+from robo_rl.rewards.judges.cached_judge import CachedJudge
+from robo_rl.rewards.judges.judge import Form, Picture, Question
+from robo_rl.rewards.judges.rewards import SYSTEM, JudgeOrdinal, Places, scores_of
+from robo_rl.system.durable_files import write_durably
+from robo_rl.system.plain_files import read_yaml
+from robo_rl.types import Labels
+
+NAME = r"^[a-z][a-z0-9_]{0,39}$"
+MOST = 8
+"""Criteria of a rubric."""
+
+
+class Criterion(Form):
+    """One thing that is judged."""
+
+    name: Annotated[str, pydantic.Field(pattern=NAME)]
+    levels: Annotated[tuple[str, ...], pydantic.Field(min_length=2, max_length=6), pydantic.Strict(strict=False)]
+    """In words, from the worst, which is worth 0, to the best, which is worth 1."""
+    weight: Annotated[int, pydantic.Field(ge=1, le=10)] = 1
+
+
+class RubricForm(Form):
+    """Answer: the criteria of a rubric."""
+
+    criteria: Annotated[tuple[Criterion, ...], pydantic.Field(min_length=1, max_length=MOST), pydantic.Strict(strict=False)]
+
+    @pydantic.model_validator(mode="after")
+    def _names_differ(self) -> RubricForm:
+        if len({each.name for each in self.criteria}) < len(self.criteria):
+            raise ValueError("two criteria have the same name")
+        return self
+
+
+class VerdictForm(Form):
+    """Answer: whether a score fits."""
+
+    verdict: Literal["good", "ok", "bad"]
+
+
+FIRST = Criterion(
+    name="task_done",
+    levels=("nothing is done", "hardly anything is done", "some of it is done", "nearly all is done", "it is done"),
+)
+
+
+@dataclass(frozen=True)
+class Rubric:
+    """Criteria of a judge."""
+
+    criteria: tuple[Criterion, ...] = (FIRST,)
+    version: int = 0
+
+    @classmethod
+    def read(cls, path: Path) -> Rubric:
+        """Return the rubric of a file; raises InvalidSetting."""
+        content = read_yaml(path)
+        try:
+            form = RubricForm.model_validate({"criteria": content["criteria"]})
+            return cls(form.criteria, int(content["version"]))
+        except (KeyError, TypeError, ValueError) as error:
+            fix = "version: 0, and criteria, each with name, levels from the worst to the best, and weight from 1 to 10"
+            raise InvalidSetting(f"{path} is no rubric.", got=str(error)[:300], fix=fix) from error
+
+    def write(self, path: Path) -> None:
+        """Write a file; raises InvalidSetting if there is one: scores refer to it."""
+        if path.exists():
+            raise InvalidSetting("There is a rubric already, and scores may refer to it.", got=path, fix="another --out")
+        content = {"version": self.version, "criteria": [each.model_dump(mode="json") for each in self.criteria]}
+        write_durably(path, yaml.safe_dump(content, sort_keys=False, width=120).encode())
+
+    @cached_property
+    def words(self) -> str:
+        """The rubric as a judge reads it."""
+        lines = []
+        for each in self.criteria:
+            lines.append(f"{each.name} (weight {each.weight}):")
+            lines += [f"  {number}: {level}" for number, level in enumerate(each.levels)]
+        return "\n".join(lines)
+
+    @cached_property
+    def hash(self) -> str:
+        """Hash of the criteria; of the same criteria in another version it is the same."""
+        return hash_of(json.dumps([each.model_dump(mode="json") for each in self.criteria], sort_keys=True).encode())
+
+    def score(self, levels: Mapping[str, Any]) -> float:
+        """Return the weighted mean in [0, 1] of the levels of each criterion."""
+        shares = [each.weight * levels[each.name] / (len(each.levels) - 1) for each in self.criteria]
+        return float(sum(shares) / sum(each.weight for each in self.criteria))
+
+    def form(self) -> type[Form]:
+        """Return the form of a judge's answer."""
+        return _scores_form(tuple((each.name, len(each.levels)) for each in self.criteria))
+
+
+@cache
+def _scores_form(criteria: tuple[tuple[str, int], ...]) -> type[Form]:
+    fields: dict[str, Any] = {"rationale": (str, ...)}
+    fields |= {name: (Annotated[int, pydantic.Field(ge=0, le=count - 1)], ...) for name, count in criteria}
+    return pydantic.create_model("ScoresForm", __base__=Form, **fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RubricReward(JudgeOrdinal):
+    """The score of a clip by a rubric, 0 to 1, at the last step of the episode and 0 before (MPO)."""
+
+    name: ClassVar[str] = "mpo"
+    words: ClassVar[str] = (
+        "The task of the robot: {instruction}\nThe pictures are a clip of the robot, in the order of time. Judge the clip by "
+        "this rubric: say in one sentence why, then give the number of a level for each criterion."
+    )
+
+    rubric: str = ""
+    """File of the rubric (YAML; `robo-rl reward rewrite` writes the next version); empty for one criterion, whether the task is
+    done."""
+
+    @cached_property
+    def judged_by(self) -> Rubric:
+        """The rubric; a file is read once."""
+        return Rubric.read(Path(self.rubric)) if self.rubric else Rubric()
+
+    @property
+    @override
+    def identity(self) -> tuple[str, str]:
+        return self.identity_with({**self.settings(), "rubric": self.judged_by.hash})
+
+    @override
+    def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
+        words = self.words.format(instruction=instruction)
+        asked = Question((words, self.judged_by.words, *clip(pictures[places])), self.judged_by.form(), SYSTEM)
+        content = self.asking.ask([asked])[0].content
+        return scores_of([self.judged_by.score(content) if content else None])
+
+
+def clip(pictures: Pictures) -> list[str | Picture]:
+    """Return pictures with their numbers."""
+    return [part for number, picture in enumerate(pictures, 1) for part in (f"Picture {number}:", picture)]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An episode that was scored."""
+
+    pictures: Pictures
+    """(K, H, W, 3) of the clip"""
+    instruction: str
+    score: float
+    success: bool | None = None
+
+    @property
+    def parts(self) -> list[str | Picture]:
+        """Words and pictures for a meta judge."""
+        outcome = "" if self.success is None else f"\nThe task was {'done' if self.success else 'not done'}, as is known."
+        words = f"The task of the robot: {self.instruction}\nThe judge's score, from 0 to 1: {self.score:.2f}{outcome}"
+        return [words, *clip(self.pictures)]
+
+
+META = "You examine a rubric by which a judge scores clips of a robot. A robot that learns finds whatever the rubric pays."
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """Result of a rewriting."""
+
+    rubric: Rubric
+    problem: str
+    """Why the rubric stayed as it was; empty if it did not."""
+    shown: int
+    """Episodes that were analysed."""
+    bad: int
+    """Of all, those whose scores do not fit."""
+
+
+def rewritten(asking: CachedJudge, rubric: Rubric, samples: Sequence[Sample], *, most: int = 20, seed: int = 0) -> Rewriting:
+    """Return the next version of a rubric, by a meta judge who is shown at most `most` of the samples.
+
+    With more samples than that they are screened first. An answer that is missing drops its sample; without any refinement, or
+    without a merged rubric, the old one stays. Raises BudgetReached, JudgeChanged and JudgeUnavailable.
+    """
+    chosen, bad = screened(asking, rubric, samples, most, np.random.default_rng(seed))
+    now = f"The rubric:\n{rubric.words}"
+    analysis = (
+        "Analyse in at most 200 words: is this score inflated or too low for what the clip shows of the task? Does the rubric "
+        "miss something, or pay for something that is not the task?"
+    )
+    asked = [Question((now, *each.parts, analysis), None, META) for each in chosen]
+    found = [answer.content.get("text", "") for answer in asking.ask(asked)]
+    refining = (
+        f"Write a rubric of at most {MOST} criteria that would have scored this clip rightly. Keep names that stay; levels go "
+        "from the worst to the best, so that what should be avoided is the first one."
+    )
+    pairs = [(each, text) for each, text in zip(chosen, found, strict=True) if text]
+    asked = [Question((now, *each.parts, f"Analysis: {text}", refining), RubricForm, META) for each, text in pairs]
+    refined = [RubricForm.model_validate(answer.content) for answer in asking.ask(asked) if answer.content]
+    if not refined:
+        return Rewriting(rubric, "no episode had a refined rubric", len(chosen), bad)
+    texts = [f"Rubric {number}:\n{Rubric(each.criteria).words}" for number, each in enumerate(refined, 1)]
+    merging = f"Merge these rubrics into one of at most {MOST} criteria; none twice."
+    merged = asking.ask([Question((now, *texts, merging), RubricForm, META)])[0].content
+    if not merged:
+        return Rewriting(rubric, "the merged rubric could not be read", len(chosen), bad)
+    following = replace(rubric, criteria=RubricForm.model_validate(merged).criteria, version=rubric.version + 1)
+    if following.hash == rubric.hash:
+        return Rewriting(rubric, "the rubric was found right as it is", len(chosen), bad)
+    return Rewriting(following, "", len(chosen), bad)
+
+
+def screened(
+    asking: CachedJudge, rubric: Rubric, samples: Sequence[Sample], most: int, random: np.random.Generator
+) -> tuple[list[Sample], int]:
+    """Return at most `most` samples, badly scored ones first, and how many of all are; those judged good are left out."""
+    if len(samples) <= most:
+        return [*samples], 0
+    words = "Does the score fit what the clip shows of the task? good: yes; ok: more or less; bad: no."
+    asked = [Question((f"The rubric:\n{rubric.words}", *each.parts, words), VerdictForm, META) for each in samples]
+    verdicts = [answer.content.get("verdict", "ok") for answer in asking.ask(asked)]
+    order = random.permutation(len(samples)).tolist()
+    ranked = [number for verdict in ("bad", "ok") for number in order if verdicts[number] == verdict]
+    return [samples[number] for number in ranked[:most]], verdicts.count("bad")

@@ -1,4 +1,4 @@
-"""A corrector at each step on a walled grid: right, wrong at random, wrong in places; and words that the outcome does not grade.
+"""A corrector at each step on a walled grid: right, wrong at random or in places, and words that the outcome does not grade.
 
 python -m robo_bench.correctors --seeds 4
 """

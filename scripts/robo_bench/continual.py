@@ -139,7 +139,7 @@ def together(episodes: list[list[Episode]], seed: int) -> list[list[float]]:
 
 
 def main() -> None:
-    """Train what is missing in the folder, and print the table."""
+    """Train all that the folder lacks, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)

@@ -36,7 +36,7 @@ def episodes(task, count=8, steps=10, seed=0):
     random = np.random.default_rng([seed, task])
     found = []
     for _ in range(count):
-        places = random.normal(0, 0.1, (steps + 1, 2)) + [float(task), 0.0]
+        places = random.normal([float(task), 0.0], 0.1, (steps + 1, 2))
         actions = np.full((steps, 1), 0.8 - 1.6 * task) + random.normal(0, 0.05, (steps, 1))
         arrays = {"x": places.astype(np.float32)}
         found.append(make_episode(arrays, actions=actions.astype(np.float32), instruction=f"task {task}"))

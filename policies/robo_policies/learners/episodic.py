@@ -163,7 +163,7 @@ class ClippedLearner(EpisodicLearner):
         return -torch.minimum(ratio * advantages, clipped * advantages).mean()
 
     def other_loss(self) -> Tensor:
-        """Return what is added to the loss of each step: by default nothing."""
+        """Return a term of the loss of each step: by default 0."""
         return torch.zeros((), device=self.parts.device)
 
 

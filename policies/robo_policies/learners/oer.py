@@ -180,7 +180,7 @@ class RehearsingTD3BC(TD3BC):
 
 
 class ContinualTraining:
-    """Learns one task after the other, in equal shares of the steps. A resume begins the minibatches anew."""
+    """Learns one task after the other, in equal shares of the steps. A resume draws other minibatches."""
 
     def __init__(
         self,
@@ -321,7 +321,7 @@ class ContinualTraining:
         return {**learners, "memories": memories, "anchors": anchors, "training": counters}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore the state returned by `state_dict`; minibatches are drawn anew."""
+        """Restore the state returned by `state_dict`; minibatches are others."""
         training: Any = state["training"]
         self.step, self.task = int(training["step"]), int(training["task"])
         self._begin()

@@ -1,4 +1,4 @@
-"""Which recorded steps to keep of a task: rules for the small memories of continual learning. N steps, F inputs, A actions."""
+"""Rules for the recorded steps that small memories of continual learning keep of a task. N steps, F inputs, A actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MPO: a judge scores clips by a rubric, and a meta judge rewrites the rubric where scores are wrong.
+"""MPO: a judge scores clips by a rubric, and a meta judge rewrites the rubric if scores are wrong.
 
 Kim et al. 2025, "Toward Evaluative Thinking: Meta Policy Optimization with Evolving Reward Models", arXiv:2504.20157. A policy
 finds ways to be paid by a fixed rubric without doing the task. The meta judge is shown recent episodes with their scores:

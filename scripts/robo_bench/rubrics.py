@@ -2,7 +2,8 @@
 
 python -m robo_bench.rubrics --seeds 3
 
-The judge reads pictures and the words of the rubric; the meta judge finds episodes whose scores and success disagree. Both follow rules.
+The judge reads pictures and the words of the rubric; the meta judge finds episodes whose scores and success disagree. Both
+follow rules.
 """
 
 from __future__ import annotations

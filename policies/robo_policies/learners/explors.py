@@ -8,7 +8,7 @@ Devidze, Kamalaruban and Singla 2022, "Exploration-Guided Reward Shaping for Rei
     w_u = sum over t <= u of discount^(u - t) c_t,            c_t = grad J_r(theta_k+1) . grad log pi(a_t|s_t)
 
 A step is worth a reward if steps up to it were taken by choices that the task's own gradient wants more of. The paper's exact
-update could not be checked in code; this one-step gradient follows from its objective. B is that of the place to which a step leads.
+update could not be checked in code; this one-step gradient follows from its objective. B is that of the place reached.
 """
 
 from __future__ import annotations

@@ -13,11 +13,9 @@ import gymnasium
 import numpy as np
 from typing_extensions import override
 
-from robo_rl.entry_points import load
 from robo_rl.environments.make import make_environment
-from robo_rl.errors import InvalidSetting, RewardUnavailable, RoboRLError, UnknownName
-from robo_rl.protocols.rewards import DelayedRewards, RewardModel
-from robo_rl.settings import settings_as
+from robo_rl.environments.scored import StepScores
+from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
 from robo_rl.spec.cost import PLAIN, CostSpec, costs_of
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import MEASURES
@@ -88,19 +86,16 @@ class ConstrainedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, info = self.env.reset(seed=seed, options=options)
         self._measured = dict.fromkeys(self._measures, 0.0)
         for _, model in self._models.values():
-            model.restart()
-            model.begin(0, observation, info.get("instruction", self.environment_spec.instruction))
+            model.begin(observation, info)
         self._left = dict.fromkeys(self._bounds, 1.0)
         return self._with_budgets(observation), info
 
     @override
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        taken = self.env.step(action)
+        observation, reward, terminated, truncated, info = taken
         costs = dict(costs_of(info))
-        for name, (_, model) in self._models.items():
-            executed = np.asarray(info.get("executed_action", action))
-            model.add(0, observation, action=executed, reward=float(reward), terminated=terminated, truncated=truncated)
-            costs[name] = self._scored(name, model)
+        costs |= {name: max(0.0, model.value(action, taken)) for name, (_, model) in self._models.items()}
         for name, before in self._measured.items():
             self._measured[name] = info[MEASURES][name]
             costs[name] = max(0.0, self._measured[name] - before)
@@ -116,33 +111,19 @@ class ConstrainedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _with_budgets(self, observation: Observation) -> Observation:
         return {**observation, **{f"{BUDGET}{name}": np.array([left], np.float32) for name, left in self._left.items()}}
 
-    def _scored(self, name: str, model: DelayedRewards) -> float:
-        labels = model.score().labels
-        if len(labels.values) != 1 or not labels.valid[0]:
-            raise RewardUnavailable(
-                f"The model of cost {name!r} gave no value for a step.",
-                got=f"{int(labels.valid.sum())} values",
-                allowed="one value for each step: a missing cost is not zero",
-                fix="take a reward program, or a model of single pictures that answers at once",
-            )
-        return max(0.0, float(labels.values[0]))
-
 
 def _budget(name: str) -> ArraySpec:
     return ArraySpec(f"{BUDGET}{name}", (1,), high=1.0, meaning=f"share of the limit of {name} that is left; below 0 beyond it")
 
 
-def _scorer(name: str, model: Mapping[str, Any], spec: EnvironmentSpec) -> tuple[CostSpec, DelayedRewards]:
+def _scorer(name: str, model: Mapping[str, Any], spec: EnvironmentSpec) -> tuple[CostSpec, StepScores]:
     """Return a cost and the scorer of its model; raises InvalidSetting, UnknownName."""
     allowed = "{reward: NAME, settings: {...}, limit: L}, and unit, meaning"
     if not isinstance(model, Mapping) or not REQUIRED <= set(model) <= {*REQUIRED, *OPTIONAL}:
         raise InvalidSetting(f"The model of cost {name!r} is not complete.", got=model, allowed=allowed)
     words = {key: model[key] for key in ("unit", "meaning") if key in model}
-    kind, _, path = str(model["reward"]).partition(":")
-    settings = {**model.get("settings", {}), **({"path": path} if path else {})}
-    reward: RewardModel = settings_as(load("rewards", kind), settings, source=f"the model of cost {name!r}")
-    online = reward.online(spec, weight=1.0, discount=None)
-    return _limited(CostSpec(name, 0.0, **words), model["limit"]), online.running(1)
+    scores = StepScores(f"cost {name!r}", str(model["reward"]), model.get("settings", {}), spec)
+    return _limited(CostSpec(name, 0.0, **words), model["limit"]), scores
 
 
 def _measured(environment: gymnasium.Env[Any, Any], name: str, limit: float | str) -> CostSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
@@ -18,7 +19,7 @@ from robo_rl.replay.storage import storage_in
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.delayed_rewards import EpisodeUnderWay, WaitingSteps, relabelling
-from robo_rl.types import DIVERGED, Episode, Metrics, StateDict, Transition
+from robo_rl.types import DIVERGED, IMAGINED, Episode, Metrics, StateDict, Transition
 
 
 class ReplayLearner(Stateful):
@@ -98,8 +99,25 @@ class ReplayLearner(Stateful):
             memory.cut()
         else:
             memory.add(transition)
+            for episode in transition.info.get(IMAGINED, ()):
+                self._imagine(episode)
         if self._observing is not None:
             self._observing.observe(transition)
+
+    def _imagine(self, episode: Sequence[Transition]) -> None:
+        """Remember an episode that the one before implies; raises InvalidSetting if it cannot be kept."""
+        spec = self.learner.policy.environment_spec
+        shapes = {name: np.shape(episode[0].observation[name]) for name in spec.observation}
+        if self.waiting is not None or shapes != {name: entry.shape for name, entry in spec.observation.items()}:
+            raise InvalidSetting(
+                "Episodes that are implied by others cannot be kept here.",
+                got="a reward model" if self.waiting is not None else f"observations of {shapes}",
+                allowed="the environment's own reward, and no frame stack",
+                fix="counterfactual: false",
+            )
+        self.memory.begin(episode[0].observation)
+        for transition in episode:
+            self.memory.add(transition)
 
     def update(self, step: int) -> Metrics:
         """Learn after a step from one batch; return metrics, empty until learning starts."""

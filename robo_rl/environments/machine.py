@@ -1,7 +1,7 @@
 """machine:NAME, any environment with a task that a reward machine or a formula states; its state is observed.
 
 Counterfactual experiences (CRM) are those of Toro Icarte et al. 2022, arXiv:2010.03950, section 4.2, for whole episodes: each
-episode is told again from the other states of the machine. Shaping is theirs of section 4.4.
+episode is repeated from the other states of the machine. Shaping is theirs of section 4.4.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class StepScores:
         self._running.begin(0, observation, info.get("instruction", self._instruction))
 
     def value(self, action: Any, step: tuple[Any, Any, bool, bool, dict[str, Any]]) -> float:
-        """Return the value of a step, given what the environment returned; raises RewardUnavailable without one."""
+        """Return the value of a step, given the returns of the environment; raises RewardUnavailable without one."""
         observation, reward, terminated, truncated, info = step
         executed = np.asarray(info.get("executed_action", action))
         ends = {"terminated": terminated, "truncated": truncated}

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
 from robo_rl.evaluation.measures import Measure, cost_measures, measured_in, measures_of
-from robo_rl.evaluation.statistics import Comparison, Interval, paired_comparison, stratified_bootstrap, wilson
+from robo_rl.evaluation.statistics import Comparison, Interval, paired_comparison, pass_at_k, stratified_bootstrap, wilson
 from robo_rl.evaluation.video import VideoRequest, film
 from robo_rl.protocols.components import Policy
 from robo_rl.rollout.episode import SUCCESS_CONVENTION, rollout
@@ -74,6 +74,21 @@ class Evaluation:
         return stratified_bootstrap([self.returns], np.mean)
 
     @cached_property
+    def pass_at(self) -> dict[int, Interval]:
+        """Chance that one of k attempts at a seed succeeds, by k, with a bootstrap interval over seeds.
+
+        For k of 1, 5, 10 and 20, at most half of the attempts; empty if seeds do not repeat, or without a notion of success.
+        """
+        if len(set(self.seeds)) == len(self.seeds) or None in self.successes:
+            return {}
+        tried, done = Counter(self.seeds), Counter[int]()
+        for seed, success in zip(self.seeds, self.successes, strict=True):
+            done[seed] += bool(success)
+        found = [k for k in (1, 5, 10, 20) if 2 * k <= min(tried.values())]
+        values = {k: [pass_at_k(count, done[seed], k) for seed, count in tried.items()] for k in found}
+        return {k: stratified_bootstrap([each], np.mean) for k, each in values.items()}
+
+    @cached_property
     def iqm_return(self) -> Interval:
         """Interquartile mean of the returns with a bootstrap interval over episodes."""
         return stratified_bootstrap([self.returns])
@@ -125,6 +140,7 @@ class Evaluation:
         """Returns plain JSON values, the summary included for readers without this package."""
         summary = {"success_rate": self.success_rate, "mean_return": self.mean_return, "iqm_return": self.iqm_return}
         intervals: dict[str, Any] = {name: _plain(interval) for name, interval in summary.items()}
+        intervals |= {"pass_at": {str(k): _plain(share) for k, share in self.pass_at.items()}} if self.pass_at else {}
         intervals |= {"exceeded": {name: _plain(share) for name, share in self.exceeded.items()}}
         intervals |= {"measures": {name: _plain(interval) for name, interval in self.measure_intervals.items()}}
         measured = {name: [_known(value) for value in values] for name, values in self.measured.items()}
@@ -157,6 +173,8 @@ class Evaluation:
         lines = [f"{self.environment}: {len(self)} episodes, seeds {_ranges(self.seeds)}, spec {self.spec_fingerprint}"]
         if self.success_rate is not None:
             lines += [f"  success  {self.success_rate:.1%}  {sum(map(bool, self.successes))} of {len(self)}, Wilson 95%"]
+        shares = (f"pass@{k} {share:.1%}" for k, share in self.pass_at.items())
+        lines += [f"  attempts {', '.join(shares)}; bootstrap 95% over seeds"] if self.pass_at else []
         lines += [f"  return   mean {self.mean_return}, interquartile mean {self.iqm_return}, bootstrap 95%"]
         lines += [f"  measure  {line}" for line in self._measure_lines()]
         lines += [f"  length   {np.mean(self.lengths):.1f} steps; ended by {ends}"]
@@ -291,6 +309,9 @@ def _plain(interval: Interval | None) -> dict[str, float | None] | None:
 
 
 def _ranges(seeds: tuple[int, ...]) -> str:
+    tried = Counter(seeds)
+    if len(seeds) > len(tried) and len({*tried.values()}) == 1:
+        return f"{_ranges(tuple(tried))}, {tried[seeds[0]]} attempts at each"
     if len(seeds) > 2 and seeds == tuple(range(seeds[0], seeds[0] + len(seeds))):
         return f"{seeds[0]} to {seeds[-1]}"
     return ", ".join(map(str, seeds[:8])) + (f", ... ({len(seeds)})" if len(seeds) > 8 else "")

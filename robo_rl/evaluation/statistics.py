@@ -9,6 +9,7 @@ share; Agresti and Coull (1998) for the deviation of a rate near 0 and 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -120,6 +121,14 @@ def event_rate(events: float, extent: float, confidence: float = 0.95) -> Interv
     low = _stats().chi2.ppf(tail, 2 * events) / 2 if events else 0.0
     high = _stats().chi2.isf(tail, 2 * events + 2) / 2
     return Interval(events / extent, float(low / extent), float(high / extent), confidence)
+
+
+def pass_at_k(attempts: int, successes: int, k: int) -> float:
+    """Return the chance that one of k of these attempts succeeds, 1 - C(n - c, k) / C(n, k): unbiased (Chen et al. 2021).
+
+    1 - (1 - c / n)^k is too low. arXiv:2107.03374, eq. 1.
+    """
+    return 1.0 - math.comb(attempts - successes, k) / math.comb(attempts, k)
 
 
 def rank_correlation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:

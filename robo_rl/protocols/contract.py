@@ -24,6 +24,7 @@ class Feature(Enum):
     DEMONSTRATIONS = "data", "recorded episodes", "demonstrations"
     ONLINE_PHASE = "online", "an online phase after recorded data", "online.steps"
     SHARED = "address", "one environment at an address", "an environment at an address"
+    IMAGINED = "implied", "episodes that others imply", "environment.arguments.counterfactual"
     CONTINUOUS = "continuous", "continuous actions", "continuous actions"
     DISCRETE = "discrete", "discrete actions", "discrete actions"
     PICTURES = "pictures", "pictures alone", "an environment without vectors"
@@ -61,7 +62,7 @@ _F = Feature
 _ACTING = frozenset({_F.PERSON, _F.REWARD, _F.RELABELLED, _F.RECORDING, _F.INITIAL_RUN, _F.DEMONSTRATIONS})
 _AFTER_DATA = frozenset({_F.ONLINE_PHASE, _F.DEMONSTRATIONS})
 
-ONLINE = Loop("steps", _ACTING | {_F.SHARED})
+ONLINE = Loop("steps", _ACTING | {_F.SHARED, _F.IMAGINED})
 """One environment step, some updates (robo_rl.training.off_policy.OnlineTraining)."""
 ACTOR_LEARNER = Loop("two processes", _ACTING | {_F.SHARED, _F.LEARNER_PROCESS}, frozenset({_F.LEARNER_PROCESS}), resume="warm")
 """Acting and learning in two processes (robo_rl.training.actor_learner)."""
@@ -75,7 +76,7 @@ COLLECTED_ROLLOUTS = Loop("collected rollouts", frozenset({_F.COLLECTORS}), froz
 """Rollouts of several processes (robo_rl.training.collectors.synchronous)."""
 OFFLINE = Loop("data", frozenset({_F.DEMONSTRATIONS, _F.SHARED}), frozenset({_F.DEMONSTRATIONS}))
 """Recorded episodes alone (robo_rl.training.off_policy.OfflineTraining)."""
-OFFLINE_THEN_ONLINE = Loop("data, then steps", _AFTER_DATA | {_F.PERSON, _F.REWARD, _F.SHARED}, _AFTER_DATA)
+OFFLINE_THEN_ONLINE = Loop("data, then steps", _AFTER_DATA | {_F.PERSON, _F.REWARD, _F.SHARED, _F.IMAGINED}, _AFTER_DATA)
 """Recorded episodes, then the environment (robo_rl.training.offline_to_online)."""
 OFFLINE_THEN_CORRECTED = Loop("data, then corrections", OFFLINE_THEN_ONLINE.supports, _AFTER_DATA | {_F.PERSON})
 """The same for a learner that learns online from a person's corrections alone."""

@@ -186,7 +186,7 @@ class Run:
         found: Policy = operation("load_policy")(self, step)
         return found
 
-    def evaluate(
+    def evaluate(  # noqa: PLR0913 (keyword settings)
         self,
         episodes: int = 50,
         *,
@@ -197,6 +197,7 @@ class Run:
         videos: int | None = None,
         stochastic: bool = False,
         mixture: bool = False,
+        attempts: int = 1,
     ) -> Evaluation:
         """Evaluate the newest policy on the seeds `seed`, `seed` + 1, ...; `robo-rl evaluate` is this.
 
@@ -204,7 +205,8 @@ class Run:
         a run that drives, a set of routes instead, such as town-test. arguments: of the environment, that differ from those of
         the training. videos: by default 2 in another environment, and 0 in that of the training, which has films already.
         stochastic: sample actions, as always if the recipe says so. mixture: of all policies that the run has kept, one drawn
-        for each episode. Such evaluations, and those in other environments, are kept in the run.
+        for each episode. attempts: episodes at each seed, with sampled actions: how likely one of several succeeds. Such
+        evaluations, and those in other environments, are kept in the run.
         """
         found: Evaluation = operation("evaluate")(
             self,
@@ -216,6 +218,7 @@ class Run:
             videos=videos,
             stochastic=stochastic,
             mixture=mixture,
+            attempts=attempts,
         )
         return found
 

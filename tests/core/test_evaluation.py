@@ -11,6 +11,7 @@ from factories import axes, make_spec
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation, compare, evaluate, evaluation_seeds
 from robo_rl.evaluation.measures import Measure
+from robo_rl.evaluation.statistics import pass_at_k
 from robo_rl.evaluation.video import HOLD, VideoRequest, read_frames, render_mode_for_films
 from robo_rl.rollout.episode import RandomPolicy
 from robo_rl.spec.environment import ArraySpec
@@ -273,3 +274,24 @@ def test_an_environment_says_itself_how_long_its_films_are(tmp_path):
     evaluation = evaluate(RandomPolicy(SPEC, 0), environment, seeds=[FIRST_SEED + 1], video=VideoRequest(tmp_path, episodes=1))
     with av.open(str(tmp_path / evaluation.videos[FIRST_SEED + 1])) as container:
         assert container.streams.video[0].frames == 3  # two of 0.05 s, and the last again
+
+
+def test_pass_at_k_is_unbiased():
+    assert pass_at_k(20, 3, 5) == pytest.approx(0.601, abs=1e-3) and pass_at_k(20, 3, 10) == pytest.approx(0.895, abs=1e-3)
+    assert pass_at_k(20, 0, 5) == 0.0 and pass_at_k(20, 20, 5) == 1.0 and pass_at_k(4, 3, 2) == 1.0
+    random = np.random.default_rng(0)
+    chance, k = 0.2, 5  # the mean over many sets of attempts is the true chance, that of the plain formula is not
+    drawn = random.binomial(20, chance, 20_000)
+    assert np.mean([pass_at_k(20, each, k) for each in drawn]) == pytest.approx(1 - 0.8**k, abs=5e-3)
+    assert np.mean(1 - (1 - drawn / 20) ** k) < 1 - 0.8**k - 0.02
+
+
+def test_attempts_are_grouped_by_seed():
+    found = evaluate(RandomPolicy(SPEC, 0), Coin(), seeds=[seed for seed in range(4) for _ in range(10)])
+    assert {k: share.estimate for k, share in found.pass_at.items()} == {1: 0.5, 5: 0.5}  # even seeds always, odd ones never
+    text = str(found)
+    assert "0 to 3, 10 attempts at each" in text and "pass@5 50.0%" in text
+    assert found.to_json()["summary"]["pass_at"].keys() == {"1", "5"}
+    assert Evaluation.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert outcome().pass_at == {} and "pass@" not in str(outcome())
+    assert evaluate(RandomPolicy(SPEC, 0), Coin(has_success=False), seeds=[1, 1]).pass_at == {}

@@ -296,8 +296,10 @@ class ContinualTraining:
         goes_on = np.ones(len(rewards))
         goes_on[np.cumsum(lengths) - 1] = [not each.terminated for each in episodes]
         with torch.no_grad():
-            value = learner.critic(learner.features(observations), torch.from_numpy(actions))[0].numpy()
-            following = learner.critic(learner.features(after), torch.from_numpy(learner.chosen(after)))[0].numpy()
+            value, following = (
+                learner.critic(learner.features(seen), torch.from_numpy(taken).to(learner.parts.device))[0].cpu().numpy()
+                for seen, taken in ((observations, actions), (after, learner.chosen(after)))
+            )
         policy = learner.chosen(observations)
         return Recorded(
             states=(states - mean) / deviation,

@@ -30,6 +30,7 @@ def asked_of(recipe: Recipe[Any], *, collectors: bool = False) -> frozenset[Feat
         Feature.DEMONSTRATIONS: recipe.demonstrations.episodes or recipe.demonstrations.dataset,
         Feature.ONLINE_PHASE: recipe.online.steps,
         Feature.SHARED: "://" in name or "host" in arguments,  # one server, or one for each environment
+        Feature.IMAGINED: arguments.get("counterfactual"),
     }
     return frozenset(feature for feature, value in asked.items() if value)
 

@@ -61,8 +61,10 @@ def judge(
     first_seed: int | None = None,
     name: str = "evaluation",
     operator: Operator | None = None,
+    *,
+    attempts: int = 1,
 ) -> Evaluation:
-    """Return the evaluation of a policy, with films, named after it, if the machine can render."""
+    """Return the evaluation of a policy, with films, named after it, if the machine can render; attempts: at each seed."""
     first = recipe.evaluation.seed if first_seed is None else first_seed
     with closing(judged_environment_of(recipe, operator)) as environment:  # the robot must hold, whatever is raised
         mode, videos = render_mode_for_films(environment), recipe.evaluation.videos
@@ -70,7 +72,7 @@ def judge(
         return evaluate(
             policy,
             environment,
-            seeds=range(first, first + episodes),
+            seeds=[seed for seed in range(first, first + episodes) for _ in range(attempts)],
             deterministic=not recipe.evaluation.stochastic,
             training_seed=recipe.seed,
             video=VideoRequest(run.path / "videos", name, videos, stage=stage) if videos else None,

@@ -39,25 +39,29 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     videos: int | None = None,
     stochastic: bool = False,
     mixture: bool = False,
+    attempts: int = 1,
 ) -> Evaluation:
     """Implement `Run.evaluate`; an evaluation elsewhere than in the training's environment is kept in the run."""
-    _require_counts(episodes=(episodes, 1), seed=(seed, 0), videos=(0 if videos is None else videos, 0))
+    counts = {"episodes": (episodes, 1), "seed": (seed, 0), "attempts": (attempts, 1)}
+    _require_counts(**counts, videos=(0 if videos is None else videos, 0))
     recipe = recipe_of(run)
     own: dict[str, Any] = plain_value(arguments)
     name = _name(environment, routes, own)
+    if attempts > 1:
+        name = "-".join(filter(None, (f"attempts-{attempts}", name)))
     if mixture:
         name = "-".join(filter(None, ("mixture", name)))
     how = replace(
         recipe.evaluation,
         arguments={} if name else recipe.evaluation.arguments,
-        videos=(2 if name else 0) if videos is None else videos,
-        stochastic=stochastic or recipe.evaluation.stochastic,
+        videos=(2 if name and attempts == 1 else 0) if videos is None else videos,
+        stochastic=stochastic or attempts > 1 or recipe.evaluation.stochastic,
     )
     there = elsewhere(recipe.environment, environment, routes, own)
     with tensor_threads(recipe.threads):
         judged = replace(recipe, environment=there, evaluation=how)
         policy = MixturePolicy([policy_of(run, recipe, at) for at in run.checkpoints]) if mixture else policy_of(run, recipe)
-        evaluation = judge(run, judged, policy, episodes, seed, name or "evaluation")
+        evaluation = judge(run, judged, policy, episodes, seed, name or "evaluation", attempts=attempts)
     if name:
         (run.path / "evaluations").mkdir(exist_ok=True)
         write_text(run.path / "evaluations" / f"{name}.json", json.dumps(evaluation.to_json()))

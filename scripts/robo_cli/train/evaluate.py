@@ -16,6 +16,7 @@ from robo_rl.evaluation.evaluation import FIRST_SEED
 
 EXAMPLES = """robo-rl evaluate latest
 robo-rl evaluate latest --episodes 200 --json
+robo-rl evaluate latest --episodes 20 --attempts 20     (pass@k: does one of k attempts succeed?)
 robo-rl evaluate RUN --environment my_lab/Cell-v0     (refused unless units, frames, action mode and rate agree)
 robo-rl evaluate RUN --environment "robot:http://127.0.0.1:5000?action_repeat=3"     (the same, on a robot that is served)
 robo-rl evaluate RUN --environment robot:http://127.0.0.1:5000 --shadow scripted     (nothing of the policy is sent)
@@ -50,6 +51,8 @@ class Evaluate:
     """Sample actions instead of taking the most likely one, as with evaluation.stochastic of a recipe."""
     mixture: bool = False
     """Of all policies that the run has kept (record_episodes, or checkpoints), one drawn for each episode: their average."""
+    attempts: int = 1
+    """Episodes at each seed, with sampled actions; from 2 on with the chance that one of 1, 5, ... succeeds (pass@k)."""
     shadow: str = ""
     """On a robot: send nothing of the policy; the guard judges its actions while zero, scripted or person commands."""
     perturb: str = ""
@@ -85,7 +88,8 @@ def run(arguments: Evaluate) -> int:
         print(json.dumps(found.to_json()) if arguments.json else f"run      {trained.path}\n{found}\npage     {page}")
         return 0
     before = trained.report.stat().st_mtime_ns if trained.report.exists() else None
-    evaluation = trained.evaluate(arguments.episodes, videos=arguments.videos, mixture=arguments.mixture, **how)
+    how |= {name: getattr(arguments, name) for name in ("videos", "mixture", "attempts")}
+    evaluation = trained.evaluate(arguments.episodes, **how)
     if arguments.json:
         print(json.dumps(evaluation.to_json()))
         return 0

@@ -130,10 +130,11 @@ class MachineEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._before = observation
         is_machines = bool(self.machine.terminal[self.state])
         info = {**info, "reward_terms": terms, LABELS: holding, "machine": self.machine.states[self.state]}
+        # the environment's own success is that of another task
+        succeeded = (is_over or truncated) and bool(self.machine.success[self.state])
+        info |= {"success": succeeded, "is_success": succeeded}
         if is_over or truncated:
-            succeeded = bool(self.machine.success[self.state])
-            info |= {"success": succeeded, "is_success": succeeded}
-            if is_machines and info.get("stop_reason") != DIVERGED:
+            if info.get("stop_reason") != DIVERGED and (is_machines or info.get("stop_reason") == "goal"):
                 info["stop_reason"] = "goal" if succeeded else "failure"
             if self._tells and info.get("stop_reason") != DIVERGED:
                 info[IMAGINED] = [*self._imagined()]

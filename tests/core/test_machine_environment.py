@@ -54,7 +54,8 @@ class Line(gymnasium.Env):
         self._x += 0.5 * float(action[0])
         self._steps += 1
         ends = self._steps == self.ends_at
-        return {"x": np.array([self._x], np.float32)}, 7.0, ends, self._steps == 6, {}
+        info = {"success": True} | ({"stop_reason": "goal"} if ends else {})  # of its own task
+        return {"x": np.array([self._x], np.float32)}, 7.0, ends, self._steps == 6, info
 
 
 def played(actions, machine=BOTH, line=None, **settings):
@@ -81,6 +82,7 @@ def test_the_machine_pays_and_ends_the_episode():
     assert [int(step[0][STATE].argmax()) for step in steps][:2] == [0, 1]
     assert environment.environment_spec.observation[STATE].shape == (len(environment.machine.states),)
     _, other = played([1.0] * 6)
+    assert not any(step[4]["success"] for step in [*steps[:-1], *other])
     assert other[-1][3] and not other[-1][2] and other[-1][4]["success"] is False and other[-1][1] == 0.0
 
 
@@ -108,6 +110,7 @@ def test_potentials_telescope_and_are_0_where_the_task_ends():
     line = Line()
     line.ends_at = 2
     _, ended = played([1.0, 1.0], line=line, shaping=0.9)
+    assert not any(step[4]["success"] for step in ended) and ended[-1][4]["stop_reason"] == "failure"
     assert ended[-1][2] and ended[-1][4]["reward_terms"]["shaping"] == pytest.approx(-potentials[0])
 
 

@@ -18,6 +18,7 @@ from robo_rl.rewards.annotation.oni import ONIClassification, ONIRanking, ONIRet
 from robo_rl.rewards.annotation.questions import AnnotationRule
 from robo_rl.rewards.conformance.online import ONLINE_CHECKS, check_online_reward, environments_are_apart
 from robo_rl.rewards.conformance.rewards import REWARD_CHECKS, check_reward
+from robo_rl.rewards.coverage import CoverageReward
 from robo_rl.rewards.decomposition.rewards import (
     EpisodicReward,
     LatentReward,
@@ -183,6 +184,7 @@ REWARDS = {
     "embedded-shuffled": embedded(EmbeddedShuffled),
     "episodic": lambda _: EpisodicReward(),
     "return-decomposition": lambda _: ReturnDecomposition(),
+    "coverage": lambda _: CoverageReward(entry="position", cell=0.5, radius=0.4),
     "exprd": lambda _: Designed(states=0, environment="tabular/FourRooms-v0"),
     "subgoals": lambda _: SubgoalReward(),
     "lare": lambda folder: LatentReward(program(folder).path, limits=Limits(invalid_share=1.0)),

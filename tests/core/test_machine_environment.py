@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -149,6 +151,8 @@ def test_episodes_are_told_again_from_other_states():
     assert [int(step.observation[STATE].argmax()) for step in first] == [1] * 6  # `left` has been, as it is told
     assert first[-1].reward == 1.0 and first[-1].terminated
     for episode in told:
+        for one, other in pairwise(episode):
+            assert one.next_observation[STATE].tolist() == other.observation[STATE].tolist()
         for number, step in enumerate(episode):
             state = int(step.observation[STATE].argmax())
             following = int(step.next_observation[STATE].argmax())
@@ -159,6 +163,16 @@ def test_episodes_are_told_again_from_other_states():
             assert (step.terminated or step.truncated) == (number == len(episode) - 1)
     again = played(WAY, counterfactual=True)[1][-1][4][IMAGINED]
     assert [len(each) for each in again] == [len(each) for each in told]  # the seed of the episode decides
+
+
+def test_states_of_repeated_episodes_go_on():
+    labels = {"left": {"entry": "x", "below": -0.2}, "right": {"entry": "x", "above": 0.2}}
+    task = {"labels": labels, "formula": "F (left & X F (right & X F left))"}
+    _, steps = played([-1.0, 1.0, 1.0, -1.0, -1.0, 0.0], task, counterfactual=True)  # -0.5 0 0.5 0 -0.5
+    told = steps[-1][4][IMAGINED]
+    states = [[int(step.observation[STATE].argmax()) for step in episode] for episode in told]
+    assert states[0] == [1, 1, 1, 2, 2] and told[0][-1].reward == 1.0  # left was before, as it is repeated
+    assert states[1] == [2] and told[1][-1].terminated  # the first step ends it, and another goes on from there
 
 
 def test_told_episodes_enter_the_memory_of_a_learner():

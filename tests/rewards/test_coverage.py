@@ -39,7 +39,7 @@ def test_rewards_sum_to_the_task():
     assert reward.label(episode(shuffled)).values.sum() == paid  # a function of the set
 
 
-def test_a_new_episode_begins_with_nothing_seen_and_a_resume_goes_on():
+def test_episodes_begin_with_nothing_seen_and_resumes_go_on():
     walk = episode([[0.5, 0.5], [1.5, 0.5], [2.5, 0.5], [1.5, 0.5]])
     reward, place = CoverageReward(entry="place", cell=1.0), Place(SPEC, 1.0)
     first = reward.score_steps(Steps.of(walk), place).labels.values

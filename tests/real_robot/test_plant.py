@@ -43,11 +43,16 @@ def test_plant_is_no_faster_for_a_flood_over_http(serve, wait):
     """Four plain clients stream poses ahead of the hand, as fast as the server answers, in real time."""
     server = serve(replace(SLOW, command_age=5.0, state_age=5.0))
     recorder = Recorder(server.application.robot.driver, SLOW)
-    start, end, answered = server.application.robot.measure(), time.monotonic() + 1.5, []
+    start, begun, answered = server.application.robot.measure(), time.monotonic(), []
+
+    def goes_on():
+        """For 1.5 s, and on a busy machine until there were 40 answers."""
+        elapsed = time.monotonic() - begun
+        return elapsed < 1.5 or (len(answered) < 40 and elapsed < 20.0)
 
     def flood(side):
         link = RobotClient(server.url, 20.0)
-        while time.monotonic() < end:
+        while goes_on():
             x, y, z = server.application.robot.driver.read().position
             try:
                 link.post("/pose", {"arr": [x, y + side * 0.009, z, 1.0, 0.0, 0.0, 0.0]})

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from robo_app.arguments.options import whole_numbers
+from robo_app.arguments.options import as_flags, whole_numbers
 from robo_app.recipes.recipe import read_recipe
 from robo_cli.main import dispatch
 from robo_rl.errors import InvalidSetting
@@ -94,3 +94,19 @@ def test_the_list_of_environments_has_a_heading_for_each_family(capsys: pytest.C
     assert page.count("\n# ") == len(
         {line.partition("/")[0] for line in page.splitlines() if "/" in line and line[0] != "#"} - {""}
     )
+
+
+def test_switches_take_true_and_false(capsys: pytest.CaptureFixture[str]) -> None:
+    """As settings of experiments write them."""
+    assert as_flags(["--a.b_c", "false", "--d", "True", "--e=x", "true", "f"]) == ["--a.no-b_c", "--d", "--e=x", "true", "f"]
+    shown = ["train", "point-machine", "--dry-run", "--environment.arguments.counterfactual"]
+    for word in ("true", "false"):
+        assert dispatch([*shown, word]) == 0
+        assert f"counterfactual: {word}" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        dispatch([*shown, "maybe"])
+    assert "'maybe' is one word too many" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        dispatch([*shown, "true", "--learner.lr", "nonsense"])
+    error = capsys.readouterr().err
+    assert "nonsense" in error and "too many" not in error

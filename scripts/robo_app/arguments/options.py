@@ -54,17 +54,36 @@ def read_options(kind: Any, words: Sequence[str], *, prog: str, description: str
         print(f"error: {renamed_error(renamed, words, prog)}", file=sys.stderr)
         sys.exit(2)
     parser_options = {"prog": prog, "description": description, "config": tuple(config), **more}
-    try:
-        with redirect_stderr(io.StringIO()):
-            return tyro.cli(kind, args=words, **parser_options)
-    except SystemExit as ended:
-        if ended.code in (0, None):
-            raise
+    flags = as_flags(words)
+    for tried in [words] if flags == words else [words, flags]:
+        try:
+            with redirect_stderr(io.StringIO()):
+                return tyro.cli(kind, args=tried, **parser_options)
+        except SystemExit as ended:
+            if ended.code in (0, None):
+                raise
+    error = WrongUsage("")
+    for tried in (words, flags):
         shown, like_a_terminal = io.StringIO(), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # tyro draws boxes there
         with _wide(), redirect_stderr(shown), redirect_stdout(like_a_terminal), suppress(SystemExit):
-            tyro.cli(kind, args=words, **parser_options)
-        print(f"error: {usage_error(shown.getvalue(), words, prog)}", file=sys.stderr)
-        raise
+            tyro.cli(kind, args=tried, **parser_options)
+        error = usage_error(shown.getvalue(), tried, prog)
+        if not re.search(r"'(true|false)' is one word too many", str(error), re.IGNORECASE):
+            break  # or a switch was given a word, and another option is wrong
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(2)
+
+
+def as_flags(words: Sequence[str]) -> list[str]:
+    """Return words in which "--a.name true" is "--a.name", and false is "--a.no-name", as switches are spelled."""
+    found: list[str] = []
+    for word in words:
+        if word.lower() in ("true", "false") and found and found[-1].startswith("--") and "=" not in found[-1]:
+            start, dot, name = found.pop().removeprefix("--").rpartition(".")
+            found.append(f"--{start}{dot}{'' if word.lower() == 'true' else 'no-'}{name}")
+        else:
+            found.append(word)
+    return found
 
 
 def described(text: str, examples: str) -> str:

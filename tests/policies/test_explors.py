@@ -79,6 +79,7 @@ def test_both_solve_a_chain_that_the_reward_alone_does_not():
     assert alone < 0.1 and both > 0.9
 
 
+@pytest.mark.slow
 def test_a_reward_against_the_gradient_does_not(monkeypatch):
     plain = successes(1, 9000)
     monkeypatch.setattr("robo_policies.learners.explors.accumulated", lambda wanted, discount: -accumulated(wanted, discount))

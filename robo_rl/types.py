@@ -25,7 +25,7 @@ StateDict = dict[str, Any]
 Metrics = dict[str, float]
 """Scalars by TensorBoard tag, such as "train/critic_loss"."""
 IMAGINED = "imagined_episodes"
-"""In `info` at the end of an episode: lists of transitions that it implies, for replay memories."""
+"""In `info` at the end of an episode: imagined episodes, lists of transitions, for replay memories."""
 MEASURES = "measures"
 """In `info` of a step, and in the metadata of an episode: measures of the whole episode (robo_rl.evaluation.measures)."""
 METADATA = "metadata"

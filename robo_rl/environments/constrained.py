@@ -14,7 +14,7 @@ import numpy as np
 from typing_extensions import override
 
 from robo_rl.environments.make import make_environment
-from robo_rl.environments.scored import StepScores
+from robo_rl.environments.scored import ScoredSteps
 from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
 from robo_rl.spec.cost import PLAIN, CostSpec, costs_of
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
@@ -116,13 +116,13 @@ def _budget(name: str) -> ArraySpec:
     return ArraySpec(f"{BUDGET}{name}", (1,), high=1.0, meaning=f"share of the limit of {name} that is left; below 0 beyond it")
 
 
-def _scorer(name: str, model: Mapping[str, Any], spec: EnvironmentSpec) -> tuple[CostSpec, StepScores]:
+def _scorer(name: str, model: Mapping[str, Any], spec: EnvironmentSpec) -> tuple[CostSpec, ScoredSteps]:
     """Return a cost and the scorer of its model; raises InvalidSetting, UnknownName."""
     allowed = "{reward: NAME, settings: {...}, limit: L}, and unit, meaning"
     if not isinstance(model, Mapping) or not REQUIRED <= set(model) <= {*REQUIRED, *OPTIONAL}:
         raise InvalidSetting(f"The model of cost {name!r} is not complete.", got=model, allowed=allowed)
     words = {key: model[key] for key in ("unit", "meaning") if key in model}
-    scores = StepScores(f"cost {name!r}", str(model["reward"]), model.get("settings", {}), spec)
+    scores = ScoredSteps(f"cost {name!r}", str(model["reward"]), model.get("settings", {}), spec)
     return _limited(CostSpec(name, 0.0, **words), model["limit"]), scores
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from typing_extensions import override
 
 from robo_rl.environments.make import make_environment
-from robo_rl.environments.scored import StepScores
+from robo_rl.environments.scored import ScoredSteps
 from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
 from robo_rl.machines.machine import RewardMachine
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
@@ -81,7 +81,7 @@ class MachineEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         rest = {key: value for key, value in content.items() if key != "labels"}
         self.machine = RewardMachine.read(rest, [*self._labels])
         self._labels = {name: self._labels[name] for name in self.machine.labels}
-        self._observes, self._weight, self._tells = observes, float(reward_weight), counterfactual
+        self._observes, self._weight, self._repeats = observes, float(reward_weight), counterfactual
         self._discount = shaping
         self._potentials = self.machine.potentials(shaping) if shaping else np.zeros(len(self.machine.states))
         self.environment_spec: EnvironmentSpec = replace(
@@ -92,7 +92,7 @@ class MachineEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.observation_space = self.environment_spec.observation.space
         self.state = 0
         """Number of the machine's state."""
-        self._told: list[tuple[Observation, Array, float, Observation, bool, bool, int]] = []
+        self._taken: list[tuple[Observation, Array, float, Observation, bool, bool, int]] = []
         self._before: Observation = {}
         self._seed = 0
 
@@ -107,9 +107,9 @@ class MachineEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
         for label in self._labels.values():
-            if isinstance(label, StepScores):
+            if isinstance(label, ScoredSteps):
                 label.begin(observation, info)
-        self.state, self._told, self._before = 0, [], observation
+        self.state, self._taken, self._before = 0, [], observation
         self._seed = self._seed + 1 if seed is None else seed
         return self._seen(observation, 0), info
 
@@ -120,12 +120,12 @@ class MachineEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         holding = [
             name
             for name, label in self._labels.items()
-            if (label.value(action, taken) > 0 if isinstance(label, StepScores) else label.holds(observation))
+            if (label.value(action, taken) > 0 if isinstance(label, ScoredSteps) else label.holds(observation))
         ]
         holds, before = self.machine.number(holding), self.state
         executed = np.asarray(info.get("executed_action", action))
-        if self._tells:
-            self._told.append((self._before, executed, float(own), observation, terminated, truncated, holds))
+        if self._repeats:
+            self._taken.append((self._before, executed, float(own), observation, terminated, truncated, holds))
         self.state, terms, is_over = self._moved(before, holds, float(own), terminated=terminated, truncated=truncated)
         self._before = observation
         is_machines = bool(self.machine.terminal[self.state])
@@ -136,7 +136,7 @@ class MachineEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         if is_over or truncated:
             if info.get("stop_reason") != DIVERGED and (is_machines or info.get("stop_reason") == "goal"):
                 info["stop_reason"] = "goal" if succeeded else "failure"
-            if self._tells and info.get("stop_reason") != DIVERGED:
+            if self._repeats and info.get("stop_reason") != DIVERGED:
                 info[IMAGINED] = [*self._imagined()]
         truncated = truncated and not is_machines
         return self._seen(observation, self.state), sum(terms.values()), is_over, truncated, info
@@ -162,11 +162,11 @@ class MachineEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
         One that ends early goes on from a state drawn at random, so that later steps are seen in other states, too.
         """
-        random = np.random.default_rng([self._seed, len(self._told)])
+        random = np.random.default_rng([self._seed, len(self._taken)])
         open_states = np.flatnonzero(~self.machine.terminal)
         for first in open_states[1:].tolist():
             state, steps = first, list[Transition]()
-            for before, action, own, after, terminated, truncated, holds in self._told:
+            for before, action, own, after, terminated, truncated, holds in self._taken:
                 following, terms, is_over = self._moved(state, holds, own, terminated=terminated, truncated=truncated)
                 seen = self._seen(before, state), self._seen(after, following)
                 cut = truncated and not is_over
@@ -184,14 +184,20 @@ class MachineEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {**observation, STATE: one_hot} if self._observes else observation
 
 
-def _label(name: str, given: Any, spec: EnvironmentSpec) -> EntryLabel | StepScores:
+def _label(name: str, given: Any, spec: EnvironmentSpec) -> EntryLabel | ScoredSteps:
     """Return a label; raises InvalidSetting, UnknownName."""
     if isinstance(given, Mapping) and "reward" in given and set(given) <= {"reward", "settings"}:
-        return StepScores(f"label {name!r}", str(given["reward"]), given.get("settings", {}), spec)
+        return ScoredSteps(f"label {name!r}", str(given["reward"]), given.get("settings", {}), spec)
     is_near = isinstance(given, Mapping) and set(given) == {"entry", "near", "within"}
     is_limit = isinstance(given, Mapping) and {"entry"} < set(given) <= {"entry", "index", "above", "below"}
     if not (is_near or (is_limit and ("above" in given or "below" in given))):
         raise InvalidSetting(f"The label {name!r} is not complete.", got=given, allowed=FORMS)
+    numbers = [
+        *(given["near"] if is_near else ()),
+        *(given[key] for key in ("within", "above", "below", "index") if key in given),
+    ]
+    if any(isinstance(each, bool) or not isinstance(each, (int, float)) for each in numbers):
+        raise InvalidSetting(f"The label {name!r} has values that are no numbers.", got=given, allowed=FORMS)
     if given["entry"] not in spec.observation:
         raise UnknownName(f"entry of {spec.name}", str(given["entry"]), spec.observation)
     size = spec.observation[given["entry"]].size

@@ -14,7 +14,7 @@ from robo_rl.settings import settings_as
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 
 
-class StepScores:
+class ScoredSteps:
     """Values of a reward model, one for each step at once."""
 
     def __init__(self, purpose: str, reward: str, settings: Mapping[str, Any], spec: EnvironmentSpec) -> None:

@@ -47,6 +47,11 @@ class Formula:
         return f"{'!' if self.kind == 'not' else self.kind + ' '}{self.parts[0]}"
 
     @property
+    def looks_ahead(self) -> bool:
+        """True if it depends on later steps."""
+        return self.kind in ("X", "N", "F", "G", "U", "R") or any(part.looks_ahead for part in self.parts)
+
+    @property
     def names(self) -> frozenset[str]:
         """Labels that it depends on."""
         own = frozenset([self.name]) if self.kind == "name" else frozenset[str]()

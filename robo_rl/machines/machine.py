@@ -211,7 +211,7 @@ def _edge(number: int, given: Any) -> Edge:
     if not isinstance(given, Mapping) or not {"from", "to", "when"} <= set(given) <= keys:
         raise InvalidSetting(f"Edge {number} of the machine is not complete.", got=given, allowed="from, to, when, and reward")
     when, reward = parsed(str(given["when"])), given.get("reward", 0.0)
-    if any(kind in str(when).split() for kind in ("X", "N", "F", "G", "U", "R")):
+    if when.looks_ahead:
         raise InvalidSetting(f"Edge {number} looks ahead.", got=given["when"], allowed="names, ! & | -> and brackets")
     if isinstance(reward, bool) or not isinstance(reward, (int, float)) or not np.isfinite(reward):
         raise InvalidSetting(f"Edge {number} has no finite reward.", got=reward, allowed="a number")

@@ -24,7 +24,7 @@ class Feature(Enum):
     DEMONSTRATIONS = "data", "recorded episodes", "demonstrations"
     ONLINE_PHASE = "online", "an online phase after recorded data", "online.steps"
     SHARED = "address", "one environment at an address", "an environment at an address"
-    IMAGINED = "implied", "episodes that others imply", "environment.arguments.counterfactual"
+    IMAGINED = "imagined", "imagined episodes", "environment.arguments.counterfactual"
     CONTINUOUS = "continuous", "continuous actions", "continuous actions"
     DISCRETE = "discrete", "discrete actions", "discrete actions"
     PICTURES = "pictures", "pictures alone", "an environment without vectors"

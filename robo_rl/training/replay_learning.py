@@ -105,12 +105,12 @@ class ReplayLearner(Stateful):
             self._observing.observe(transition)
 
     def _imagine(self, episode: Sequence[Transition]) -> None:
-        """Remember an episode that the one before implies; raises InvalidSetting if it cannot be kept."""
+        """Remember an imagined episode; raises InvalidSetting if it cannot be kept."""
         spec = self.learner.policy.environment_spec
         shapes = {name: np.shape(episode[0].observation[name]) for name in spec.observation}
         if self.waiting is not None or shapes != {name: entry.shape for name, entry in spec.observation.items()}:
             raise InvalidSetting(
-                "Episodes that are implied by others cannot be kept here.",
+                "Imagined episodes cannot be kept here.",
                 got="a reward model" if self.waiting is not None else f"observations of {shapes}",
                 allowed="the environment's own reward, and no frame stack",
                 fix="counterfactual: false",

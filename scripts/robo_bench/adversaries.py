@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from robo_bench.trainings import Silent
 from robo_policies.learners.adversarial import AdversarialConfig, AdversarialTraining
 from robo_policies.learners.qarl import QARLConfig
 from robo_policies.learners.rarl import RARLConfig
@@ -68,15 +69,6 @@ def methods(task: Task) -> dict[str, AdversarialConfig]:
         "linear-temperature": RARLConfig(**shared, schedule="temperature"),
         "QARL": QARLConfig(**shared, return_bound=task.bound, rollouts=10),
     }
-
-
-class Silent:
-    """Observer that keeps nothing."""
-
-    def on_step(self, *_: Any, **__: Any) -> None:
-        """Keep nothing."""
-
-    on_episode = on_metrics = on_step
 
 
 def worst_case(task: Task, policy: Policy, seed: int, steps: int) -> float:

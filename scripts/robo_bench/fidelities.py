@@ -15,11 +15,11 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
+from robo_bench.trainings import Silent
 from robo_policies.learners.feasibility import Feasibility
 from robo_policies.learners.mfrl import MFRLConfig
 from robo_rl.environments.make import make_environment
@@ -49,15 +49,6 @@ class Slowed:
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         """Return the action (26,)."""
         return self._action
-
-
-class Silent:
-    """Observer that keeps nothing."""
-
-    def on_step(self, *_: Any, **__: Any) -> None:
-        """Keep nothing."""
-
-    on_episode = on_metrics = on_step
 
 
 def judged(policy: Policy, episodes: int) -> dict[str, float]:

@@ -76,8 +76,8 @@ def steps_to_solve(kind: Kind, first: float, seed: int) -> int:
         greedy = int(random.choice(np.flatnonzero(row == row.max())))
         action = int(random.integers(4)) if random.random() < EXPLORES else greedy
         after, holds = moved(cell, action)
-        implied = np.flatnonzero(~MACHINE.terminal).tolist() if kind.counterfactual else [state]
-        for each in implied:
+        states_now = np.flatnonzero(~MACHINE.terminal).tolist() if kind.counterfactual else [state]
+        for each in states_now:
             following, reward = MACHINE.step(each, holds)
             is_over = bool(MACHINE.terminal[following])
             aim = reward + (0.0 if is_over else DISCOUNT * potentials[following]) - potentials[each]

@@ -53,7 +53,7 @@ def test_loop_supports_all_that_is_asked(config, asked, loop):
             {F.PERSON},
             ["learner it cannot", "a person who corrects", "human.kind", "hil-serl, iq-learn, rlpd, sac"],
         ),
-        (PPOConfig(), {F.IMAGINED}, ["episodes that others imply", "environment.arguments.counterfactual"]),
+        (PPOConfig(), {F.IMAGINED}, ["imagined episodes", "environment.arguments.counterfactual"]),
         (SACConfig(), {F.IMAGINED, F.LEARNER_PROCESS}, ["environment.arguments.counterfactual", "leave one of them out"]),
         (SACConfig(), {F.DISCRETE}, ["discrete actions", "bc, ", ", hg-dagger, ppo"]),
         (BCConfig(), {F.DEMONSTRATIONS, F.COLLECTORS}, ["collectors", "ppo, rlpd, sac"]),

@@ -228,6 +228,8 @@ def test_labels_may_be_programs(tmp_path):
         ({"formula": "F a"}, "no labels"),
         ({"labels": {"a": {"entry": "x"}}, "formula": "F a"}, "not complete"),
         ({"labels": {"a": {"entry": "x", "near": [1.0, 2.0], "within": 1}}, "formula": "F a"}, "another size"),
+        ({"labels": {"a": {"entry": "x", "near": [1.0], "within": "near"}}, "formula": "F a"}, "no numbers"),
+        ({"labels": {"a": {"entry": "x", "above": None}}, "formula": "F a"}, "no numbers"),
         ({"labels": {"a": {"entry": "x", "index": 3, "above": 1}}, "formula": "F a"}, "no such number"),
         ({"labels": {"a": {"entry": "y", "above": 1}}, "formula": "F a"}, "entry of a/Line"),
         ({"labels": {"a": {"entry": "x", "above": 1}}, "formula": "F b"}, "label of the machine"),

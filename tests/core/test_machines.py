@@ -171,6 +171,8 @@ def test_potentials_are_discounted_distances():
         ([], "no machine"),
         ({"edges": [{"from": "x", "to": "y"}]}, "not complete"),
         ({"edges": [{"from": "x", "to": "y", "when": "F a"}]}, "looks ahead"),
+        ({"edges": [{"from": "x", "to": "y", "when": "F a & b"}]}, "looks ahead"),
+        ({"edges": [{"from": "x", "to": "y", "when": "!(a U b) | c"}]}, "looks ahead"),
         ({"edges": [{"from": "x", "to": "y", "when": "a", "reward": "much"}]}, "no finite reward"),
         ({"edges": [{"from": "x", "to": "y", "when": "a", "reward": float("nan")}]}, "no finite reward"),
         ({"edges": [{"from": "x", "to": "x", "when": "a", "reward": 1}]}, "again and again"),

@@ -79,7 +79,8 @@ def test_another_rubric_is_another_reward(tmp_path):
         Rubric().write(files[0])
 
 
-BROKEN = ["name: A b, levels: [x, y]", "name: a, levels: [x]", "name: a, levels: [x, y], weight: 11", "levels: [x, y]"]
+BROKEN = ["name: model_config, levels: [x, y]", "name: copy, levels: [x, y]", "name: rationale, levels: [x, y]"]
+BROKEN += ["name: A b, levels: [x, y]", "name: a, levels: [x]", "name: a, levels: [x, y], weight: 11", "levels: [x, y]"]
 
 
 @pytest.mark.parametrize(

@@ -320,6 +320,11 @@ class ClipJudge(EpisodeJudge):
         return self.asking.ask([question])[0].content
 
 
+def clip(pictures: Pictures) -> list[str | Picture]:
+    """Return pictures with their numbers."""
+    return [part for number, picture in enumerate(pictures, 1) for part in (f"Picture {number}:", picture)]
+
+
 class OrdinalForm(Form):
     """Grade of the task's outcome."""
 
@@ -348,8 +353,7 @@ class JudgeOrdinal(ClipJudge):
 
     def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
         """Return one score: that of the clip."""
-        shown = [part for number, place in enumerate(places, 1) for part in (f"Picture {number}:", pictures[place])]
-        content = self._content(instruction, shown, OrdinalForm)
+        content = self._content(instruction, clip(pictures[places]), OrdinalForm)
         return scores_of([(content["score"] - 1) / 4 if content else None])
 
     def _labels(self, episode: Episode, pictures: Pictures, instruction: str) -> Labels:

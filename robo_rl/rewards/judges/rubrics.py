@@ -33,12 +33,14 @@ from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.images.picture_reward import Pictures
 from robo_rl.rewards.judges.cached_judge import CachedJudge
 from robo_rl.rewards.judges.judge import Form, Picture, Question
-from robo_rl.rewards.judges.rewards import SYSTEM, JudgeOrdinal, Places, scores_of
+from robo_rl.rewards.judges.rewards import JudgeOrdinal, Places, clip, scores_of
 from robo_rl.system.durable_files import write_durably
 from robo_rl.system.plain_files import read_yaml
 from robo_rl.types import Labels
 
 NAME = r"^[a-z][a-z0-9_]{0,39}$"
+REASON = "rationale"
+"""Field of an answer: one sentence, before the levels."""
 MOST = 8
 """Criteria of a rubric."""
 
@@ -50,6 +52,13 @@ class Criterion(Form):
     levels: Annotated[tuple[str, ...], pydantic.Field(min_length=2, max_length=6), pydantic.Strict(strict=False)]
     """In words, from the worst, which is worth 0, to the best, which is worth 1."""
     weight: Annotated[int, pydantic.Field(ge=1, le=10)] = 1
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _is_free(cls, name: str) -> str:
+        if name == REASON or name.startswith("model_") or hasattr(Form, name):
+            raise ValueError("the name is taken by the form of the answer")
+        return name
 
 
 class RubricForm(Form):
@@ -127,7 +136,7 @@ class Rubric:
 
 @cache
 def _scores_form(criteria: tuple[tuple[str, int], ...]) -> type[Form]:
-    fields: dict[str, Any] = {"rationale": (str, ...)}
+    fields: dict[str, Any] = {REASON: (str, ...)}
     fields |= {name: (Annotated[int, pydantic.Field(ge=0, le=count - 1)], ...) for name, count in criteria}
     return pydantic.create_model("ScoresForm", __base__=Form, **fields)
 
@@ -158,15 +167,9 @@ class RubricReward(JudgeOrdinal):
 
     @override
     def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
-        words = self.words.format(instruction=instruction)
-        asked = Question((words, self.judged_by.words, *clip(pictures[places])), self.judged_by.form(), SYSTEM)
-        content = self.asking.ask([asked])[0].content
+        shown = (self.judged_by.words, *clip(pictures[places]))
+        content = self._content(instruction, shown, self.judged_by.form())
         return scores_of([self.judged_by.score(content) if content else None])
-
-
-def clip(pictures: Pictures) -> list[str | Picture]:
-    """Return pictures with their numbers."""
-    return [part for number, picture in enumerate(pictures, 1) for part in (f"Picture {number}:", picture)]
 
 
 @dataclass(frozen=True)

@@ -69,12 +69,8 @@ class TeacherStarts(gymnasium.Wrapper[Any, Any, Any, Any]):
         episodes: of the teacher. recorded: spec of their environment.
         """
         super().__init__(environment)
-        self._rule, self._name = rule, specification(environment).name
-        recorded.require_interface(specification(environment), what="The teacher was recorded in another environment")
-        if not getattr(environment.unwrapped, "replays", True):
-            raise InvalidSetting(
-                "States of a robot cannot be restored.", got=self._name, allowed="a simulation", fix="leave starts out"
-            )
+        self._rule = rule
+        require_teacher(environment, recorded)
         self.clusters = clustered(starts_of(episodes, rule), rule.clusters)
         """Starts of each cluster."""
         self._random = np.random.default_rng(0)
@@ -92,7 +88,7 @@ class TeacherStarts(gymnasium.Wrapper[Any, Any, Any, Any]):
         cluster = self.clusters[self._random.integers(len(self.clusters))]
         start = cluster[self._random.integers(len(cluster))]
         self._left = self._rule.longest or None
-        observation, info = self._restored(start, options)
+        observation, info = restored(self.env, start.episode, start.steps, options)
         return observation, {**info, "start": {"seed": start.episode.seed, "steps": start.steps}}
 
     @override
@@ -104,29 +100,40 @@ class TeacherStarts(gymnasium.Wrapper[Any, Any, Any, Any]):
                 return observation, reward, False, True, {**info, "stop_reason": "time_limit"}
         return observation, reward, terminated, truncated, info
 
-    def _restored(self, start: Start, options: dict[str, Any] | None) -> tuple[Observation, dict[str, Any]]:
-        """Return the observation of a start; raises SimulationFailed if the simulation is not where the teacher was."""
-        episode, is_over = start.episode, False
-        observation, info = self.env.reset(seed=episode.seed, options=options)
-        for action in episode.actions[: start.steps]:
-            observation, _, terminated, truncated, info = self.env.step(action)
-            is_over |= terminated or truncated
-        there = {
-            name: (observation[name], values[start.steps])
-            for name, values in episode.observations.items()
-            if name in observation
-        }
-        alike = [
-            np.allclose(*pair, CLOSE, 0.1 * CLOSE) for pair in there.values() if np.shape(pair[0]) == np.shape(pair[1])
-        ]  # no stacks
-        if is_over or not all(alike):
-            raise SimulationFailed(
-                f"A state of the teacher cannot be restored in {self._name}.",
-                got=f"another state after {start.steps} steps of the episode with seed {episode.seed}",
-                allowed="the recorded one",
-                fix="record the teacher again, with the simulator and the arguments of this training",
-            )
-        return observation, {"instruction": info["instruction"]} if "instruction" in info else {}
+
+def require_teacher(environment: gymnasium.Env[Any, Any], recorded: EnvironmentSpec) -> None:
+    """Raise SpecMismatch for a teacher recorded in an environment of another spec, InvalidSetting for a robot."""
+    spec = specification(environment)
+    recorded.require_interface(spec, what="The teacher was recorded in another environment")
+    if not getattr(environment.unwrapped, "replays", True):
+        fix = "leave starts and hints out"
+        raise InvalidSetting("States of a robot cannot be restored.", got=spec.name, allowed="a simulation", fix=fix)
+
+
+def restored(
+    environment: gymnasium.Env[Any, Any], episode: Episode, steps: int, options: dict[str, Any] | None = None
+) -> tuple[Observation, dict[str, Any]]:
+    """Bring an environment into the state of an episode after some steps, by its seed and actions; return the observation.
+
+    Raises SimulationFailed if the simulation is not where the episode was.
+    """
+    is_over = False
+    observation, info = environment.reset(seed=episode.seed, options=options)
+    for action in episode.actions[:steps]:
+        observation, _, terminated, truncated, info = environment.step(action)
+        is_over |= terminated or truncated
+    there = {
+        name: (observation[name], values[steps]) for name, values in episode.observations.items() if name in observation
+    }
+    alike = [np.allclose(*pair, CLOSE, 0.1 * CLOSE) for pair in there.values() if np.shape(pair[0]) == np.shape(pair[1])]
+    if is_over or not all(alike):  # stacks of frames differ in shape, and are left out
+        raise SimulationFailed(
+            f"A state of the teacher cannot be restored in {specification(environment).name}.",
+            got=f"another state after {steps} steps of the episode with seed {episode.seed}",
+            allowed="the recorded one",
+            fix="record the teacher again, with the simulator and the arguments of this training",
+        )
+    return observation, {"instruction": info["instruction"]} if "instruction" in info else {}
 
 
 def starts_of(episodes: Sequence[Episode], rule: StartRule) -> list[Start]:

@@ -25,6 +25,7 @@ class Feature(Enum):
     ONLINE_PHASE = "online", "an online phase after recorded data", "online.steps"
     SHARED = "address", "one environment at an address", "an environment at an address"
     IMAGINED = "imagined", "imagined episodes", "environment.arguments.counterfactual"
+    CURRICULUM = "curriculum", "a curriculum of tasks", "curriculum.sampler"
     CONTINUOUS = "continuous", "continuous actions", "continuous actions"
     DISCRETE = "discrete", "discrete actions", "discrete actions"
     PICTURES = "pictures", "pictures alone", "an environment without vectors"
@@ -62,7 +63,7 @@ _F = Feature
 _ACTING = frozenset({_F.PERSON, _F.REWARD, _F.RELABELLED, _F.RECORDING, _F.INITIAL_RUN, _F.DEMONSTRATIONS})
 _AFTER_DATA = frozenset({_F.ONLINE_PHASE, _F.DEMONSTRATIONS})
 
-ONLINE = Loop("steps", _ACTING | {_F.SHARED, _F.IMAGINED})
+ONLINE = Loop("steps", _ACTING | {_F.SHARED, _F.IMAGINED, _F.CURRICULUM})
 """One environment step, some updates (robo_rl.training.off_policy.OnlineTraining)."""
 ACTOR_LEARNER = Loop("two processes", _ACTING | {_F.SHARED, _F.LEARNER_PROCESS}, frozenset({_F.LEARNER_PROCESS}), resume="warm")
 """Acting and learning in two processes (robo_rl.training.actor_learner)."""
@@ -70,7 +71,7 @@ COLLECTED_STEPS = Loop(
     "collected steps", frozenset({_F.COLLECTORS, _F.DEMONSTRATIONS}), frozenset({_F.COLLECTORS}), resume="warm"
 )
 """Steps of several processes that act on their own (robo_rl.training.collectors.asynchronous)."""
-ROLLOUTS = Loop("rollouts", frozenset({_F.REWARD, _F.SHARED}), is_learners=True)
+ROLLOUTS = Loop("rollouts", frozenset({_F.REWARD, _F.SHARED, _F.CURRICULUM}), is_learners=True)
 """Rollouts of several environments (robo_rl.training.on_policy)."""
 COLLECTED_ROLLOUTS = Loop("collected rollouts", frozenset({_F.COLLECTORS}), frozenset({_F.COLLECTORS}), is_learners=True)
 """Rollouts of several processes (robo_rl.training.collectors.synchronous)."""
@@ -82,6 +83,8 @@ OFFLINE_THEN_CORRECTED = Loop("data, then corrections", OFFLINE_THEN_ONLINE.supp
 """The same for a learner that learns online from a person's corrections alone."""
 OWN = Loop("own", frozenset({_F.REWARD, _F.DEMONSTRATIONS, _F.SHARED}), resume="warm", is_learners=True)
 """The learner's own loop (robo_rl.protocols.learners.SelfTrainedConfig)."""
+EPISODES = Loop("own episodes", OWN.supports | {_F.CURRICULUM}, resume="warm", is_learners=True)
+"""The same for learners from whole episodes (robo_policies.learners.episodic)."""
 
 STEPS = (ONLINE, ACTOR_LEARNER, COLLECTED_STEPS)
 """Loops of a learner that learns from a replay memory, step by step."""

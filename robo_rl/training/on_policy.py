@@ -18,6 +18,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from typing_extensions import override
 
+from robo_rl.environments.curriculum import curriculum_of, curriculum_state, load_curriculum_state
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidEpisode, InvalidSetting, SimulationFailed
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver, VectorFactory
@@ -206,6 +207,7 @@ class OnPolicyTraining(Stateful):
         self._cost_names = cost_names(self._declared)
         self._episodes = RunningEpisodes(environments.num_envs, self._cost_names)
         self._is_under_way = False
+        self._curriculum = curriculum_of(environments)
         self._rollout = None if rewards is None else UnrewardedRollout(rewards, learner.policy.environment_spec.instruction)
 
     @property
@@ -229,6 +231,7 @@ class OnPolicyTraining(Stateful):
                     self.learner.reward(self._rollout.rewards())
                 metrics = time("update", self.learner.update)
                 metrics |= {} if self._rollout is None else self._rollout.metrics
+                metrics |= {} if self._curriculum is None else self._curriculum.curriculum_metrics
                 time("log", partial(observer.on_metrics, self.step, metrics))
             time("log", partial(observer.on_step, self.step, self))
 
@@ -267,6 +270,7 @@ class OnPolicyTraining(Stateful):
     def state_dict(self) -> StateDict:
         environments = self.environments.state_dict() if isinstance(self.environments, Stateful) else None
         training = {"step": self.step, "episodes": self._episodes.state_dict(), "seconds": self.stopwatch.state_dict()}
+        training |= {"curriculum": curriculum_state(self.environments)}
         state = {"learner": self.learner.state_dict(), "training": training, "environments": {"state": environments}}
         return state if self._rollout is None else state | {"rewards": self._rollout.state_dict()}
 
@@ -277,6 +281,7 @@ class OnPolicyTraining(Stateful):
         self._episodes.load_state_dict(training["episodes"])
         self.step = int(training["step"])
         self.stopwatch.load_state_dict(training["seconds"])
+        load_curriculum_state(self.environments, training.get("curriculum", {}))
         self.resumed, self._is_under_way = "warm", False
         if environments is not None and isinstance(self.environments, Stateful):
             self.environments.load_state_dict(environments)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import gymnasium
 import numpy as np
 
+from robo_rl.environments.curriculum import curriculum_of, curriculum_state, load_curriculum_state
 from robo_rl.errors import SimulationFailed
 from robo_rl.protocols.components import EpisodeRecorder, Policy, TrainingObserver, TrainingSupervisor
 from robo_rl.rollout.episode import RandomPolicy, RecordedRollout, Rollout
@@ -185,6 +186,8 @@ class EnvironmentSteps:
             observer.on_metrics(self.taken, self.supervisor.metrics)
         if metrics := getattr(self.environment.unwrapped, "metrics", None):  # such as those of a robot's control loop
             observer.on_metrics(self.taken, metrics)
+        if (tasks := curriculum_of(self.environment)) is not None:
+            observer.on_metrics(self.taken, tasks.curriculum_metrics)
         if self.diverged > max(MOST_DIVERGED, self.episodes // 10):
             raise SimulationFailed(
                 f"The simulation diverged in {self.diverged} of {self.episodes} episodes, the last at step {self.taken}.",
@@ -201,6 +204,7 @@ class EnvironmentSteps:
             "random": self._explorer.random.state_dict(),
             "rollout": None if self._rollout is None else self._rollout.state_dict(),
             "supervisor": {} if self.supervisor is None else self.supervisor.state_dict(),
+            "curriculum": curriculum_state(self.environment),
         }
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
@@ -209,6 +213,7 @@ class EnvironmentSteps:
         self._explorer.random.load_state_dict(state["random"])
         if self.supervisor is not None:
             self.supervisor.load_state_dict(state["supervisor"])
+        load_curriculum_state(self.environment, state.get("curriculum", {}))
         self._rollout, saved = None, state["rollout"]
         if saved is None:
             return "exact" if self.replays else "warm"

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from factories import make_episode
+from robo_rl.environments import starts
 from robo_rl.environments.make import make_environment
 from robo_rl.environments.starts import StartRule, TeacherStarts, clustered, starts_of
 from robo_rl.errors import InvalidSetting, SimulationFailed, SpecMismatch
@@ -69,14 +70,14 @@ def test_plain_starts_differ_after_a_teachers(teacher):
     assert 8 < len(plain) < 32
 
 
-def test_clusters_are_drawn_alike_and_their_members_too(teacher):
+def test_clusters_are_drawn_alike_and_their_members_too(teacher, monkeypatch):
     rule = replace(RULE, clusters=4)
     environment = made(teacher, rule)
     random, place = np.random.default_rng(0), {}
     for number, cluster in enumerate(environment.clusters):
         place |= {(start.episode.seed, start.steps): number for start in cluster}
     assert len({len(cluster) for cluster in environment.clusters}) > 1
-    environment._restored = lambda start, options: ({}, {})
+    monkeypatch.setattr(starts, "restored", lambda *taken: ({}, {}))
     drawn = Counter(place[tuple(environment.reset(seed=int(random.integers(2**31)))[1]["start"].values())] for _ in range(2000))
     assert stats.chisquare([drawn[number] for number in range(len(environment.clusters))]).pvalue > 0.01
     share = Counter("start" in made(teacher, replace(rule, share=0.3)).reset(seed=seed)[1] for seed in range(60))
@@ -85,10 +86,10 @@ def test_clusters_are_drawn_alike_and_their_members_too(teacher):
 
 def test_clusters_are_of_values():
     episode = make_episode({"x": np.zeros((31, 1))}, rewards=np.repeat([0.0, 0.0, 9.0], 10), seed=0)
-    starts = starts_of([episode], replace(RULE, discount=0.5))
-    groups = clustered(starts, 2)
+    all_starts = starts_of([episode], replace(RULE, discount=0.5))
+    groups = clustered(all_starts, 2)
     low, high = sorted(([start.value for start in group] for group in groups), key=min)
-    assert max(low) < min(high) and len(low) + len(high) == len(starts)
+    assert max(low) < min(high) and len(low) + len(high) == len(all_starts)
 
 
 def test_returns_to_go_by_hand():

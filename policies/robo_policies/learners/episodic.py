@@ -21,9 +21,10 @@ from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.encoders import Observations
 from robo_policies.networks.regression_actors import GaussianActor
 from robo_policies.networks.settings import NetworkSettings
+from robo_rl.environments.curriculum import curriculum_state, load_curriculum_state
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.components import TrainingObserver
-from robo_rl.protocols.contract import OWN, Feature, Needs
+from robo_rl.protocols.contract import EPISODES, Feature, Needs
 from robo_rl.requirements import require_finite_data
 from robo_rl.rollout.episode import rollout
 from robo_rl.spec.environment import EnvironmentSpec, specification
@@ -37,7 +38,7 @@ class EpisodicConfig(NetworkSettings, OwnLoop):
     """Settings of a learner from whole episodes."""
 
     needs = Needs(
-        (OWN,),
+        (EPISODES,),
         frozenset({Feature.CONTINUOUS, Feature.DISCRETE}),
         {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"},
     )
@@ -230,6 +231,7 @@ class EpisodicTraining:
     def state_dict(self) -> StateDict:
         """Return the learner and the counters."""
         counters = {"step": self.step, "episodes": self.episodes, "seconds": self.stopwatch.state_dict()}
+        counters |= {"curriculum": curriculum_state(self.environment)}
         return {"learner": self.learner.state_dict(), "training": counters}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -237,4 +239,5 @@ class EpisodicTraining:
         self.learner.load_state_dict(state["learner"])
         self.step, self.episodes = int(state["training"]["step"]), int(state["training"]["episodes"])
         self.stopwatch.load_state_dict(state["training"]["seconds"])
+        load_curriculum_state(self.environment, state["training"].get("curriculum", {}))
         self.resumed = "warm"

@@ -31,7 +31,7 @@ from typing_extensions import override
 from robo_policies.learners.episodic import ClippedConfig, ClippedLearner
 from robo_policies.networks.regression_actors import GaussianActor
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.protocols.contract import OWN, Feature, Needs
+from robo_rl.protocols.contract import EPISODES, Feature, Needs
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode, Metrics, StateDict
 
@@ -49,7 +49,7 @@ class SRPOConfig(ClippedConfig):
     """Settings of SRPO; `group` episodes begin in one state."""
 
     needs = Needs(
-        (OWN,), frozenset({Feature.CONTINUOUS, Feature.DISCRETE}), {Feature.REWARD: "leave reward out; success counts"}
+        (EPISODES,), frozenset({Feature.CONTINUOUS, Feature.DISCRETE}), {Feature.REWARD: "leave reward out; success counts"}
     )
     takes_demonstrations = True
 

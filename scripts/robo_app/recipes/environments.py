@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from robo_app.recipes.recipe import Recipe
+from robo_app.recipes.recipe import EnvironmentSettings, Recipe
 from robo_datasets.dataset import Dataset
+from robo_rl.environments.curriculum import CurriculumEnv, CurriculumTasks
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.environments.starts import TeacherStarts
 from robo_rl.environments.vector import SequentialEnvironments
@@ -68,7 +69,7 @@ class RecipeEnvironments:
     def make_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         """Return environments with autoreset in the same step, simulated by the recipe's threads."""
         recipe = self._recipe
-        if recipe.starts.dataset:
+        if recipe.starts.dataset or recipe.curriculum.sampler:
             return SequentialEnvironments(
                 lambda: self._started(drawn_environment(recipe)), num_envs, autoreset_mode=AutoresetMode.SAME_STEP
             )
@@ -81,15 +82,26 @@ class RecipeEnvironments:
         )
 
     def _started(self, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-        """Return the environment with the starts of the recipe's teacher; itself without a teacher."""
-        if not self._recipe.starts.dataset:
+        """Return the environment with the recipe's starts or its curriculum; itself without these."""
+        recipe = self._recipe
+        if recipe.curriculum.sampler:
+            easier = [variant_environment(recipe, variant) for variant in recipe.curriculum.variants]
+            return CurriculumEnv([*easier, environment], self._tasks)
+        if not recipe.starts.dataset:
             return environment
         dataset, episodes = self._teacher
-        return TeacherStarts(environment, episodes, self._recipe.starts, dataset.spec)
+        return TeacherStarts(environment, episodes, recipe.starts, dataset.spec)
+
+    @cached_property
+    def _tasks(self) -> CurriculumTasks:
+        curriculum = self._recipe.curriculum
+        dataset, episodes = self._teacher if curriculum.dataset else (None, [])
+        spec = None if dataset is None else dataset.spec
+        return CurriculumTasks(curriculum, len(curriculum.variants) + 1, episodes, spec)
 
     @cached_property
     def _teacher(self) -> tuple[Dataset, list[Episode]]:
-        dataset = Dataset(Path(self._recipe.starts.dataset))
+        dataset = Dataset(Path(self._recipe.starts.dataset or self._recipe.curriculum.dataset))
         return dataset, [dataset.read(entry) for entry in dataset.entries()]
 
     def close(self) -> None:
@@ -97,6 +109,12 @@ class RecipeEnvironments:
         if self._spare is not None:
             self._spare.close()
             self._spare = None
+
+
+def variant_environment(recipe: Recipe[Any], variant: EnvironmentSettings) -> gymnasium.Env[Any, Any]:
+    """Return a new environment of a variant of the recipe's curriculum."""
+    arguments = {**drawn_arguments(recipe), **variant.arguments}
+    return make_environment(variant.name or recipe.environment.name, **arguments)
 
 
 def environment_of(recipe: Recipe[Any], **more: Any) -> gymnasium.Env[Any, Any]:

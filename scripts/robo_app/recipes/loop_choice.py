@@ -31,6 +31,7 @@ def asked_of(recipe: Recipe[Any], *, collectors: bool = False) -> frozenset[Feat
         Feature.ONLINE_PHASE: recipe.online.steps,
         Feature.SHARED: "://" in name or "host" in arguments,  # one server, or one for each environment
         Feature.IMAGINED: arguments.get("counterfactual"),
+        Feature.CURRICULUM: recipe.curriculum.sampler,
     }
     return frozenset(feature for feature, value in asked.items() if value)
 

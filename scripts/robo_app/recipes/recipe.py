@@ -15,6 +15,7 @@ import tyro
 import yaml
 
 from robo_rl.entry_points import load
+from robo_rl.environments.curriculum import CurriculumRule
 from robo_rl.environments.starts import StartRule
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.evaluation.evaluation import FIRST_SEED
@@ -111,6 +112,24 @@ class StartSettings(StartRule):
 
     dataset: str = ""
     """Folder of the teacher's episodes (`robo-rl record`); empty for none."""
+
+
+@dataclass(frozen=True)
+class CurriculumSettings(CurriculumRule):
+    """Tasks of the training's episodes; evaluations have the task itself, on other levels."""
+
+    variants: tuple[EnvironmentSettings, ...] = ()
+    """Easier environments, from the easiest on, before the recipe's own; a name or arguments that are left out are its."""
+    dataset: str = ""
+    """Folder of a teacher's successful episodes (`robo-rl record`), for hints."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.hints) != bool(self.dataset):
+            got = f"hints {list(self.hints)}, dataset {self.dataset!r}"
+            raise InvalidSetting("Hints are of a teacher's episodes.", got=got, fix="set curriculum.hints and curriculum.dataset")
+        if not self.sampler and (self.levels or self.hints or self.variants):
+            raise InvalidSetting("The curriculum has tasks and no sampler.", got="sampler ''", fix="curriculum.sampler uniform")
 
 
 @dataclass(frozen=True)
@@ -220,6 +239,7 @@ class Recipe(Generic[Learner]):
     initial: InitialSettings = InitialSettings()
     online: OnlineSettings = OnlineSettings()
     starts: StartSettings = StartSettings()
+    curriculum: CurriculumSettings = CurriculumSettings()
     human: HumanSettings = HumanSettings()
     reward: RewardSettings = RewardSettings()
     evaluation: EvaluationSettings = EvaluationSettings()

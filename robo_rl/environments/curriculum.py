@@ -1,0 +1,171 @@
+"""Training episodes on tasks of a curriculum: levels, variants of the environment, or recorded episodes to be finished.
+
+A hint is the first part of a teacher's episode (Salimans and Chen 2018, arXiv:1812.03381; Uchendu et al. 2023, arXiv:2204.02372):
+the episode begins at its end, in the time that is left. Evaluations have neither curriculum nor hints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import SyncVectorEnv
+from typing_extensions import override
+
+from robo_rl.environments.levels import level_seed
+from robo_rl.environments.starts import require_teacher, restored
+from robo_rl.environments.task_samplers import SamplerRule, TaskSampler, sampler_of
+from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.protocols.components import Stateful
+from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
+from robo_rl.types import METADATA, Episode, Metrics, StateDict
+
+
+@dataclass(frozen=True)
+class CurriculumRule(SamplerRule):
+    """Tasks of a training, and the sampler that draws them; the evaluation has none of them."""
+
+    levels: int = 0
+    """Levels of the training, each one reset seed; 0 for a new one in each episode."""
+    hints: tuple[float, ...] = ()
+    """Shares of a teacher's episode after which episodes begin, from the longest to 0, the task itself."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        falls = all(first > second for first, second in zip(self.hints, self.hints[1:], strict=False))
+        fits = not self.hints or (falls and self.hints[-1] == 0.0 and self.hints[0] < 1.0)
+        allowed = {"levels": (self.levels >= 0, "0 or more"), "hints": (fits, "falling numbers below 1, the last one 0")}
+        require_allowed(self, allowed)
+
+
+class CurriculumTasks:
+    """The tasks of a rule and their sampler, shared by all environments of a training."""
+
+    def __init__(self, rule: CurriculumRule, variants: int, teacher: Sequence[Episode], recorded: EnvironmentSpec | None) -> None:
+        """variants: number of environments, in the order of their difficulty. teacher: episodes of a spec, for hints.
+
+        Raises InvalidSetting if there is not one kind of task, or if the teacher has no success to be hinted at.
+        """
+        kinds = {"levels": rule.levels, "variants": variants if variants > 1 else 0, "hints": len(rule.hints)}
+        ordered = [kind for kind in ("variants", "hints") if kinds[kind]]
+        if len(ordered) > 1 or not any(kinds.values()):
+            got = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+            raise InvalidSetting("A curriculum has tasks of one kind.", got=got, allowed="levels, variants or hints")
+        self.rule, self.recorded = rule, recorded
+        self.kind = ordered[0] if ordered else "levels"
+        self.sampler: TaskSampler = sampler_of(kinds[self.kind], rule)
+        if self.sampler.is_ordered and not ordered:
+            fix = "take uniform, learnability or replay, or name variants or hints"
+            raise InvalidSetting("Levels have no order of difficulty.", got=f"the sampler {rule.sampler}", fix=fix)
+        self.teacher = [each for each in teacher if each.seed is not None and each.success is not False and len(each) > 1]
+        if rule.hints and not self.teacher:
+            fix = "record a teacher that succeeds, in simulation: robo-rl record"
+            raise InvalidSetting("Hints need successful episodes with seeds.", got=f"{len(teacher)} episodes, none fits", fix=fix)
+
+
+class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
+    """Environment whose episodes are tasks of a curriculum; its state is that of the sampler."""
+
+    def __init__(self, environments: Sequence[gymnasium.Env[Any, Any]], tasks: CurriculumTasks) -> None:
+        """environments: variants of one interface, from the easiest to the task itself. Raises SpecMismatch."""
+        super().__init__(environments[-1])
+        self.variants, self.curriculum = tuple(environments), tasks
+        spec = specification(environments[-1])
+        for each in environments[:-1]:
+            specification(each).require_interface(spec, what="A variant of the curriculum differs from the task")
+        if tasks.rule.hints and tasks.recorded is not None:
+            require_teacher(environments[-1], tasks.recorded)
+        self._random = np.random.default_rng(0)
+        self._task: int | None = None
+        self._return, self._success = 0.0, False
+        self._before = tasks.sampler.state_dict()
+
+    @override
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
+        if seed is not None:
+            self._random = np.random.default_rng([seed, 2])
+        tasks, random = self.curriculum, self._random
+        self._before = tasks.sampler.state_dict()
+        self._task = task = tasks.sampler.sample(random)
+        self._return, self._success = 0.0, False
+        drawn = int(random.integers(2**31)) if seed is None else seed
+        facts: dict[str, Any] = {}
+        if tasks.rule.levels:
+            level = task if tasks.kind == "levels" else int(random.integers(tasks.rule.levels))
+            drawn, facts = level_seed("train", level), {"level": level, "split": "train"}
+        if tasks.kind == "variants":
+            self.env, facts = self.variants[task], {**facts, "variant": task}
+        observation, info = self._begun(drawn, facts, options)
+        return observation, {**info, METADATA: {**info.get(METADATA, {}), **facts}}
+
+    def _begun(self, seed: int, facts: dict[str, Any], options: dict[str, Any] | None) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode by its seed, or by a hint, which is added to the facts."""
+        tasks, share = self.curriculum, 0.0
+        if tasks.kind == "hints" and self._task is not None:
+            share = tasks.rule.hints[self._task]
+        if not share:
+            found: tuple[Observation, dict[str, Any]] = self.env.reset(seed=seed, options=options)
+            return found
+        episode = tasks.teacher[self._random.integers(len(tasks.teacher))]
+        steps = int(share * len(episode))
+        facts |= {"hint": steps, "teacher_seed": episode.seed}
+        return restored(self.env, episode, steps, options)
+
+    @override
+    def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._return += float(reward)
+        self._success |= bool(info.get("success", False))
+        if (terminated or truncated) and self._task is not None:
+            self.curriculum.sampler.report(self._task, success=self._success, score=self._return)
+            self._task, self._before = None, self.curriculum.sampler.state_dict()
+        return observation, reward, terminated, truncated, info
+
+    @property
+    def curriculum_metrics(self) -> Metrics:
+        """Figures of the sampler."""
+        return self.curriculum.sampler.metrics
+
+    @override
+    def close(self) -> None:
+        for each in self.variants:
+            each.close()
+
+    @override
+    def state_dict(self) -> StateDict:
+        """Return the sampler's state before the episode under way, which is drawn again after a resume."""
+        return self._before
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        self.curriculum.sampler.load_state_dict(state)
+        self._before = self.curriculum.sampler.state_dict()
+
+
+def curriculum_of(environment: Any) -> CurriculumEnv | None:
+    """Return the curriculum around an environment, or around the first of several; None without one."""
+    if isinstance(environment, SyncVectorEnv):
+        return curriculum_of(environment.envs[0])
+    while isinstance(environment, gymnasium.Wrapper):
+        if isinstance(environment, CurriculumEnv):
+            return environment
+        environment = environment.env
+    return None
+
+
+def curriculum_state(environment: Any) -> StateDict:
+    """Return the state of the curriculum around an environment; empty without one."""
+    if (found := curriculum_of(environment)) is None:
+        return {}
+    is_shared = isinstance(environment, SyncVectorEnv)  # whose episodes are not played again after a resume
+    return found.curriculum.sampler.state_dict() if is_shared else found.state_dict()
+
+
+def load_curriculum_state(environment: Any, state: Mapping[str, Any]) -> None:
+    """Restore it; nothing without a curriculum, or for a state from before it had one."""
+    found = curriculum_of(environment)
+    if found is not None and state:
+        found.load_state_dict(dict(state))

@@ -1,0 +1,26 @@
+"""Levels: reset seeds of three pools that never meet, for training, for choices and for the final score."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from robo_rl.errors import InvalidSetting
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+FIRST_LEVEL: dict[Split, int] = {"train": 2**29, "validation": 2**29 + 2**28, "test": 1_000_000}
+"""Seed of the first level; those of the test are the seeds of every evaluation."""
+MOST_LEVELS = 2**20
+
+
+def level_seed(split: Split, level: int) -> int:
+    """Return the reset seed of a level, numbered from 0; raises InvalidSetting."""
+    if split not in FIRST_LEVEL or not 0 <= level < MOST_LEVELS:
+        got = f"level {level} of {split!r}"
+        raise InvalidSetting("There is no such level.", got=got, allowed=f"0 to {MOST_LEVELS - 1} of {', '.join(SPLITS)}")
+    return FIRST_LEVEL[split] + level
+
+
+def split_of(seed: int) -> Split | None:
+    """Return the pool of a reset seed, None for seeds of none."""
+    return next((split for split, first in FIRST_LEVEL.items() if first <= seed < first + MOST_LEVELS), None)

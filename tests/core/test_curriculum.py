@@ -1,0 +1,183 @@
+"""Curricula around environments: levels, variants, hints, outcomes, state in checkpoints, evaluations without them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import robo_rl
+from robo_app.recipes.environments import RecipeEnvironments
+from robo_app.recipes.recipe import parse_recipe
+from robo_datasets.dataset import Dataset
+from robo_datasets.recorder import record_episode
+from robo_rl.environments.curriculum import CurriculumEnv, CurriculumRule, CurriculumTasks, curriculum_of, curriculum_state
+from robo_rl.environments.levels import level_seed
+from robo_rl.environments.make import make_environment
+from robo_rl.errors import InvalidSetting, SpecMismatch
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.spec.environment import specification
+
+ROOMS = "minigrid/MiniGrid-MultiRoom-N2-S4-v0"
+HARDER = "minigrid/MiniGrid-MultiRoom-N4-S5-v1"
+REACH = "robo/ArmReach-v0"
+
+
+def first(observation):
+    return {name: np.array(value) for name, value in observation.items()}
+
+
+def around(rule, *names, teacher=(), recorded=None):
+    tasks = CurriculumTasks(rule, len(names), teacher, recorded)
+    return CurriculumEnv([make_environment(name) for name in names], tasks)
+
+
+def test_levels_are_those_of_the_training_pool():
+    environment = around(CurriculumRule(sampler="uniform", levels=3), ROOMS)
+    levels = [first(make_environment(ROOMS).reset(seed=level_seed("train", level))[0]) for level in range(3)]
+    found = set()
+    for seed in range(20):
+        observation, info = environment.reset(seed=seed)
+        level = info["metadata"]["level"]
+        found.add(level)
+        assert info["metadata"]["split"] == "train"
+        for name, value in levels[level].items():
+            np.testing.assert_array_equal(observation[name], value)
+    assert found == {0, 1, 2}
+    for _ in range(20):  # without a seed, as after an episode of a vector
+        assert environment.reset()[1]["metadata"]["level"] in found
+
+
+def test_variants_change_the_environment():
+    environment = around(CurriculumRule(sampler="frontier", uniform_share=0.0), ROOMS, HARDER)
+    assert specification(environment).name == HARDER
+    assert environment.reset(seed=5)[1]["metadata"]["variant"] == 0
+    same = first(make_environment(ROOMS).reset(seed=5)[0])
+    for name, value in same.items():
+        np.testing.assert_array_equal(environment.reset(seed=5)[0][name], value)
+    environment.curriculum.sampler.position = 1
+    harder = first(make_environment(HARDER).reset(seed=5)[0])
+    observation, info = environment.reset(seed=5)
+    assert info["metadata"]["variant"] == 1
+    for name, value in harder.items():
+        np.testing.assert_array_equal(observation[name], value)
+
+
+@pytest.fixture(scope="module")
+def teacher():
+    """Return a spec and episodes of the arm's script."""
+    environment = make_environment(REACH, action_repeat=3)
+    spec = specification(environment)
+    return spec, [rollout(environment, environment.get_wrapper_attr("scripted_policy")(seed), seed=seed) for seed in range(3)]
+
+
+def test_hints_begin_in_the_teachers_states_with_the_time_left(teacher):
+    spec, episodes = teacher
+    rule = CurriculumRule(sampler="frontier", uniform_share=0.0, hints=(0.6, 0.0))
+    tasks = CurriculumTasks(rule, 1, episodes, spec)
+    environment = CurriculumEnv([make_environment(REACH, action_repeat=3)], tasks)
+    observation, info = environment.reset(seed=1)
+    facts = info["metadata"]
+    episode = next(each for each in episodes if each.seed == facts["teacher_seed"])
+    steps = int(0.6 * len(episode))
+    assert facts["hint"] == steps and tasks.kind == "hints"
+    np.testing.assert_array_equal(observation["joint_position"], episode.observations["joint_position"][steps])
+    taken, over = 0, False
+    while not over:
+        *_, terminated, truncated, _ = environment.step(np.zeros(spec.action.shape, np.float32))
+        taken, over = taken + 1, terminated or truncated
+    assert truncated and taken == spec.max_steps - steps
+    tasks.sampler.position = 1
+    assert "hint" not in environment.reset(seed=1)[1]["metadata"]
+
+
+def test_outcomes_reach_the_sampler(teacher):
+    spec, episodes = teacher
+    tasks = CurriculumTasks(CurriculumRule(sampler="uniform", levels=2, rate=1.0), 1, (), None)
+    environment = CurriculumEnv([make_environment(REACH, action_repeat=3)], tasks)
+    played = rollout(environment, RandomPolicy(spec, 0), seed=0)
+    level = played.metadata["level"]
+    assert tasks.sampler.success[level] == float(bool(played.success)) and tasks.sampler.seen.sum() == 1
+    expert = environment.get_wrapper_attr("scripted_policy")(0)
+    again = rollout(environment, expert, seed=0)
+    assert again.success and tasks.sampler.success[again.metadata["level"]] == 1.0
+
+
+def test_state_is_that_before_the_running_episode():
+    environment = around(CurriculumRule(sampler="learnability", levels=50), ROOMS)
+    spec = specification(environment)
+    for seed in range(8):
+        rollout(environment, RandomPolicy(spec, seed), seed=seed)
+    observation, info = environment.reset(seed=99)
+    other = around(CurriculumRule(sampler="learnability", levels=50), ROOMS)
+    other.load_state_dict(curriculum_state(environment))
+    again, facts = other.reset(seed=99)
+    assert facts["metadata"] == info["metadata"]
+    for name, value in observation.items():
+        np.testing.assert_array_equal(again[name], value)
+
+
+RECIPE = {
+    "environment": {"name": REACH, "arguments": {"action_repeat": 3, "max_steps": 8}},
+    "algorithm": "sac",
+    "learner": {"hidden": [8], "learning_starts": 10, "batch_size": 8},
+    "curriculum": {"sampler": "learnability", "levels": 30},
+    "evaluation": {"episodes": 2, "videos": 0},
+    "checkpoint_every": 77,
+    "log_every": 20,
+}
+
+
+def test_resume_goes_on_with_the_same_tasks(tmp_path):
+    whole = robo_rl.train(RECIPE, steps=154, out=tmp_path / "whole", record_episodes=True)
+    half = robo_rl.train(RECIPE, steps=77, out=tmp_path / "half", record_episodes=True)
+    rest = robo_rl.resume(half.path, steps=154)
+    levels = [[each.metadata["level"] for each in Dataset(run.path / "episodes")] for run in (whole, rest)]
+    assert levels[0] == levels[1] and len(set(levels[0])) > 5
+    assert any("curriculum/seen" in line for line in whole.metrics())
+
+
+def test_evaluations_have_no_curriculum(tmp_path):
+    run = robo_rl.train({**RECIPE, "curriculum": {"sampler": "uniform", "levels": 1}}, steps=40, out=tmp_path)
+    assert run.evaluate(episodes=3).seeds == (1_000_000, 1_000_001, 1_000_002)
+
+
+def test_ppo_shares_one_sampler_between_environments():
+    recipe = parse_recipe({**RECIPE, "algorithm": "ppo", "learner": {}, "steps": 10, "name": "x"}, source="a test")
+    environments = RecipeEnvironments(recipe).make_vector(3)
+    environments.reset(seed=[1, 2, 3])
+    for _ in range(9):
+        environments.step(np.zeros((3, 5), np.float32))
+    found = curriculum_of(environments)
+    assert found is not None and found.curriculum.sampler.seen.sum() == 3
+    assert curriculum_state(environments)["seen"].sum() == 3
+
+
+def test_hints_from_a_dataset_and_bad_curricula_by_recipe(tmp_path):
+    environment = make_environment(REACH, action_repeat=3, max_steps=60)
+    dataset = Dataset.create(tmp_path / "teacher", specification(environment), {})
+    with dataset.writer() as writer:
+        for seed in range(2):
+            record_episode(environment, environment.get_wrapper_attr("scripted_policy")(seed), writer, seed=seed, source="teacher")
+    base = {**RECIPE, "environment": {"name": REACH, "arguments": {"action_repeat": 3, "max_steps": 60}}, "steps": 40}
+    hinted = {"sampler": "ladder", "hints": [0.5, 0.0], "dataset": str(dataset.path), "uniform_share": 0.5}
+    run = robo_rl.train({**base, "steps": 300, "curriculum": hinted}, out=tmp_path / "runs", record_episodes=True)
+    hints = {"hint" in each.metadata for each in Dataset(run.path / "episodes")}
+    assert hints == {True, False}
+    refused = {
+        "no sampler": {"levels": 3},
+        "teacher's episodes": {"sampler": "frontier", "hints": [0.5, 0.0]},
+        "no order of difficulty": {"sampler": "frontier", "levels": 3},
+        "one kind": {"sampler": "frontier"},
+        "hints": {"sampler": "frontier", "hints": [0.0, 0.5], "dataset": str(dataset.path)},
+    }
+    for words, curriculum in refused.items():
+        with pytest.raises(InvalidSetting, match=words):
+            robo_rl.train({**base, "curriculum": curriculum}, out=tmp_path / "refused")
+    other = {"sampler": "frontier", "variants": [{"name": "robo/ArmPush-v0"}]}
+    with pytest.raises(SpecMismatch, match="variant of the curriculum"):
+        robo_rl.train({**base, "curriculum": other}, out=tmp_path / "refused")
+
+
+def test_loops_without_it_refuse_a_curriculum(tmp_path):
+    with pytest.raises(InvalidSetting, match="curriculum"):
+        robo_rl.train({**RECIPE, "algorithm": "sb3-sac", "learner": {}}, steps=20, out=tmp_path)

@@ -1,0 +1,137 @@
+"""Samplers of tasks: their rules by hand, their state, and what they make of a student that learns."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from robo_rl.environments.levels import FIRST_LEVEL, MOST_LEVELS, SPLITS, level_seed, split_of
+from robo_rl.environments.task_samplers import SAMPLERS, SamplerRule, fitted_logistic, sampler_of
+from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.evaluation.evaluation import FIRST_SEED
+from robo_rl.training.step_sources import episode_seed
+
+ONLY_RULE = SamplerRule(uniform_share=0.0, least_episodes=3)
+
+
+def made(name, count=5, **changes):
+    return sampler_of(count, replace(ONLY_RULE, sampler=name, **changes))
+
+
+def fed(sampler, outcomes, task=None):
+    """Report outcomes of a task, by default of the one that the sampler draws; return the tasks."""
+    random, drawn = np.random.default_rng(0), []
+    for success in outcomes:
+        drawn.append(sampler.sample(random) if task is None else task)
+        sampler.report(drawn[-1], success=bool(success), score=float(success))
+    return drawn
+
+
+def frequencies(sampler, draws=6000):
+    random = np.random.default_rng(1)
+    return np.bincount([sampler.sample(random) for _ in range(draws)], minlength=sampler.count) / draws
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_state_goes_on_with_the_same_draws(name):
+    one, other = made(name, uniform_share=0.3), made(name, uniform_share=0.3)
+    fed(one, np.random.default_rng(2).random(60) < 0.5)
+    other.load_state_dict(one.state_dict())
+    outcomes = np.random.default_rng(3).random(60) < 0.6
+    assert fed(one, outcomes) == fed(other, outcomes)
+    json.dumps({key: np.asarray(value).tolist() for key, value in one.state_dict().items()})
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_uniform_share_reaches_every_task(name):
+    sampler = made(name, uniform_share=1.0)
+    assert frequencies(sampler).min() > 0.17
+
+
+def test_learnability_follows_p_times_one_minus_p():
+    sampler = made("learnability", count=4)
+    sampler.success = np.array([0.0, 0.5, 0.9, 1.0])
+    weights = np.array([0.0, 0.25, 0.09, 0.0])
+    np.testing.assert_allclose(frequencies(sampler), weights / weights.sum(), atol=0.02)
+
+
+def test_success_is_a_running_mean():
+    sampler = made("uniform", count=2, rate=0.3)
+    fed(sampler, [1, 0], task=1)
+    np.testing.assert_allclose(sampler.success, [0.5, (0.5 + 0.3 * 0.5) * 0.7])
+    assert sampler.seen.tolist() == [0, 2]
+
+
+def test_replay_weights_by_hand():
+    sampler = made("replay", count=3, rank_power=1.0, staleness=0.2)
+    sampler.surprise, sampler.last, sampler.seen = np.array([0.1, 0.5, 0.3]), np.array([10, 6, 8]), np.ones(3, np.int64)
+    by_rank, by_age = np.array([1 / 3, 1.0, 1 / 2]), np.array([0.0, 4.0, 2.0])
+    expected = 0.8 * by_rank / by_rank.sum() + 0.2 * by_age / 6
+    np.testing.assert_allclose(sampler.weights(np.arange(3)), expected)
+    np.testing.assert_allclose(frequencies(sampler), expected, atol=0.02)
+
+
+def test_replay_draws_new_tasks_by_their_share():
+    sampler = made("replay", count=4)
+    fed(sampler, [1], task=2)
+    assert frequencies(sampler)[2] == pytest.approx(0.25, abs=0.02)
+
+
+def test_frontier_moves_up_and_down():
+    sampler = made("frontier", count=3)
+    assert fed(sampler, [1] * 7) == [0, 0, 0, 1, 1, 1, 2]
+    assert fed(sampler, [0] * 7)[-1] < 2  # down again after its success rate has fallen below 0.1
+    for _ in range(50):
+        fed(sampler, [1])
+    assert sampler.position == 2 and sampler.metrics["curriculum/frontier"] == 1.0
+
+
+def test_ladder_climbs_down_while_a_whole_rung_fails():
+    sampler = made("ladder", count=3)
+    assert fed(sampler, [0] * 6 + [0, 1, 0] + [0]) == [2, 2, 2, 1, 1, 1, 0, 0, 0, 2]
+    sampler = made("ladder", count=3)
+    assert fed(sampler, [0] * 9 + [0]) == [2, 2, 2, 1, 1, 1, 0, 0, 0, 2]
+
+
+def test_logistic_finds_the_task_of_one_half():
+    sampler, random = made("logistic", count=11), np.random.default_rng(0)
+    for task in random.integers(11, size=48):
+        sampler.report(int(task), success=bool(task < 4), score=0.0)
+    assert sampler.sample(random) in (3, 4)
+    for task in random.integers(11, size=48):
+        sampler.report(int(task), success=bool(task < 9), score=0.0)
+    assert sampler.sample(random) in (8, 9)  # what is older than its memory counts no more
+
+
+def test_logistic_fit_is_that_of_a_solver():
+    random = np.random.default_rng(0)
+    places, outcomes = random.random(40), (random.random(40) < 0.4).astype(float)
+
+    def loss(found):
+        margins = found[0] * places + found[1]
+        return np.sum(np.logaddexp(0.0, margins) - outcomes * margins) + 0.05 * np.square(found).sum()
+
+    np.testing.assert_allclose(fitted_logistic(places, outcomes), minimize(loss, np.zeros(2)).x, atol=1e-4)
+    assert np.isfinite(fitted_logistic(places, np.ones(40))).all()
+
+
+def test_splits_never_meet():
+    ranges = [range(FIRST_LEVEL[split], FIRST_LEVEL[split] + MOST_LEVELS) for split in SPLITS]
+    assert all(one[-1] < other[0] or other[-1] < one[0] for one in ranges for other in ranges if one is not other)
+    assert level_seed("test", 0) == FIRST_SEED and split_of(level_seed("validation", 7)) == "validation"
+    assert all(split_of(episode_seed(seed, index)) is None for seed in range(20) for index in range(20))
+    for split, level in (("train", -1), ("train", MOST_LEVELS), ("exam", 0)):
+        with pytest.raises(InvalidSetting, match="no such level"):
+            level_seed(split, level)
+
+
+def test_bad_rules_are_refused():
+    with pytest.raises(UnknownName, match="frontier"):
+        made("frontir")
+    for changes in ({"uniform_share": 1.5}, {"rate": float("nan")}, {"least_episodes": 0}, {"rank_power": 0.0}, {"memory": -1}):
+        with pytest.raises(InvalidSetting):
+            replace(ONLY_RULE, **changes)

@@ -1,7 +1,7 @@
 """Training episodes on tasks of a curriculum: levels, variants of the environment, or recorded episodes to be finished.
 
-A hint is the first part of a teacher's episode (Salimans and Chen 2018, arXiv:1812.03381; Uchendu et al. 2023, arXiv:2204.02372):
-the episode begins at its end, in the time that is left. Evaluations have neither curriculum nor hints.
+A hint is the first part of a teacher's episode (Salimans and Chen 2018, arXiv:1812.03381; Uchendu et al. 2023,
+arXiv:2204.02372): the episode begins at its end, in the time that is left. Evaluations have neither curriculum nor hints.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class CurriculumRule(SamplerRule):
 class CurriculumTasks:
     """The tasks of a rule and their sampler, shared by all environments of a training."""
 
-    def __init__(self, rule: CurriculumRule, variants: int, teacher: Sequence[Episode], recorded: EnvironmentSpec | None) -> None:
+    def __init__(
+        self, rule: CurriculumRule, variants: int, teacher: Sequence[Episode], recorded: EnvironmentSpec | None
+    ) -> None:
         """variants: number of environments, in the order of their difficulty. teacher: episodes of a spec, for hints.
 
         Raises InvalidSetting if there is not one kind of task, or if the teacher has no success to be hinted at.
@@ -63,7 +65,9 @@ class CurriculumTasks:
         self.teacher = [each for each in teacher if each.seed is not None and each.success is not False and len(each) > 1]
         if rule.hints and not self.teacher:
             fix = "record a teacher that succeeds, in simulation: robo-rl record"
-            raise InvalidSetting("Hints need successful episodes with seeds.", got=f"{len(teacher)} episodes, none fits", fix=fix)
+            raise InvalidSetting(
+                "Hints need successful episodes with seeds.", got=f"{len(teacher)} episodes, none fits", fix=fix
+            )
 
 
 class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, UnknownName
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -19,6 +19,14 @@ def level_seed(split: Split, level: int) -> int:
         got = f"level {level} of {split!r}"
         raise InvalidSetting("There is no such level.", got=got, allowed=f"0 to {MOST_LEVELS - 1} of {', '.join(SPLITS)}")
     return FIRST_LEVEL[split] + level
+
+
+def as_split(name: str) -> Split:
+    """Return the split of a name; raises UnknownName."""
+    for split in SPLITS:
+        if split == name:
+            return split
+    raise UnknownName("split of levels", name, SPLITS)
 
 
 def split_of(seed: int) -> Split | None:

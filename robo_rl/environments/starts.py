@@ -122,9 +122,7 @@ def restored(
     for action in episode.actions[:steps]:
         observation, _, terminated, truncated, info = environment.step(action)
         is_over |= terminated or truncated
-    there = {
-        name: (observation[name], values[steps]) for name, values in episode.observations.items() if name in observation
-    }
+    there = {name: (observation[name], values[steps]) for name, values in episode.observations.items() if name in observation}
     alike = [np.allclose(*pair, CLOSE, 0.1 * CLOSE) for pair in there.values() if np.shape(pair[0]) == np.shape(pair[1])]
     if is_over or not all(alike):  # stacks of frames differ in shape, and are left out
         raise SimulationFailed(

@@ -198,6 +198,7 @@ class Run:
         stochastic: bool = False,
         mixture: bool = False,
         attempts: int = 1,
+        split: str = "",
     ) -> Evaluation:
         """Evaluate the newest policy on the seeds `seed`, `seed` + 1, ...; `robo-rl evaluate` is this.
 
@@ -205,7 +206,8 @@ class Run:
         a run that drives, a set of routes instead, such as town-test. arguments: of the environment, that differ from those of
         the training. videos: by default 2 in another environment, and 0 in that of the training, which has films already.
         stochastic: sample actions, as always if the recipe says so. mixture: of all policies that the run has kept, one drawn
-        for each episode. attempts: episodes at each seed, with sampled actions: how likely one of several succeeds. Such
+        for each episode. attempts: episodes at each seed, with sampled actions: how likely one of several succeeds. split:
+        levels of the training, of the validation or of the test, instead of `seed` (docs/curricula.md). Such
         evaluations, and those in other environments, are kept in the run.
         """
         found: Evaluation = operation("evaluate")(
@@ -219,6 +221,7 @@ class Run:
             stochastic=stochastic,
             mixture=mixture,
             attempts=attempts,
+            split=split,
         )
         return found
 

@@ -8,12 +8,13 @@ import pytest
 import robo_rl
 from robo_app.recipes.environments import RecipeEnvironments
 from robo_app.recipes.recipe import parse_recipe
+from robo_app.recording.record import Record, record
 from robo_datasets.dataset import Dataset
 from robo_datasets.recorder import record_episode
 from robo_rl.environments.curriculum import CurriculumEnv, CurriculumRule, CurriculumTasks, curriculum_of, curriculum_state
 from robo_rl.environments.levels import level_seed
 from robo_rl.environments.make import make_environment
-from robo_rl.errors import InvalidSetting, SpecMismatch
+from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
 
@@ -91,7 +92,7 @@ def test_hints_begin_in_the_teachers_states_with_the_time_left(teacher):
 
 
 def test_outcomes_reach_the_sampler(teacher):
-    spec, episodes = teacher
+    spec, _ = teacher
     tasks = CurriculumTasks(CurriculumRule(sampler="uniform", levels=2, rate=1.0), 1, (), None)
     environment = CurriculumEnv([make_environment(REACH, action_repeat=3)], tasks)
     played = rollout(environment, RandomPolicy(spec, 0), seed=0)
@@ -157,7 +158,9 @@ def test_hints_from_a_dataset_and_bad_curricula_by_recipe(tmp_path):
     dataset = Dataset.create(tmp_path / "teacher", specification(environment), {})
     with dataset.writer() as writer:
         for seed in range(2):
-            record_episode(environment, environment.get_wrapper_attr("scripted_policy")(seed), writer, seed=seed, source="teacher")
+            record_episode(
+                environment, environment.get_wrapper_attr("scripted_policy")(seed), writer, seed=seed, source="teacher"
+            )
     base = {**RECIPE, "environment": {"name": REACH, "arguments": {"action_repeat": 3, "max_steps": 60}}, "steps": 40}
     hinted = {"sampler": "ladder", "hints": [0.5, 0.0], "dataset": str(dataset.path), "uniform_share": 0.5}
     run = robo_rl.train({**base, "steps": 300, "curriculum": hinted}, out=tmp_path / "runs", record_episodes=True)
@@ -181,3 +184,24 @@ def test_hints_from_a_dataset_and_bad_curricula_by_recipe(tmp_path):
 def test_loops_without_it_refuse_a_curriculum(tmp_path):
     with pytest.raises(InvalidSetting, match="curriculum"):
         robo_rl.train({**RECIPE, "algorithm": "sb3-sac", "learner": {}}, steps=20, out=tmp_path)
+
+
+def test_levels_are_recorded_and_played_by_split(tmp_path):
+    dataset = record(Record(REACH, tmp_path / "data", episodes=7, levels=3, noise=0.3, arguments={"action_repeat": 3}))
+    assert [entry.seed for entry in dataset.entries()] == [level_seed("train", level % 3) for level in range(7)]
+    one, other = (dataset.read(dataset.entries()[number]) for number in (0, 3))  # the same level, played in another way
+    np.testing.assert_array_equal(one.observations["joint_position"][0], other.observations["joint_position"][0])
+    assert not np.array_equal(one.actions[:3], other.actions[:3])
+    assert dataset.card["levels"] == 3 and dataset.card["split"] == "train"
+    run = robo_rl.train("offline-bc", steps=30, dataset=dataset.path, out=tmp_path, evaluation={"episodes": 2, "videos": 0})
+    assert run.evaluate(50, split="train").seeds == tuple(level_seed("train", level) for level in range(3))
+    assert run.evaluate(2, split="validation").seeds == (level_seed("validation", 0), level_seed("validation", 1))
+    assert run.evaluate(2, split="test").seeds == run.evaluate(2).seeds
+    assert (run.path / "evaluations" / "levels-train.json").exists()
+    with pytest.raises(UnknownName, match="exam"):
+        run.evaluate(2, split="exam")
+    plain = robo_rl.train({**RECIPE, "curriculum": {}}, steps=30, out=tmp_path)
+    with pytest.raises(InvalidSetting, match="no levels of its own"):
+        plain.evaluate(2, split="train")
+    with pytest.raises(InvalidSetting, match="into a new dataset"):
+        Record(REACH, tmp_path / "data", levels=3, seed=4)

@@ -127,9 +127,12 @@ class CurriculumSettings(CurriculumRule):
         super().__post_init__()
         if bool(self.hints) != bool(self.dataset):
             got = f"hints {list(self.hints)}, dataset {self.dataset!r}"
-            raise InvalidSetting("Hints are of a teacher's episodes.", got=got, fix="set curriculum.hints and curriculum.dataset")
+            raise InvalidSetting(
+                "Hints are of a teacher's episodes.", got=got, fix="set curriculum.hints and curriculum.dataset"
+            )
         if not self.sampler and (self.levels or self.hints or self.variants):
-            raise InvalidSetting("The curriculum has tasks and no sampler.", got="sampler ''", fix="curriculum.sampler uniform")
+            fix = "curriculum.sampler uniform"
+            raise InvalidSetting("The curriculum has tasks and no sampler.", got="sampler ''", fix=fix)
 
 
 @dataclass(frozen=True)

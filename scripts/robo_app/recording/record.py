@@ -29,6 +29,7 @@ from robo_datasets.dataset import Dataset, DatasetWriter
 from robo_datasets.packed_pictures import EXACT, packing
 from robo_datasets.recorder import record_episode
 from robo_datasets.repair import repair
+from robo_rl.environments.levels import level_seed
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import DatasetError, InvalidSetting
 from robo_rl.runs.run import find_run
@@ -56,6 +57,8 @@ class Record:
     """Number of episodes; 10 by default, or all if a family copies training episodes."""
     seed: int | None = None
     """Reset seed of the first episode; the others follow. By default 0, and with --append the seeds that no episode has yet."""
+    levels: int = 0
+    """Levels of the training pool, played in turn, instead of --seed; 0 for a new seed in each episode."""
     noise: float = 0.0
     """Standard deviation of the noise on the scripted expert's action, in [-1, 1] units."""
     stochastic: bool = False
@@ -80,10 +83,17 @@ class Record:
     def __post_init__(self) -> None:
         if self.ray and self.family is not None:
             raise InvalidSetting("On a cluster a policy plays.", got="--ray with --family", fix="leave --ray out")
-        least = {"noise": 0} | ({} if self.episodes is None else {"episodes": 1}) | ({} if self.seed is None else {"seed": 0})
+        least = (
+            {"noise": 0, "levels": 0}
+            | ({} if self.episodes is None else {"episodes": 1})
+            | ({} if self.seed is None else {"seed": 0})
+        )
         require_at_least(self, least)
         if self.family is not None and self.policy is not None:
             raise InvalidSetting("A family says itself who acts.", got="--family and --policy", allowed="one of the two")
+        if self.levels and (self.ray or self.family is not None or self.append or self.seed is not None):
+            got, fix = "--levels with --ray, --family, --append or --seed", "leave these out"
+            raise InvalidSetting("A policy plays levels into a new dataset, here.", got=got, fix=fix)
         if packing(self.pictures) is not None and (self.append or self.family is not None):
             raise InvalidSetting(
                 "--pictures is for a new dataset that a policy plays.",
@@ -113,11 +123,14 @@ def _recorded(arguments: Record, environment: gymnasium.Env[Any, Any], policy: s
     else:
         card = {"environment": arguments.environment, "arguments": settings, "policy": policy}
         card |= {} if arguments.pictures == EXACT else {"pictures": arguments.pictures}
+        card |= {"levels": arguments.levels, "split": "train"} if arguments.levels else {}
         dataset = Dataset.create(arguments.out, spec, card | {"seed": arguments.seed or 0, "noise": arguments.noise})
     with dataset.writer() as writer:
         for found in repair(writer, thorough=False):
             print(f"{found.name}: {found.problem}; {found.action}")
         replays = getattr(environment.unwrapped, "replays", True) and dataset.card.get("noise") in (None, arguments.noise)
+        if arguments.levels:
+            return _record_levels(arguments, writer, choose, environment)
         seeds = _seeds(arguments, dataset.entries(), lambda seed: choose(seed).name if replays else None)
         if arguments.ray:
             environment.close()  # it was here for its spec
@@ -127,6 +140,22 @@ def _recorded(arguments: Record, environment: gymnasium.Env[Any, Any], policy: s
         with closing(entries):
             _record(arguments, entries)
     return dataset
+
+
+def _record_levels(
+    arguments: Record, writer: DatasetWriter, choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any]
+) -> Dataset:
+    """Record episodes on levels in turn, each with another seed of its actor."""
+
+    def played() -> Generator[Entry, None, None]:
+        for episode in range(arguments.episodes or PLAYED):
+            name, policy, is_deterministic = choose(episode)
+            seed = level_seed("train", episode % arguments.levels)
+            yield record_episode(environment, policy, writer, seed=seed, source=name, deterministic=is_deterministic)
+
+    with closing(played()) as entries:
+        _record(arguments, entries)
+    return writer.dataset
 
 
 def _record(arguments: Record, entries: Iterable[Entry]) -> None:

@@ -6,13 +6,16 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from robo_app.recipes.overrides import plain_value
-from robo_app.recipes.recipe import EnvironmentSettings
+from robo_app.recipes.recipe import EnvironmentSettings, Recipe
 from robo_app.training.assembly import policy_of, recipe_of
 from robo_app.training.finalisation import judge
+from robo_datasets.dataset import Dataset
 from robo_rl.entry_points import load
+from robo_rl.environments.levels import as_split, level_seed
 from robo_rl.environments.make import STACK_ARGUMENTS
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
@@ -40,6 +43,7 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     stochastic: bool = False,
     mixture: bool = False,
     attempts: int = 1,
+    split: str = "",
 ) -> Evaluation:
     """Implement `Run.evaluate`; an evaluation elsewhere than in the training's environment is kept in the run."""
     counts = {"episodes": (episodes, 1), "seed": (seed, 0), "attempts": (attempts, 1)}
@@ -47,6 +51,9 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     recipe = recipe_of(run)
     own: dict[str, Any] = plain_value(arguments)
     name = _name(environment, routes, own)
+    if split:
+        seed, episodes = level_seed(as_split(split), 0), levels_of(recipe, split, episodes)
+        name = "-".join(filter(None, (f"levels-{split}", name)))
     if attempts > 1:
         name = "-".join(filter(None, (f"attempts-{attempts}", name)))
     if mixture:
@@ -68,6 +75,22 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     if name or how.videos:
         write_report([run.path], run.report)
     return evaluation
+
+
+def levels_of(recipe: Recipe[Any], split: str, most: int) -> int:
+    """Return the number of levels of a split that are played, at most `most`; raises InvalidSetting without training levels."""
+    if split != "train":
+        return most
+    dataset = recipe.demonstrations.dataset
+    found = recipe.curriculum.levels or int((Dataset(Path(dataset)).card.get("levels") or 0) if dataset else 0)
+    if not found:
+        raise InvalidSetting(
+            "The training had no levels of its own: each of its episodes had another seed.",
+            got="split train",
+            allowed="validation or test",
+            fix="train with curriculum.levels, or on a dataset recorded with --levels",
+        )
+    return min(found, most)
 
 
 def _require_counts(**counts: tuple[int, int]) -> None:

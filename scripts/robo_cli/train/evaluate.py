@@ -53,6 +53,8 @@ class Evaluate:
     """Of all policies that the run has kept (record_episodes, or checkpoints), one drawn for each episode: their average."""
     attempts: int = 1
     """Episodes at each seed, with sampled actions; from 2 on with the chance that one of 1, 5, ... succeeds (pass@k)."""
+    split: str = ""
+    """Levels that are played instead of --seed: train, those that the training had; validation; or test."""
     shadow: str = ""
     """On a robot: send nothing of the policy; the guard judges its actions while zero, scripted or person commands."""
     perturb: str = ""
@@ -88,7 +90,7 @@ def run(arguments: Evaluate) -> int:
         print(json.dumps(found.to_json()) if arguments.json else f"run      {trained.path}\n{found}\npage     {page}")
         return 0
     before = trained.report.stat().st_mtime_ns if trained.report.exists() else None
-    how |= {name: getattr(arguments, name) for name in ("videos", "mixture", "attempts")}
+    how |= {name: getattr(arguments, name) for name in ("videos", "mixture", "attempts", "split")}
     evaluation = trained.evaluate(arguments.episodes, **how)
     if arguments.json:
         print(json.dumps(evaluation.to_json()))

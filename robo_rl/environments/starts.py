@@ -101,6 +101,20 @@ class TeacherStarts(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, reward, terminated, truncated, info
 
 
+class BranchingEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Environment whose episodes begin in a state of another episode, as long as one is named."""
+
+    branch: tuple[Episode, int] | None = None
+    """Episode of this environment, and the steps before the state; None for the task's own beginning."""
+
+    @override
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
+        if self.branch is None:
+            found: tuple[Observation, dict[str, Any]] = self.env.reset(seed=seed, options=options)
+            return found
+        return restored(self.env, *self.branch, options)
+
+
 def require_teacher(environment: gymnasium.Env[Any, Any], recorded: EnvironmentSpec) -> None:
     """Raise SpecMismatch for a teacher recorded in an environment of another spec, InvalidSetting for a robot."""
     spec = specification(environment)

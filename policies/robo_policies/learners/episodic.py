@@ -143,6 +143,21 @@ class ClippedLearner(EpisodicLearner):
         self._clipped = config
         self._random = np.random.default_rng(seed)
 
+    def clone(self, demonstrations: Sequence[Episode], updates: int, initial_std: float) -> Metrics:
+        """Clone recorded episodes by that many updates; continuous actions explore with `initial_std` then."""
+        if not updates:
+            return {}
+        features, actions = self.inputs([each for each in demonstrations if len(each)])
+        loss = torch.zeros(())
+        for _ in range(updates):
+            rows = torch.from_numpy(self._random.integers(len(actions), size=256))
+            loss = -self.log_densities(features[rows], actions[rows]).mean()
+            self.parts.descend("actor", loss)
+        if isinstance(self.actor, GaussianActor):
+            with torch.no_grad():
+                self.actor.log_std.fill_(float(np.log(initial_std)))
+        return self.parts.finish_update({"clone_loss": loss})
+
     def climb(self, episodes: Sequence[Episode], advantages: npt.NDArray[np.floating]) -> Tensor:
         """Take some passes over the steps of episodes, given advantages (B,) of these; return the last mean ratio."""
         features, actions = self.inputs(episodes)

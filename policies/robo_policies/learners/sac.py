@@ -102,7 +102,7 @@ class SAC(Learned):
         parts = self.parts
         observations = parts.encoder(data.observations).detach()
         # Differs from algorithm 1: one draw of actions serves temperature and actor, as in Stable-Baselines3.
-        actions, log_densities = self.actor.sample(observations, parts.generator)
+        actions, log_densities = self.sampled(observations, data, following=False)
         alpha = self.temperature.alpha()
         temperature_loss = self.temperature.loss(log_densities)  # eq. 18
         parts.descend("temperature", temperature_loss)
@@ -115,11 +115,16 @@ class SAC(Learned):
         losses = {"critic_loss": critic_loss, "actor_loss": actor_loss, "ent_coef_loss": temperature_loss}
         return losses | {"ent_coef": alpha, "q_mean": values.mean(), "entropy": -log_densities.mean()}
 
+    def sampled(self, features: Tensor, data: TensorBatch, *, following: bool) -> tuple[Tensor, Tensor]:
+        """Return actions (B, A) of the policy and log pi(a|s) (B,), at the observations or at those that follow."""
+        del data, following
+        return self.actor.sample(features, self.parts.generator)
+
     @torch.no_grad()
     def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
         """Returns y (B,), the right-hand side of eq. 5 with the soft value of eq. 3 and the minimum over target critics."""
         parts, following = self.parts, data.next_observations
-        next_actions, next_log_densities = self.actor.sample(parts.encoder(following), parts.generator)
+        next_actions, next_log_densities = self.sampled(parts.encoder(following), data, following=True)
         next_q = self.target_critic(parts.target_encoder(following), next_actions).amin(0)
         return data.rewards + data.discounts * data.masks * (next_q - alpha * next_log_densities)
 

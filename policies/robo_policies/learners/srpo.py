@@ -23,13 +23,12 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 from typing_extensions import override
 
 from robo_policies.learners.episodic import ClippedConfig, ClippedLearner
-from robo_policies.networks.regression_actors import GaussianActor
+from robo_policies.learners.step_credit import group_advantages
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.contract import EPISODES, Feature, Needs
 from robo_rl.spec.environment import EnvironmentSpec
@@ -89,16 +88,7 @@ class SRPO(ClippedLearner):
 
     @override
     def prepare(self, demonstrations: Sequence[Episode]) -> Metrics:
-        features, actions = self.inputs([each for each in demonstrations if len(each)])
-        loss = torch.zeros(())
-        for _ in range(self.config.clone_updates):
-            rows = torch.from_numpy(self._random.integers(len(actions), size=256))
-            loss = -self.log_densities(features[rows], actions[rows]).mean()
-            self.parts.descend("actor", loss)
-        if isinstance(self.actor, GaussianActor):
-            with torch.no_grad():
-                self.actor.log_std.fill_(float(np.log(self.config.initial_std)))
-        return self.parts.finish_update({"clone_loss": loss})
+        return self.clone(demonstrations, self.config.clone_updates, self.config.initial_std)
 
     @override
     def learn(self, episodes: Sequence[Episode]) -> Metrics:
@@ -149,14 +139,6 @@ class SRPO(ClippedLearner):
         own: Any = state["srpo"]
         self._distances = deque((float(each) for each in own["distances"]), maxlen=REMEMBERED)
         self._random.bit_generator.state = own["random"]
-
-
-def group_advantages(scores: Floats, group: int) -> Floats:
-    """Return (score - mean) / deviation of each group of episodes (E,); 0 in groups of equal scores."""
-    rows = scores.reshape(-1, group)
-    centred = rows - rows.mean(1, keepdims=True)
-    deviation = rows.std(1, keepdims=True)
-    return np.asarray(np.where(deviation > 1e-6, centred / np.maximum(deviation, 1e-6), 0.0).ravel())
 
 
 def failure_scores(distances: Floats, low: float, high: float) -> Floats:

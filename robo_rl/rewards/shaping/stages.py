@@ -161,6 +161,43 @@ class PreferenceAsReward(Stage):
         return shaped(score, self.scores, self.slope) - self.offset
 
 
+@dataclass(frozen=True)
+class Gate(Stage):
+    """Pays the environment's own reward, and the rewards before this stage only where that has come to more than `above`.
+
+    Gated accumulation of rewards (G-RA): terms of progress count once the outcome passes a threshold, so that they cannot be
+    collected instead of it. With `at_end` the sum of an episode is paid or kept at its last step, by its whole outcome.
+    """
+
+    above: float = 0.0
+    """Sum of the environment's own rewards in the episode beyond which the others count."""
+    at_end: bool = True
+    """Pay the others at the end of the episode; or else from the step on in which the gate opens."""
+    outcome: float = 1.0
+    """Factor of the environment's own reward."""
+
+    def __post_init__(self) -> None:
+        require_allowed(self, {name: (bool(np.isfinite(getattr(self, name))), "finite") for name in ("above", "outcome")})
+
+    def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
+        """Return the gated rewards; with `at_end` an episode with a missing reward has none at its last step."""
+        values, valid, ended = self.outcome * steps.rewards, labels.valid.copy(), steps.ended
+        sums = place.memory.setdefault("gate", {})
+        for row, index in enumerate(map(str, steps.index.tolist())):
+            own, total, was_valid = (0.0, 0.0, True) if steps.begins[row] else sums[index]
+            own, total = own + float(steps.rewards[row]), total + float(labels.values[row])
+            all_valid = was_valid and bool(labels.valid[row])
+            sums[index] = [own, total, all_valid]
+            is_open = own > self.above
+            if not self.at_end:
+                values[row] += float(labels.values[row]) if is_open else 0.0
+                valid[row] |= not is_open
+            else:
+                valid[row] = all_valid or not ended[row] or not is_open
+                values[row] += total if ended[row] and is_open else 0.0
+        return Labels(np.where(valid, values, 0.0), valid)
+
+
 def shaped(score: float, references: Sequence[float], slope: float = 1.0) -> float:
     """Return the mean over references of sigmoid(slope * (score - reference)), in [0, 1]."""
     away = slope * (score - np.asarray(references, np.float64))
@@ -292,6 +329,7 @@ STAGES: dict[str, type[Stage]] = {
     "bound": Bound,
     "delta": Delta,
     "par": PreferenceAsReward,
+    "gate": Gate,
     "scale": Scale,
 }
 """Name in a recipe -> stage."""

@@ -33,10 +33,11 @@ class ResidualFamily:
         base: "scripted", or a run. scale: largest correction. noise: of the scripted expert. The rest goes to the environment.
         """
         environment = make_environment(address, **arguments)
-        return ResidualEnv(environment, _base_for(environment, address, base, noise), scale=scale)
+        return ResidualEnv(environment, base_for(environment, address, base, noise), scale=scale)
 
 
-def _base_for(environment: gymnasium.Env[Any, Any], name: str, base: str, noise: float) -> Callable[[int], Policy]:
+def base_for(environment: gymnasium.Env[Any, Any], name: str, base: str, noise: float) -> Callable[[int], Policy]:
+    """Return a function from the seed of an episode to a base policy, of the environment's expert or of a run."""
     if base == SCRIPTED:
         expert_for = scripted_expert(environment, name)
         return lambda seed: expert_for(seed=seed, noise=noise)

@@ -36,6 +36,7 @@ FAMILIES = {
     "minigrid": "grids with a mission in words",
     "perturbed": "other physics, timing and sensing under the same spec, at perturbed:NAME",
     "adversary": "forces that a policy can bear least, to be learnt, at adversary:NAME",
+    "prior": "a prior policy to stay near, at prior:NAME",
     "residual": "corrections of a base policy, at residual:NAME",
     "personal": "a user of the reward vpl, at personal:NAME",
     "steered": "noise of a flow policy, at steered:NAME",

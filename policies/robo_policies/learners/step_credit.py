@@ -1,0 +1,87 @@
+"""Advantages of steps from the episodes of a group: which step made the difference. E episodes, B steps in all.
+
+Groups begin in one state. GRPO: Shao et al. 2024, arXiv:2402.03300. Anchor states: Feng et al. 2025, GiGPO, arXiv:2505.10978.
+SALT: a graph of the group's episodes, in which shared steps count alike. Sets: polychromic objectives. Written from their
+descriptions.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.extras import returns_to_go
+
+Floats = npt.NDArray[np.float64]
+Keys = Sequence[Sequence[Hashable]]
+"""Of each episode a key of each step: its state, or state and action; equal for steps that count as the same."""
+
+
+def group_advantages(scores: Floats, group: int) -> Floats:
+    """Return (score - mean) / deviation of each group of episodes (E,); 0 in groups of equal scores."""
+    return np.concatenate([standardised(each) for each in scores.reshape(-1, group)])
+
+
+def standardised(values: Floats) -> Floats:
+    """Return (value - mean) / deviation; 0 for equal values."""
+    centred, deviation = values - values.mean(), values.std()
+    return np.asarray(centred / deviation if deviation > 1e-6 else np.zeros_like(centred))
+
+
+def anchored(states: Keys, rewards: Sequence[Floats], discount: float) -> Floats:
+    """Return the step advantage of GiGPO (B,): the return from there, standardised among all visits of the state in a group.
+
+    states: keys of the episodes of one group. A state that is visited once has 0.
+    """
+    returns = np.concatenate([returns_to_go(each, discount) for each in rewards])
+    visits: dict[Hashable, list[int]] = defaultdict(list)
+    for place, key in enumerate(key for each in states for key in each):
+        visits[key].append(place)
+    found = np.zeros(len(returns))
+    for places in visits.values():
+        found[places] = standardised(returns[places])
+    return found
+
+
+def merged(steps: Keys, advantages: Floats) -> Floats:
+    """Return the advantage of SALT (B,): a step has the mean over the episodes of the group that take it.
+
+    steps: keys of state and action of the episodes of one group. advantages: of these (E,).
+    """
+    takers: dict[Hashable, set[int]] = defaultdict(set)
+    for number, each in enumerate(steps):
+        for key in each:
+            takers[key].add(number)
+    means = {key: float(np.mean(advantages[sorted(numbers)])) for key, numbers in takers.items()}
+    return np.array([means[key] for each in steps for key in each])
+
+
+def set_advantages(
+    scores: Floats, signatures: Sequence[Hashable], size: int, sets: int, random: np.random.Generator
+) -> tuple[Floats, float]:
+    """Return the polychromic advantage of each episode of a group (E,), and the mean diversity of the sets.
+
+    A set of `size` episodes is worth its mean score times its share of distinct signatures; an episode has the mean over the
+    sets that contain it of their value less the mean of all. scores: in [0, 1]. Episodes in no set have 0.
+    """
+    chosen = [random.choice(len(scores), size=size, replace=False) for _ in range(sets)]
+    diversity = [len({signatures[member] for member in each}) / size for each in chosen]
+    values = np.array([scores[each].mean() * variety for each, variety in zip(chosen, diversity, strict=True)])
+    total, count = np.zeros(len(scores)), np.zeros(len(scores))
+    for each, value in zip(chosen, values - values.mean(), strict=True):
+        total[each] += value
+        count[each] += 1
+    return total / np.maximum(count, 1), float(np.mean(diversity))
+
+
+def generalised(rewards: Floats, values: Floats, discount: float, decay: float, *, terminated: bool) -> Floats:
+    """Return the generalised advantage estimate (T,) of an episode (Schulman et al. 2016, arXiv:1506.02438).
+
+    values: (T + 1,), with that of the last observation, which does not count if the episode terminated.
+    """
+    following = np.append(values[1:-1], 0.0 if terminated else values[-1])
+    errors = rewards + discount * following - values[:-1]
+    return returns_to_go(errors, discount * decay)

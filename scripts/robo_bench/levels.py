@@ -1,0 +1,79 @@
+"""Success of a cloned policy on the levels that it learned from, and on others, by their number at equal data.
+
+python -m robo_bench.levels --seeds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+import robo_rl
+from robo_datasets.dataset import Dataset
+from robo_datasets.recorder import record_episode
+from robo_rl.environments.levels import level_seed
+from robo_rl.environments.make import make_environment
+from robo_rl.evaluation.evaluation import evaluate
+from robo_rl.spec.environment import specification
+
+COUNTS, MOST = (1, 10, 100, 1000), 1000
+NAME, ARGUMENTS, NOISE = "robo/ArmPush-v0", {"action_repeat": 3}, 0.2
+RECIPE: dict[str, Any] = {"learner": {"hidden": [128, 128], "lr": 1e-3}, "evaluation": {"episodes": 1, "videos": 0}}
+
+
+def recorded(folder: Path, levels: Sequence[int], episodes: int) -> Dataset:
+    """Return a dataset of the scripted expert on levels in turn."""
+    environment = make_environment(NAME, **ARGUMENTS)
+    expert_for = environment.get_wrapper_attr("scripted_policy")
+    dataset = Dataset.create(folder, specification(environment), {"environment": NAME, "arguments": ARGUMENTS})
+    with dataset.writer() as writer:
+        for number in range(episodes):
+            seed = level_seed("train", levels[number % len(levels)])
+            record_episode(environment, expert_for(number, noise=NOISE), writer, seed=seed, source="scripted")
+    environment.close()
+    return dataset
+
+
+def scores(folder: Path, count: int, seed: int, episodes: int, updates: int, tests: int) -> tuple[float, float]:
+    """Return the success rates on the training's levels and on those of the test."""
+    levels = range(seed * MOST, seed * MOST + count)  # each seed has others
+    dataset = recorded(folder / "data", levels, episodes)
+    run = robo_rl.train("offline-bc", seed=seed, steps=updates, dataset=dataset.path, out=folder, **RECIPE)
+    environment, policy = make_environment(NAME, **ARGUMENTS), run.policy()
+    found = []
+    for split, chosen in (("train", levels[:tests]), ("test", range(tests))):
+        judged = evaluate(policy, environment, seeds=[level_seed(split, level) for level in chosen])  # type: ignore[arg-type]
+        found.append(judged.success_rate.estimate if judged.success_rate else np.nan)
+    return found[0], found[1]
+
+
+def main() -> None:
+    """Print the table, and the rank correlation between the number of levels and the success on the test's."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--episodes", type=int, default=1000)
+    parser.add_argument("--updates", type=int, default=5000)
+    parser.add_argument("--tests", type=int, default=200)
+    given = parser.parse_args()
+    print("| levels | success on them | success on the test's levels | gap |\n|---|---|---|---|", flush=True)
+    means = []
+    for count in COUNTS:
+        found = []
+        for seed in range(given.seeds):
+            with tempfile.TemporaryDirectory() as folder:
+                found.append(scores(Path(folder), count, seed, given.episodes, given.updates, given.tests))
+        train, test = np.array(found).T
+        means.append(test.mean())
+        rows = (", ".join(f"{value:.0%}" for value in each) for each in (train, test))
+        print(f"| {count} | {' | '.join(rows)} | {np.mean(train - test):+.0%} |", flush=True)
+    print(f"rank correlation of levels and success on the test's: {spearmanr(COUNTS, means).statistic:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Advantages of groups by hand, and PPO from groups: branches, state, controls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from factories import make_episode
+from robo_bench.credit import SETTINGS, Walled
+from robo_bench.trainings import Silent
+from robo_policies.learners.group_ppo import GroupPPOConfig, single_share
+from robo_policies.learners.step_credit import anchored, generalised, group_advantages, merged, set_advantages
+from robo_rl.environments.make import make_environment
+from robo_rl.environments.starts import BranchingEnv
+from robo_rl.errors import InvalidSetting
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.spec.environment import specification
+
+KINDS = ("group", "anchor", "graph", "credit", "critic", "set")
+SMALL = GroupPPOConfig(**SETTINGS | {"group": 4})
+
+
+def test_group_advantages_by_hand():
+    found = group_advantages(np.array([1.0, 0.0, 0.0, 1.0, 2.0, 2.0, 2.0, 2.0]), 4)
+    np.testing.assert_allclose(found, [1, -1, -1, 1, 0, 0, 0, 0])
+
+
+def test_anchor_compares_visits_of_one_state():
+    states = [["a", "b"], ["a", "c"], ["a", "b"]]
+    rewards = [np.array([0.0, 1.0]), np.array([0.0, 0.0]), np.array([0.0, 0.5])]
+    at_a = np.array([0.9, 0.0, 0.45])
+    scaled = (at_a - at_a.mean()) / at_a.std()
+    np.testing.assert_allclose(anchored(states, rewards, 0.9), [scaled[0], 1.0, scaled[1], 0.0, scaled[2], -1.0])
+
+
+def test_graph_shares_common_steps_and_keeps_others():
+    steps = [["x", "y"], ["x", "z", "z"]]
+    np.testing.assert_allclose(merged(steps, np.array([1.0, -0.5])), [0.25, 1.0, 0.25, -0.5, -0.5])
+
+
+def test_generalised_estimates_by_hand():
+    rewards, values = np.array([0.0, 1.0]), np.array([0.5, 0.2, 7.0])
+    first, second = 0.9 * 0.2 - 0.5, 1.0 - 0.2
+    np.testing.assert_allclose(generalised(rewards, values, 0.9, 0.8, terminated=True), [first + 0.72 * second, second])
+    cut = 1.0 + 0.9 * 7.0 - 0.2  # a time limit is no end
+    np.testing.assert_allclose(generalised(rewards, values, 0.9, 0.8, terminated=False), [first + 0.72 * cut, cut])
+
+
+def test_sets_prefer_success_in_different_ways():
+    scores, ways = np.array([1.0, 1.0, 1.0, 0.0]), ["left", "left", "right", "left"]
+    found, diversity = set_advantages(scores, ways, 2, 4000, np.random.default_rng(0))
+    assert found[2] > found[0] == pytest.approx(found[1], abs=0.03) and found[3] == min(found)
+    assert diversity == pytest.approx(0.75, abs=0.02)  # of six pairs three differ
+    pairs = [(a, b) for a in range(4) for b in range(a)]
+    values = {pair: scores[list(pair)].mean() * len({ways[each] for each in pair}) / 2 for pair in pairs}
+    exact = [np.mean([value for pair, value in values.items() if each in pair]) for each in range(4)]
+    np.testing.assert_allclose(found, np.array(exact) - np.mean([*values.values()]), atol=0.03)
+
+
+def test_sets_that_are_worth_the_same_say_nothing():
+    found, _ = set_advantages(np.zeros(4), [1, 2, 3, 4], 2, 10, np.random.default_rng(0))
+    assert not found.any()
+
+
+def test_single_states_are_counted():
+    assert single_share([["a", "b"], ["a"]]) == pytest.approx(1 / 3)
+
+
+def test_branch_is_the_state_in_the_middle():
+    environment = BranchingEnv(make_environment("gymnasium/Hopper-v5"))
+    first = rollout(environment, RandomPolicy(specification(environment), 0), seed=3)
+    environment.branch = (first, 2)
+    observation, _ = environment.reset(seed=99)
+    for name, values in first.observations.items():
+        np.testing.assert_array_equal(observation[name], values[2])
+    environment.branch = None
+    again, _ = environment.reset(seed=3)
+    for name, values in first.observations.items():
+        np.testing.assert_array_equal(again[name], values[0])
+
+
+class Kept(Silent):
+    """Keeps the episodes."""
+
+    def __init__(self):
+        self.episodes = []
+
+    def on_episode(self, step, **outcome):
+        self.episodes.append(outcome["episode"])
+
+
+def test_groups_of_sets_begin_in_a_state_of_their_first_episode():
+    config, kept = replace(SMALL, advantages="set", set_size=2), Kept()
+    config.training(Walled, steps=2 * 8 * 24, seed=0).run(kept)
+    for first in range(0, 16, 4):
+        seeded, *vines = kept.episodes[first : first + 4]
+        start = vines[0].observations["place"][0]
+        assert all(np.array_equal(each.observations["place"][0], start) for each in vines)
+        assert any(np.array_equal(row, start) for row in seeded.observations["place"][:-1])
+        assert np.argmax(seeded.observations["place"][0]) == 0
+    assert len({np.argmax(kept.episodes[first + 1].observations["place"][0]) for first in range(0, 16, 4)}) > 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_state_goes_on_as_before(kind):
+    config = replace(SMALL, advantages=kind, set_size=2)
+    spec, random = Walled.environment_spec, RandomPolicy(Walled.environment_spec, 0)
+    episodes = [rollout(Walled(), random, seed=seed) for seed in range(8)]
+    episodes[0] = replace(episodes[0], rewards=episodes[0].rewards + 1.0)
+    one, other = config.build(spec, 0), config.build(spec, 1)
+    one.learn(episodes)
+    other.load_state_dict(one.state_dict())
+    one.learn(episodes)
+    other.learn(episodes)
+    weights = [next(iter(learner.actor.parameters())).detach().numpy() for learner in (one, other)]
+    np.testing.assert_array_equal(*weights)
+    assert np.abs(weights[0] - next(iter(config.build(spec, 0).actor.parameters())).detach().numpy()).max() > 1e-4
+
+
+def test_contributions_sum_to_returns():
+    config = replace(SMALL, advantages="credit", discount=1.0)
+    learner = config.build(Walled.environment_spec, 0)
+    observations = {"place": np.eye(36, dtype=np.float32)}
+    good = make_episode(observations, rewards=np.eye(35)[-1], actions=np.arange(35) % 4)
+    poor = make_episode(observations, rewards=np.zeros(35), actions=np.append(np.arange(34) % 4, 0))  # its last action differs
+    for _ in range(150):
+        found, _ = learner._credited([good, poor] * 4, np.array([1.0, 0.0] * 4))
+    first, last = found[:35], found[35:70]
+    assert first[0] - last[0] == pytest.approx(1.0, abs=0.1) and first[0] == pytest.approx(1.0, abs=0.1)
+    assert first[-1] - last[-1] > 0.7  # which is what the two differ by
+
+
+def test_bad_settings_are_refused():
+    for changes in ({"group": 1, "episodes": 8}, {"advantages": "set", "set_size": 4}, {"resolution": 0.0}, {"window": 0}):
+        with pytest.raises(InvalidSetting):
+            replace(SMALL, **changes)
+    replace(SMALL, advantages="critic", group=1)

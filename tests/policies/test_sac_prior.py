@@ -1,0 +1,139 @@
+"""A prior policy: its density, the environment that brings it, and SAC between it and the reward."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+
+import robo_rl
+from robo_bench.trainings import Silent
+from robo_policies.learners.prior import PRIOR_ACTION, PriorEnv, log_density
+from robo_policies.learners.sac_prior import SACPriorConfig, log_prior
+from robo_rl.environments.make import make_environment
+from robo_rl.errors import InvalidSetting
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
+from robo_rl.training.off_policy import online_training
+
+REACH = "robo/ArmReach-v0"
+SMALL = {"hidden": [8], "batch_size": 16, "learning_starts": 20}
+
+
+def test_density_is_that_of_a_normal_distribution_cut_to_the_range():
+    actions, means = np.array([[0.2, -0.9], [1.0, 0.0]]), np.array([[0.5, -1.0], [0.9, 0.1]])
+    cut = stats.truncnorm((-1 - means) / 0.3, (1 - means) / 0.3, loc=means, scale=0.3)
+    np.testing.assert_allclose(log_density(actions, means, 0.3), cut.logpdf(actions).sum(-1), rtol=1e-10)
+    found = log_prior(torch.tensor(actions), torch.tensor(means), 0.3)
+    np.testing.assert_allclose(found.numpy(), cut.logpdf(actions).sum(-1), rtol=1e-10)
+    total, _ = integrate.quad(lambda a: float(np.exp(log_density(np.array([a]), np.array([0.97]), 0.05))), -1, 1, points=[0.97])
+    assert total == pytest.approx(1.0, abs=1e-6)
+
+
+def test_observation_has_the_priors_action_and_no_policy_reads_it():
+    environment = make_environment(f"prior:{REACH}", action_repeat=3)
+    spec, plain = specification(environment), make_environment(REACH, action_repeat=3)
+    assert spec.observation[PRIOR_ACTION].role == "privileged" and PRIOR_ACTION not in spec.observation.visible
+    episode = rollout(environment, RandomPolicy(spec, 0), seed=4)
+    expert = plain.get_wrapper_attr("scripted_policy")(4)
+    expert.reset()
+    observation, _ = plain.reset(seed=4)
+    for step, action in enumerate(episode.actions):
+        wanted = np.clip(expert.act(observation, deterministic=True), -1, 1)
+        np.testing.assert_allclose(episode.observations[PRIOR_ACTION][step], wanted, atol=1e-6)
+        observation, *_ = plain.step(action)
+
+
+def test_reward_term_is_the_priors_density():
+    environment = make_environment(f"prior:{REACH}", action_repeat=3, reward_weight=0.1, std=0.5)
+    observation, _ = environment.reset(seed=0)
+    action = np.full(5, 0.3, np.float32)
+    wanted = 0.1 * log_density(action.astype(float), observation[PRIOR_ACTION].astype(float), 0.5)
+    _, reward, *_, info = environment.step(action)
+    assert info["reward_terms"]["prior"] == pytest.approx(wanted) and reward == pytest.approx(wanted, abs=1e-6)
+
+
+class Target(gymnasium.Env):
+    """One step, paid for a place of the action: 1 - (a - 0.6)^2 / 0.08."""
+
+    environment_spec = EnvironmentSpec(
+        "test/Target", ObservationSpec((ArraySpec("x", (1,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",)), max_steps=1
+    )
+    observation_space, action_space = environment_spec.observation.space, environment_spec.action.space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return {"x": np.zeros(1, np.float32)}, {}
+
+    def step(self, action):
+        return {"x": np.zeros(1, np.float32)}, 1.0 - float((action[0] - 0.6) ** 2) / 0.08, True, False, {}
+
+
+class Always:
+    """A policy of one action."""
+
+    environment_spec = Target.environment_spec
+
+    def __init__(self, action):
+        self.action = np.array([action], np.float32)
+
+    def reset(self):
+        pass
+
+    def act(self, observation, *, deterministic=False):
+        return self.action
+
+
+def mean_action(kl, prior=-0.4, steps=1500):
+    """Return the mean and deviation of the actions of a policy near a prior, and the temperature."""
+    environment = PriorEnv(Target(), lambda seed: Always(prior))
+    config = SACPriorConfig(
+        hidden=(16,), lr=3e-3, batch_size=64, learning_starts=200, kl_per_action=kl, discount=0.0, layer_norm=True
+    )
+    learner = config.build(specification(environment), 0)
+    training = online_training(environment, learner, config.sampling, steps=steps, seed=0)
+    training.run(Silent())
+    policy = learner.policy
+    seen = {"x": np.zeros(1, np.float32), PRIOR_ACTION: np.array([prior], np.float32)}
+    drawn = np.array([policy.act(seen)[0] for _ in range(400)])
+    return drawn.mean(), drawn.std(), float(learner.temperature.alpha())
+
+
+def test_divergence_decides_between_prior_and_reward():
+    near, _, strict = mean_action(0.05)
+    far, _, loose = mean_action(8.0)
+    assert near == pytest.approx(-0.4 + 0.3 * np.sqrt(0.1), abs=0.12)  # a shift by d costs d^2 / (2 std^2)
+    assert far == pytest.approx(0.6, abs=0.12)
+    assert strict > 10 * loose
+
+
+def test_environments_without_a_prior_are_refused(tmp_path):
+    with pytest.raises(InvalidSetting, match="no prior"):
+        robo_rl.train({"environment": {"name": REACH}, "algorithm": "sac-prior", "learner": SMALL}, steps=30, out=tmp_path)
+    for changes in ({"std": 0.01}, {"reward_weight": -1.0}):
+        with pytest.raises(InvalidSetting, match="no such prior"):
+            make_environment(f"prior:{REACH}", **changes)
+    with pytest.raises(InvalidSetting, match="no such prior"):
+        make_environment("prior:tabular/Trap-v0")
+    for changes in ({"prior_std": 0.0}, {"kl_per_action": 0.0}, {"n_step": 3}):
+        with pytest.raises(InvalidSetting):
+            replace(SACPriorConfig(), **changes)
+
+
+def test_resume_is_exact(tmp_path):
+    recipe = {
+        "environment": {"name": f"prior:{REACH}", "arguments": {"action_repeat": 3, "max_steps": 12}},
+        "algorithm": "sac-prior",
+        "learner": SMALL,
+        "evaluation": {"episodes": 1, "videos": 0},
+        "checkpoint_every": 40,
+    }
+    whole = robo_rl.train(recipe, steps=80, out=tmp_path / "whole")
+    rest = robo_rl.resume(robo_rl.train(recipe, steps=40, out=tmp_path / "half").path, steps=80)
+    states = [run.load().parts["learner"]["networks"]["actor"] for run in (whole, rest)]
+    for name, value in states[0].items():
+        np.testing.assert_array_equal(np.asarray(value), np.asarray(states[1][name]))

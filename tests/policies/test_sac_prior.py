@@ -88,11 +88,11 @@ class Always:
         return self.action
 
 
-def mean_action(kl, prior=-0.4, steps=1500):
+def mean_action(kl, prior=-0.4, steps=1200):
     """Return the mean and deviation of the actions of a policy near a prior, and the temperature."""
     environment = PriorEnv(Target(), lambda seed: Always(prior))
     config = SACPriorConfig(
-        hidden=(16,), lr=3e-3, batch_size=64, learning_starts=200, kl_per_action=kl, discount=0.0, layer_norm=True
+        hidden=(16,), lr=5e-3, batch_size=64, learning_starts=200, kl_per_action=kl, discount=0.0, layer_norm=True
     )
     learner = config.build(specification(environment), 0)
     training = online_training(environment, learner, config.sampling, steps=steps, seed=0)
@@ -103,12 +103,17 @@ def mean_action(kl, prior=-0.4, steps=1500):
     return drawn.mean(), drawn.std(), float(learner.temperature.alpha())
 
 
-def test_divergence_decides_between_prior_and_reward():
-    near, _, strict = mean_action(0.05)
-    far, _, loose = mean_action(8.0)
-    assert near == pytest.approx(-0.4 + 0.3 * np.sqrt(0.1), abs=0.12)  # a shift by d costs d^2 / (2 std^2)
-    assert far == pytest.approx(0.6, abs=0.12)
-    assert strict > 10 * loose
+def test_policy_is_the_priors_posterior():
+    """Both factors are normal here: precisions add, and means are weighed by them (cut tails move them little)."""
+    found = {}
+    for kl in (0.3, 8.0):
+        mean, deviation, alpha = mean_action(kl)
+        prior, reward = 1 / 0.3**2, 1 / (0.04 * alpha)
+        assert mean == pytest.approx((-0.4 * prior + 0.6 * reward) / (prior + reward), abs=0.1)
+        assert deviation == pytest.approx((prior + reward) ** -0.5, abs=0.08)
+        found[kl] = mean, alpha
+    assert found[8.0][0] == pytest.approx(0.6, abs=0.15) and found[0.3][0] < found[8.0][0] - 0.2
+    assert found[0.3][1] > 5 * found[8.0][1]
 
 
 def test_environments_without_a_prior_are_refused(tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from robo_bench.curricula import KINDS, opened
 from robo_rl.environments.levels import FIRST_LEVEL, MOST_LEVELS, SPLITS, level_seed, split_of
 from robo_rl.environments.task_samplers import SAMPLERS, SamplerRule, fitted_logistic, sampler_of
 from robo_rl.errors import InvalidSetting, UnknownName
@@ -117,6 +118,12 @@ def test_logistic_fit_is_that_of_a_solver():
 
     np.testing.assert_allclose(fitted_logistic(places, outcomes), minimize(loss, np.zeros(2)).x, atol=1e-4)
     assert np.isfinite(fitted_logistic(places, np.ones(40))).all()
+
+
+def test_a_lock_opens_sooner_with_a_frontier_of_hints():
+    found = {name: [opened(KINDS[name](), seed) for seed in (0, 1)] for name in ("`frontier`", "`uniform`")}
+    assert all(2 * frontier[0] < uniform[0] for frontier, uniform in zip(*found.values(), strict=True))
+    assert opened(KINDS["none"](), 0) is None
 
 
 def test_splits_never_meet():

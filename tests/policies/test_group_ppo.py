@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from factories import make_episode
-from robo_bench.credit import SETTINGS, Walled
+from robo_bench.credit import SETTINGS, Walled, successes
 from robo_bench.trainings import Silent
 from robo_policies.learners.group_ppo import GroupPPOConfig, single_share
 from robo_policies.learners.step_credit import anchored, generalised, group_advantages, merged, set_advantages
@@ -137,3 +137,10 @@ def test_bad_settings_are_refused():
         with pytest.raises(InvalidSetting):
             replace(SMALL, **changes)
     replace(SMALL, advantages="critic", group=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["group", "anchor", "graph"])
+def test_groups_find_the_way_between_walls(kind):
+    found = successes(1, advantages=kind)
+    assert np.mean(found[:100]) < 0.1 and np.mean(found[-100:]) > 0.9

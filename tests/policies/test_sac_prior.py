@@ -24,7 +24,7 @@ REACH = "robo/ArmReach-v0"
 SMALL = {"hidden": [8], "batch_size": 16, "learning_starts": 20}
 
 
-def test_density_is_that_of_a_normal_distribution_cut_to_the_range():
+def test_density_is_a_cut_normal():
     actions, means = np.array([[0.2, -0.9], [1.0, 0.0]]), np.array([[0.5, -1.0], [0.9, 0.1]])
     cut = stats.truncnorm((-1 - means) / 0.3, (1 - means) / 0.3, loc=means, scale=0.3)
     np.testing.assert_allclose(log_density(actions, means, 0.3), cut.logpdf(actions).sum(-1), rtol=1e-10)
@@ -34,7 +34,7 @@ def test_density_is_that_of_a_normal_distribution_cut_to_the_range():
     assert total == pytest.approx(1.0, abs=1e-6)
 
 
-def test_observation_has_the_priors_action_and_no_policy_reads_it():
+def test_priors_action_is_observed_by_no_policy():
     environment = make_environment(f"prior:{REACH}", action_repeat=3)
     spec, plain = specification(environment), make_environment(REACH, action_repeat=3)
     assert spec.observation[PRIOR_ACTION].role == "privileged" and PRIOR_ACTION not in spec.observation.visible

@@ -34,10 +34,7 @@ class LearnerParts(Stateful):
     """Networks are added one by one; everything that was added is saved, restored and refused together."""
 
     def __init__(self, spec: EnvironmentSpec, settings: Any, seed: int) -> None:
-        """Resolve the device and make the encoder of observations.
-
-        settings: NetworkSettings with `hidden`, `normalization_rows` and possibly `precision`.
-        """
+        """Make the encoder of observations; settings: NetworkSettings with `hidden` and `normalization_rows`."""
         self.initial, self.generator, self.acting = generators(seed, 3)
         """`initial` draws first parameters, `generator` everything that updates draw, `acting` the policy's actions."""
         self.spec, self.settings, self.device = spec, settings, resolve_device(settings.device)
@@ -284,9 +281,7 @@ class ActorPolicy(Stateful):
 
 def _scalar(value: float | Tensor) -> float | Tensor:
     """Return a number, or a tensor if reading it would wait for its device."""
-    if not isinstance(value, Tensor):
-        return value
-    return value.item() if value.is_cpu else value.detach().squeeze()
+    return value if not isinstance(value, Tensor) else value.item() if value.is_cpu else value.detach().squeeze()
 
 
 def clone_state(module: nn.Module) -> StateDict:

@@ -117,15 +117,14 @@ class SAC(Learned):
 
     def sampled(self, features: Tensor, data: TensorBatch, *, following: bool) -> tuple[Tensor, Tensor]:
         """Return actions (B, A) of the policy and log pi(a|s) (B,), at the observations or at those that follow."""
-        del data, following
         return self.actor.sample(features, self.parts.generator)
 
     @torch.no_grad()
     def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
         """Returns y (B,), the right-hand side of eq. 5 with the soft value of eq. 3 and the minimum over target critics."""
-        parts, following = self.parts, data.next_observations
-        next_actions, next_log_densities = self.sampled(parts.encoder(following), data, following=True)
-        next_q = self.target_critic(parts.target_encoder(following), next_actions).amin(0)
+        features, seen_by_target = (see(data.next_observations) for see in (self.parts.encoder, self.parts.target_encoder))
+        next_actions, next_log_densities = self.sampled(features, data, following=True)
+        next_q = self.target_critic(seen_by_target, next_actions).amin(0)
         return data.rewards + data.discounts * data.masks * (next_q - alpha * next_log_densities)
 
     def critic_loss(self, values: Tensor, targets: Tensor, weights: Tensor) -> Tensor:

@@ -114,4 +114,5 @@ def log_prior(actions: Tensor, means: Tensor, std: float) -> Tensor:
     """Return the log density (B,) of normal distributions that are cut to [-1, 1], for actions and means (B, A)."""
     inside = torch.special.ndtr((1.0 - means) / std) - torch.special.ndtr((-1.0 - means) / std)
     scores = (actions - means) / std
-    return (-0.5 * scores.square() - 0.5 * math.log(2 * math.pi) - math.log(std) - inside.log()).sum(-1)
+    found: Tensor = (-0.5 * scores.square() - 0.5 * math.log(2 * math.pi) - math.log(std) - inside.log()).sum(-1)
+    return found

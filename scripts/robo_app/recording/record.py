@@ -121,7 +121,7 @@ def _recorded(arguments: Record, environment: gymnasium.Env[Any, Any], policy: s
     if arguments.append:
         dataset = _appendable(arguments.out, arguments.environment, settings)
     else:
-        card = {"environment": arguments.environment, "arguments": settings, "policy": policy}
+        card: dict[str, Any] = {"environment": arguments.environment, "arguments": settings, "policy": policy}
         card |= {} if arguments.pictures == EXACT else {"pictures": arguments.pictures}
         card |= {"levels": arguments.levels, "split": "train"} if arguments.levels else {}
         dataset = Dataset.create(arguments.out, spec, card | {"seed": arguments.seed or 0, "noise": arguments.noise})

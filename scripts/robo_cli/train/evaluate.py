@@ -15,7 +15,7 @@ from robo_app.arguments.free_settings import EnvironmentArguments
 from robo_rl.evaluation.evaluation import FIRST_SEED
 
 EXAMPLES = """robo-rl evaluate latest
-robo-rl evaluate latest --episodes 200 --json
+robo-rl evaluate latest --episodes 200 --split train --json
 robo-rl evaluate latest --episodes 20 --attempts 20     (pass@k: does one of k attempts succeed?)
 robo-rl evaluate RUN --environment my_lab/Cell-v0     (refused unless units, frames, action mode and rate agree)
 robo-rl evaluate RUN --environment "robot:http://127.0.0.1:5000?action_repeat=3"     (the same, on a robot that is served)
@@ -92,10 +92,7 @@ def run(arguments: Evaluate) -> int:
     before = trained.report.stat().st_mtime_ns if trained.report.exists() else None
     how |= {name: getattr(arguments, name) for name in ("videos", "mixture", "attempts", "split")}
     evaluation = trained.evaluate(arguments.episodes, **how)
-    if arguments.json:
-        print(json.dumps(evaluation.to_json()))
-        return 0
-    print(f"run      {trained.path}\n{evaluation}")
-    if trained.report.exists() and trained.report.stat().st_mtime_ns != before:
+    print(json.dumps(evaluation.to_json()) if arguments.json else f"run      {trained.path}\n{evaluation}")
+    if not arguments.json and trained.report.exists() and trained.report.stat().st_mtime_ns != before:
         print(f"report   {trained.report}")
     return 0

@@ -32,6 +32,7 @@ SIMULATORS = {
     "quadrotor": "",
     "perturbed": "",
     "residual": "",
+    "prior": "",
     "personal": "",
     "steered": "",
     "shielded": "",

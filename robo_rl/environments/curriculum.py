@@ -85,14 +85,12 @@ class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
         self._random = np.random.default_rng(0)
         self._task: int | None = None
         self._return, self._success = 0.0, False
-        self._before = tasks.sampler.state_dict()
 
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
         if seed is not None:
             self._random = np.random.default_rng([seed, 2])
         tasks, random = self.curriculum, self._random
-        self._before = tasks.sampler.state_dict()
         self._task = task = tasks.sampler.sample(random)
         self._return, self._success = 0.0, False
         drawn = int(random.integers(2**31)) if seed is None else seed
@@ -125,7 +123,7 @@ class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
         self._success |= bool(info.get("success", False))
         if (terminated or truncated) and self._task is not None:
             self.curriculum.sampler.report(self._task, success=self._success, score=self._return)
-            self._task, self._before = None, self.curriculum.sampler.state_dict()
+            self._task = None
         return observation, reward, terminated, truncated, info
 
     @property
@@ -140,13 +138,12 @@ class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
 
     @override
     def state_dict(self) -> StateDict:
-        """Return the sampler's state before the episode under way, which is drawn again after a resume."""
-        return self._before
+        """Return the sampler's state; the task of an episode under way is drawn again, by its seed, after a resume."""
+        return self.curriculum.sampler.state_dict()
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self.curriculum.sampler.load_state_dict(state)
-        self._before = self.curriculum.sampler.state_dict()
 
 
 def curriculum_of(environment: Any) -> CurriculumEnv | None:
@@ -162,10 +159,8 @@ def curriculum_of(environment: Any) -> CurriculumEnv | None:
 
 def curriculum_state(environment: Any) -> StateDict:
     """Return the state of the curriculum around an environment; empty without one."""
-    if (found := curriculum_of(environment)) is None:
-        return {}
-    is_shared = isinstance(environment, SyncVectorEnv)  # whose episodes are not played again after a resume
-    return found.curriculum.sampler.state_dict() if is_shared else found.state_dict()
+    found = curriculum_of(environment)
+    return {} if found is None else found.state_dict()
 
 
 def load_curriculum_state(environment: Any, state: Mapping[str, Any]) -> None:

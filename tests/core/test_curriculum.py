@@ -104,7 +104,7 @@ def test_outcomes_reach_the_sampler(teacher):
     assert again.success and tasks.sampler.success[again.metadata["level"]] == 1.0
 
 
-def test_state_is_that_before_the_running_episode():
+def test_state_leads_to_the_same_task():
     environment = around(CurriculumRule(sampler="learnability", levels=50), ROOMS)
     spec = specification(environment)
     for seed in range(8):
@@ -122,7 +122,7 @@ RECIPE = {
     "environment": {"name": REACH, "arguments": {"action_repeat": 3, "max_steps": 8}},
     "algorithm": "sac",
     "learner": {"hidden": [8], "learning_starts": 10, "batch_size": 8},
-    "curriculum": {"sampler": "learnability", "levels": 30},
+    "curriculum": {"sampler": "replay", "levels": 24, "uniform_share": 0.0},
     "evaluation": {"episodes": 2, "videos": 0},
     "checkpoint_every": 77,
     "log_every": 20,

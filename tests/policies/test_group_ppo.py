@@ -103,6 +103,33 @@ def test_groups_of_sets_begin_in_a_state_of_their_first_episode():
     assert len({np.argmax(kept.episodes[first + 1].observations["place"][0]) for first in range(0, 16, 4)}) > 1
 
 
+def walked(*rewards):
+    """Return episodes over the first places of the grid, with these rewards at their ends."""
+    places = {"place": np.eye(36, dtype=np.float32)[:9]}
+    return [make_episode(places, rewards=np.eye(8)[-1] * each, actions=np.zeros(8, np.int64)) for each in rewards]
+
+
+def test_anchors_are_added_to_the_episodes_advantage():
+    learner = replace(SMALL, advantages="anchor", step_weight=0.5, episodes=4).build(Walled.environment_spec, 0)
+    episodes, returns = walked(1.0, 0.0, 0.0, 0.0), np.array([1.0, 0.0, 0.0, 0.0])
+    found, figures = learner.advantages(episodes, returns)
+    np.testing.assert_allclose(found, 1.5 * np.repeat(group_advantages(returns, 4), 8), atol=1e-6)  # all visit the same states
+    assert figures["single_states"] == 0.0
+
+
+def test_sets_count_in_the_window_of_all_but_the_first(monkeypatch):
+    learner = replace(SMALL, advantages="set", set_size=2, window=3, episodes=4).build(Walled.environment_spec, 0)
+    monkeypatch.setattr(learner, "_estimates", lambda episodes: (np.arange(32.0), 0.0))
+    critic = (np.arange(32.0) - 15.5) / np.arange(32.0).std()
+    episodes = walked(1.0, 1.0, 0.0, 0.0)
+    found, figures = learner.advantages(episodes, np.array([1.0, 1.0, 0.0, 0.0]))
+    np.testing.assert_allclose(found[:8], critic[:8])
+    for first in (8, 16, 24):
+        assert len({*found[first : first + 3]}) == 1 and found[first] != critic[first]
+        np.testing.assert_allclose(found[first + 3 : first + 8], critic[first + 3 : first + 8])
+    assert found[8] > max(found[16], found[24]) and figures["diversity"] == 0.5
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_state_goes_on_as_before(kind):
     config = replace(SMALL, advantages=kind, set_size=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -101,6 +102,20 @@ def mean_action(kl, prior=-0.4, steps=1200):
     seen = {"x": np.zeros(1, np.float32), PRIOR_ACTION: np.array([prior], np.float32)}
     drawn = np.array([policy.act(seen)[0] for _ in range(400)])
     return drawn.mean(), drawn.std(), float(learner.temperature.alpha())
+
+
+def test_divergence_is_to_the_prior_of_that_observation():
+    spec = specification(PriorEnv(Target(), lambda seed: Always(0.0)))
+    learner = SACPriorConfig(hidden=(8,)).build(spec, 0)
+    means = {"prior_actions": torch.tensor([[0.5]]), "next_prior_actions": torch.tensor([[-0.5]])}
+    data, features = SimpleNamespace(extras=means), torch.zeros(1, learner.parts.encoder.size)
+    for following, mean in ((False, 0.5), (True, -0.5)):
+        learner.parts.generator.manual_seed(0)
+        actions, ratios = learner.sampled(features, data, following=following)
+        learner.parts.generator.manual_seed(0)
+        _, log_densities = learner.actor.sample(features, learner.parts.generator)
+        expected = log_densities - log_prior(actions, torch.tensor([[mean]]), 0.3)
+        np.testing.assert_allclose(ratios.detach().numpy(), expected.detach().numpy(), rtol=1e-5)
 
 
 def test_policy_is_the_priors_posterior():

@@ -241,18 +241,18 @@ class GroupPPO(ClippedLearner):
         config = self.config
         estimates, loss = self._estimates(episodes)
         found, lengths = standardised(estimates), [len(each) for each in episodes]
-        by_episode, variety = np.zeros(len(episodes)), list[float]()
+        by_episode, differs, variety = np.zeros(len(episodes)), np.zeros(len(episodes), np.bool_), list[float]()
         for first in range(0, len(episodes), config.group):
             span = slice(first + 1, first + config.group)  # the first one began elsewhere, and has the critic's
             visited = [frozenset(self.keys(each, config.signature)) for each in episodes[span]]
             scores = np.clip(returns[span] / config.largest_return, 0.0, 1.0)
             by_episode[span], diversity = set_advantages(scores, visited, config.set_size, config.sets, self._random)
             variety.append(diversity)
-        scaled = standardised(by_episode)
-        ends = np.cumsum(lengths)
-        for end, length, value, apart in zip(ends, lengths, scaled, by_episode, strict=True):
-            if apart:  # sets that are worth the same leave the critic's
-                found[end - length : end - length + config.window] = value
+            differs[span] = bool(by_episode[span].any())  # sets that are worth the same leave the critic's
+        scaled = standardised(by_episode[differs]) if differs.any() else by_episode[differs]
+        begins = (np.cumsum(lengths) - lengths)[differs]
+        for begin, length, value in zip(begins, np.array(lengths)[differs], scaled, strict=True):
+            found[begin : begin + min(length, config.window)] = value
         return found, {"critic_loss": loss, "diversity": float(np.mean(variety))}
 
     @override

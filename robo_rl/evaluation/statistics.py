@@ -256,12 +256,20 @@ def newcombe(first: npt.ArrayLike, second: npt.ArrayLike, confidence: float = 0.
     if agreement > 0.0:
         agreement = max(agreement - n / 2, 0.0)
     phi = agreement / np.sqrt(margins) if margins else 0.0
-    difference = p.estimate - q.estimate
-    below, above = p.estimate - p.low, p.high - p.estimate
-    below_q, above_q = q.estimate - q.low, q.high - q.estimate
-    low = difference - np.sqrt(below**2 - 2 * phi * below * above_q + above_q**2)
-    high = difference + np.sqrt(above**2 - 2 * phi * above * below_q + below_q**2)
-    return Interval(difference, float(low), float(high), confidence)
+    return difference(p, q, float(phi))
+
+
+def difference(first: Interval, second: Interval, correlation: float = 0.0) -> Interval:
+    """Return first - second with the interval that follows from theirs and from the correlation of the estimates.
+
+    Zou and Donner 2008, "Construction of confidence limits about effect measures"; of Wilson's intervals it is Newcombe's.
+    """
+    found, both = first.estimate - second.estimate, 2.0 * correlation
+    below, above = first.estimate - first.low, first.high - first.estimate
+    below_second, above_second = second.estimate - second.low, second.high - second.estimate
+    low = found - np.sqrt(below**2 - both * below * above_second + above_second**2)
+    high = found + np.sqrt(above**2 - both * above * below_second + below_second**2)
+    return Interval(found, float(low), float(high), first.confidence)
 
 
 def _paired_bootstrap(a: Floats, b: Floats, seed: int, confidence: float = 0.95) -> tuple[Interval, Interval, Interval]:

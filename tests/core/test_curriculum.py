@@ -199,6 +199,8 @@ def test_levels_are_recorded_and_played_by_split(tmp_path):
     assert run.evaluate(2, split="validation").seeds == (level_seed("validation", 0), level_seed("validation", 1))
     assert run.evaluate(2, split="test").seeds == run.evaluate(2).seeds
     assert (run.path / "evaluations" / "levels-train.json").exists()
+    note = next(note for note in run.evaluate(50, split="train").notes if "gap" in note)
+    assert "2 levels of the test: success +" in note and "return +" in note
     with pytest.raises(UnknownName, match="exam"):
         run.evaluate(2, split="exam")
     plain = robo_rl.train({**RECIPE, "curriculum": {}}, steps=30, out=tmp_path)

@@ -5,6 +5,7 @@ from scipy import stats
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.statistics import (
     Interval,
+    difference,
     interquartile_mean,
     mcnemar,
     newcombe,
@@ -174,3 +175,9 @@ def test_pooled_intervals_cover_as_often_as_they_say():
 
 def test_the_error_of_a_rate_is_above_zero_at_its_ends():
     assert [rate_error(0, 20), rate_error(20, 20)] == pytest.approx([(2 / 24 * 22 / 24 / 24) ** 0.5] * 2)
+
+
+def test_difference_of_rates_is_newcombes():
+    found = difference(wilson(56, 70), wilson(48, 80))  # example (a) of Newcombe 1998, Statistics in Medicine 17, method 10
+    assert [found.estimate, found.low, found.high] == pytest.approx([0.2, 0.0524, 0.3339], abs=1e-4)
+    assert np.isnan(difference(Interval(1.0, np.nan, np.nan), wilson(1, 2)).low)

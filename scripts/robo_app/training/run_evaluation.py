@@ -19,6 +19,7 @@ from robo_rl.environments.levels import as_split, level_seed
 from robo_rl.environments.make import STACK_ARGUMENTS
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
+from robo_rl.evaluation.statistics import difference
 from robo_rl.protocols.components import Policy
 from robo_rl.report import write_report
 from robo_rl.rollout.mixture import MixturePolicy
@@ -69,12 +70,25 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
         judged = replace(recipe, environment=there, evaluation=how)
         policy = MixturePolicy([policy_of(run, recipe, at) for at in run.checkpoints]) if mixture else policy_of(run, recipe)
         evaluation = judge(run, judged, policy, episodes, seed, name or "evaluation", attempts=attempts)
+    if split == "train" and (run.path / "evaluation.json").exists():
+        evaluation = replace(
+            evaluation, notes=(*evaluation.notes, gap(evaluation, Evaluation.read(run.path / "evaluation.json")))
+        )
     if name:
         (run.path / "evaluations").mkdir(exist_ok=True)
         write_text(run.path / "evaluations" / f"{name}.json", json.dumps(evaluation.to_json()))
     if name or how.videos:
         write_report([run.path], run.report)
     return evaluation
+
+
+def gap(trained: Evaluation, tested: Evaluation) -> str:
+    """Return the generalisation gap between levels of the training and of the test, in words."""
+    figures = {"return": (trained.mean_return, tested.mean_return)}
+    if trained.success_rate is not None and tested.success_rate is not None:
+        figures = {"success": (trained.success_rate, tested.success_rate), **figures}
+    differences = (f"{name} {difference(*both):+.3g}" for name, both in figures.items())
+    return f"gap to the {len(tested)} levels of the test: {', '.join(differences)}"
 
 
 def levels_of(recipe: Recipe[Any], split: str, most: int) -> int:

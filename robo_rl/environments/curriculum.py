@@ -77,7 +77,8 @@ class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
         """environments: variants of one interface, from the easiest to the task itself. Raises SpecMismatch."""
         super().__init__(environments[-1])
         self.variants, self.curriculum = tuple(environments), tasks
-        spec = specification(environments[-1])
+        self.environment_spec = spec = specification(environments[-1])
+        """That of the task itself, also in its variants."""
         for each in environments[:-1]:
             specification(each).require_interface(spec, what="A variant of the curriculum differs from the task")
         if tasks.rule.hints and tasks.recorded is not None:

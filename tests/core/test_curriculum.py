@@ -182,6 +182,15 @@ def test_hints_from_a_dataset_and_bad_curricula_by_recipe(tmp_path):
         robo_rl.train({**base, "curriculum": other}, out=tmp_path / "refused")
 
 
+def test_episodes_of_variants_are_recorded(tmp_path):
+    """An easier variant may have another time limit; its episodes belong to the run all the same."""
+    variants = [{"arguments": {"max_steps": 4}}]
+    recipe = {**RECIPE, "curriculum": {"sampler": "uniform", "variants": variants}}
+    run = robo_rl.train(recipe, steps=77, out=tmp_path, record_episodes=True)
+    lengths = {each.metadata["variant"]: len(each) for each in Dataset(run.path / "episodes") if each.truncated}
+    assert lengths == {0: 4, 1: 8}
+
+
 def test_loops_without_it_refuse_a_curriculum(tmp_path):
     with pytest.raises(InvalidSetting, match="curriculum"):
         robo_rl.train({**RECIPE, "algorithm": "sb3-sac", "learner": {}}, steps=20, out=tmp_path)

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import SyncVectorEnv
 from typing_extensions import override
 
-from robo_rl.environments.levels import level_seed
+from robo_rl.environments.levels import level_seed, split_of
 from robo_rl.environments.starts import require_teacher, restored
 from robo_rl.environments.task_samplers import SamplerRule, TaskSampler, sampler_of
 from robo_rl.errors import InvalidSetting, require_allowed
@@ -62,6 +62,12 @@ class CurriculumTasks:
         if self.sampler.is_ordered and not ordered:
             fix = "take uniform, learnability or replay, or name variants or hints"
             raise InvalidSetting("Levels have no order of difficulty.", got=f"the sampler {rule.sampler}", fix=fix)
+        if kept := [each.seed for each in teacher if each.seed is not None and split_of(each.seed) in ("validation", "test")]:
+            fix = "record the teacher on other seeds, such as robo-rl record --seed 0"
+            allowed = "seeds of neither validation nor test"
+            raise InvalidSetting(
+                "Hints would show levels that are kept apart.", got=f"seed {kept[0]}", allowed=allowed, fix=fix
+            )
         self.teacher = [each for each in teacher if each.seed is not None and each.success is not False and len(each) > 1]
         if rule.hints and not self.teacher:
             fix = "record a teacher that succeeds, in simulation: robo-rl record"
@@ -96,26 +102,19 @@ class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
         self._return, self._success = 0.0, False
         drawn = int(random.integers(2**31)) if seed is None else seed
         facts: dict[str, Any] = {}
-        if tasks.rule.levels:
+        share = tasks.rule.hints[task] if tasks.kind == "hints" else 0.0
+        if tasks.rule.levels and not share:
             level = task if tasks.kind == "levels" else int(random.integers(tasks.rule.levels))
             drawn, facts = level_seed("train", level), {"level": level, "split": "train"}
         if tasks.kind == "variants":
             self.env, facts = self.variants[task], {**facts, "variant": task}
-        observation, info = self._begun(drawn, facts, options)
+        if share:
+            episode = tasks.teacher[random.integers(len(tasks.teacher))]
+            facts = {"hint": int(share * len(episode)), "teacher_seed": episode.seed}
+            observation, info = restored(self.env, episode, facts["hint"], options)
+        else:
+            observation, info = self.env.reset(seed=drawn, options=options)
         return observation, {**info, METADATA: {**info.get(METADATA, {}), **facts}}
-
-    def _begun(self, seed: int, facts: dict[str, Any], options: dict[str, Any] | None) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode by its seed, or by a hint, which is added to the facts."""
-        tasks, share = self.curriculum, 0.0
-        if tasks.kind == "hints" and self._task is not None:
-            share = tasks.rule.hints[self._task]
-        if not share:
-            found: tuple[Observation, dict[str, Any]] = self.env.reset(seed=seed, options=options)
-            return found
-        episode = tasks.teacher[self._random.integers(len(tasks.teacher))]
-        steps = int(share * len(episode))
-        facts |= {"hint": steps, "teacher_seed": episode.seed}
-        return restored(self.env, episode, steps, options)
 
     @override
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:

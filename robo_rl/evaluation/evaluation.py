@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from robo_rl.environments.levels import FIRST_LEVEL
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
 from robo_rl.evaluation.measures import Measure, cost_measures, measured_in, measures_of
 from robo_rl.evaluation.statistics import Comparison, Interval, paired_comparison, pass_at_k, stratified_bootstrap, wilson
@@ -27,7 +28,7 @@ from robo_rl.spec.environment import specification
 from robo_rl.system.plain_files import read_object
 from robo_rl.types import DIVERGED, Episode, Metrics
 
-FIRST_SEED = 1_000_000
+FIRST_SEED = FIRST_LEVEL["test"]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -92,6 +94,21 @@ def test_hints_begin_in_the_teachers_states_with_the_time_left(teacher):
     assert "hint" not in environment.reset(seed=1)[1]["metadata"]
 
 
+def test_hinted_episodes_are_of_no_level(teacher):
+    spec, episodes = teacher
+    rule = CurriculumRule(sampler="uniform", hints=(0.5, 0.0), levels=3)
+    environment = CurriculumEnv([make_environment(REACH, action_repeat=3)], CurriculumTasks(rule, 1, episodes, spec))
+    facts = [environment.reset(seed=seed)[1]["metadata"] for seed in range(20)]
+    assert {("hint" in each, "level" in each) for each in facts} == {(True, False), (False, True)}
+
+
+def test_teachers_on_levels_of_the_test_are_refused(teacher):
+    spec, episodes = teacher
+    leaked = [*episodes, replace(episodes[0], seed=level_seed("test", 3))]
+    with pytest.raises(InvalidSetting, match="kept apart"):
+        CurriculumTasks(CurriculumRule(sampler="frontier", hints=(0.5, 0.0)), 1, leaked, spec)
+
+
 def test_outcomes_reach_the_sampler(teacher):
     spec, _ = teacher
     tasks = CurriculumTasks(CurriculumRule(sampler="uniform", levels=2, rate=1.0), 1, (), None)
@@ -138,6 +155,12 @@ def test_resume_goes_on_with_the_same_tasks(tmp_path):
     assert any("curriculum/seen" in line for line in whole.metrics())
 
 
+def test_splits_keep_the_arguments_of_the_evaluation(tmp_path):
+    recipe = {**RECIPE, "evaluation": {"episodes": 1, "videos": 0, "arguments": {"max_steps": 3}}}
+    run = robo_rl.train(recipe, steps=20, out=tmp_path)
+    assert run.evaluate(2, split="test").lengths == run.evaluate(2).lengths == (3, 3)
+
+
 def test_evaluations_have_no_curriculum(tmp_path):
     run = robo_rl.train({**RECIPE, "curriculum": {"sampler": "uniform", "levels": 1}}, steps=40, out=tmp_path)
     assert run.evaluate(episodes=3).seeds == (1_000_000, 1_000_001, 1_000_002)
@@ -177,6 +200,8 @@ def test_hints_from_a_dataset_and_bad_curricula_by_recipe(tmp_path):
     for words, curriculum in refused.items():
         with pytest.raises(InvalidSetting, match=words):
             robo_rl.train({**base, "curriculum": curriculum}, out=tmp_path / "refused")
+    with pytest.raises(InvalidSetting, match="starts or by a curriculum"):
+        robo_rl.train({**base, "curriculum": hinted, "starts": {"dataset": str(dataset.path)}}, out=tmp_path / "refused")
     other = {"sampler": "frontier", "variants": [{"name": "robo/ArmPush-v0"}]}
     with pytest.raises(SpecMismatch, match="variant of the curriculum"):
         robo_rl.train({**base, "curriculum": other}, out=tmp_path / "refused")
@@ -210,6 +235,9 @@ def test_levels_are_recorded_and_played_by_split(tmp_path):
     assert (run.path / "evaluations" / "levels-train.json").exists()
     note = next(note for note in run.evaluate(50, split="train").notes if "gap" in note)
     assert "2 levels of the test: success +" in note and "return +" in note
+    few = robo_rl.train("offline-bc", steps=30, dataset=dataset.path, out=tmp_path, demonstrations={"episodes": 2})
+    assert len(few.evaluate(50, split="train")) == 2  # those that it saw
+    assert not any("gap" in note for note in run.evaluate(2, split="train", stochastic=True).notes)
     with pytest.raises(UnknownName, match="exam"):
         run.evaluate(2, split="exam")
     plain = robo_rl.train({**RECIPE, "curriculum": {}}, steps=30, out=tmp_path)

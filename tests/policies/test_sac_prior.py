@@ -13,8 +13,8 @@ from scipy import integrate, stats
 
 import robo_rl
 from robo_bench.trainings import Silent
-from robo_policies.learners.prior import PRIOR_ACTION, PriorEnv, log_density
-from robo_policies.learners.sac_prior import SACPriorConfig, log_prior
+from robo_policies.learners.prior import PRIOR_ACTION, PriorEnv, log_prior
+from robo_policies.learners.sac_prior import SACPriorConfig
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.rollout.episode import RandomPolicy, rollout
@@ -28,10 +28,11 @@ SMALL = {"hidden": [8], "batch_size": 16, "learning_starts": 20}
 def test_density_is_a_cut_normal():
     actions, means = np.array([[0.2, -0.9], [1.0, 0.0]]), np.array([[0.5, -1.0], [0.9, 0.1]])
     cut = stats.truncnorm((-1 - means) / 0.3, (1 - means) / 0.3, loc=means, scale=0.3)
-    np.testing.assert_allclose(log_density(actions, means, 0.3), cut.logpdf(actions).sum(-1), rtol=1e-10)
     found = log_prior(torch.tensor(actions), torch.tensor(means), 0.3)
     np.testing.assert_allclose(found.numpy(), cut.logpdf(actions).sum(-1), rtol=1e-10)
-    total, _ = integrate.quad(lambda a: float(np.exp(log_density(np.array([a]), np.array([0.97]), 0.05))), -1, 1, points=[0.97])
+    total, _ = integrate.quad(
+        lambda a: float(log_prior(torch.tensor([a]), torch.tensor([0.97]), 0.05).exp()), -1, 1, points=[0.97]
+    )
     assert total == pytest.approx(1.0, abs=1e-6)
 
 
@@ -53,7 +54,7 @@ def test_reward_term_is_the_priors_density():
     environment = make_environment(f"prior:{REACH}", action_repeat=3, reward_weight=0.1, std=0.5)
     observation, _ = environment.reset(seed=0)
     action = np.full(5, 0.3, np.float32)
-    wanted = 0.1 * log_density(action.astype(float), observation[PRIOR_ACTION].astype(float), 0.5)
+    wanted = 0.1 * float(log_prior(*(torch.tensor(each.astype(float)) for each in (action, observation[PRIOR_ACTION])), 0.5))
     _, reward, *_, info = environment.step(action)
     assert info["reward_terms"]["prior"] == pytest.approx(wanted) and reward == pytest.approx(wanted, abs=1e-6)
 

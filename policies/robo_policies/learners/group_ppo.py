@@ -58,7 +58,7 @@ class GroupPPOConfig(ClippedConfig):
     group: int = 8
     """Of these, episodes that begin in the same state; divides `episodes`."""
     resolution: float = 1.0
-    """anchor, graph, set: numbers of a state that differ by less count as the same, in units of the observation."""
+    """anchor, graph, set: numbers of a state are rounded to multiples of it, in the units of the observation."""
     signature: tuple[str, ...] = ()
     """set: entries of the observation whose visited places, as a set, tell episodes apart; empty for all."""
     step_weight: float = 1.0
@@ -75,8 +75,8 @@ class GroupPPOConfig(ClippedConfig):
     """set: steps after the common state that have the set's advantage; those after it have the critic's."""
     largest_return: float = 1.0
     """set: the return that counts as 1; less than 0 counts as 0."""
-    clone_updates: int = 0
-    """Updates of behaviour cloning on the demonstrations before the first episode."""
+    clone_updates: int = 2000
+    """Updates of behaviour cloning before the first episode, if there are demonstrations."""
     initial_std: float = 0.3
     """Deviation of continuous actions after cloning, to explore with."""
     shuffles: bool = False
@@ -119,7 +119,6 @@ class GroupPPO(ClippedLearner):
             self.credit = parts.add("credit", parts.networks.critic(size + actions, 1), config.critic_lr)
         self._actions = actions if spec.action.is_discrete else 0
         self._past: deque[tuple[Tensor, float]] = deque(maxlen=REMEMBERED)
-        self._diversity = 0.0
 
     @override
     def prepare(self, demonstrations: Sequence[Episode]) -> Metrics:
@@ -157,15 +156,14 @@ class GroupPPO(ClippedLearner):
         if kind == "group":
             return found, {}
         states = [self.keys(each) for each in episodes]
-        groups = range(0, len(episodes), self.config.group)
-        figures: dict[str, float | Tensor] = {"single_states": single_share(states)}
+        group = self.config.group
+        spans = [slice(first, first + group) for first in range(0, len(episodes), group)]
+        figures: dict[str, float | Tensor] = {"single_states": float(np.mean([single_share(states[span]) for span in spans]))}
         if kind == "anchor":
-            parts = [slice(first, first + self.config.group) for first in groups]
             rewards = [each.rewards.astype(np.float64) for each in episodes]
-            steps = [anchored(states[part], rewards[part], self.config.discount) for part in parts]
+            steps = [anchored(states[span], rewards[span], self.config.discount) for span in spans]
             return found + self.config.step_weight * np.concatenate(steps), figures
         taken = [self._with_actions(keys, each) for keys, each in zip(states, episodes, strict=True)]
-        spans = [slice(first, first + self.config.group) for first in groups]
         return np.concatenate([merged(taken[span], by_episode[span]) for span in spans]), figures
 
     def keys(self, episode: Episode, names: Sequence[str] = ()) -> list[Hashable]:
@@ -182,24 +180,26 @@ class GroupPPO(ClippedLearner):
     def _estimates(self, episodes: Sequence[Episode]) -> tuple[Floats, Tensor]:
         """Return generalised advantage estimates (B,), and the loss of the critic, which then learns from the returns."""
         config, found, targets = self.config, list[Floats](), list[Floats]()
-        for each in episodes:
+        seen = [self._features(each) for each in episodes]
+        for each, features in zip(episodes, seen, strict=True):
             with torch.no_grad():
-                values = self.critic(self._features(each)).reshape(-1).cpu().numpy().astype(np.float64)
+                values = self.critic(features).reshape(-1).cpu().numpy().astype(np.float64)
             rewards = each.rewards.astype(np.float64)
             found.append(generalised(rewards, values, config.discount, config.gae_lambda, terminated=each.terminated))
             targets.append(found[-1] + values[:-1])
-        features = torch.cat([self._features(each)[:-1] for each in episodes])
-        wanted = torch.from_numpy(np.concatenate(targets).astype(np.float32)).to(features.device)
-        return np.concatenate(found), self._fit("critic", self.critic, features, wanted)
+        inputs = torch.cat([features[:-1] for features in seen])
+        wanted = torch.from_numpy(np.concatenate(targets).astype(np.float32)).to(inputs.device)
+        return np.concatenate(found), self._fit_critic(inputs, wanted)
 
-    def _fit(self, name: str, network: Any, features: Tensor, wanted: Tensor) -> Tensor:
+    def _fit_critic(self, features: Tensor, wanted: Tensor) -> Tensor:
+        """Take some passes of the critic towards targets (B,); return the last loss."""
         loss, rows = torch.zeros(()), np.arange(len(wanted))
         for _ in range(self.config.epochs):
             self._random.shuffle(rows)
             for part in np.array_split(rows, max(1, len(rows) // self.config.batch_size)):
                 chosen = torch.from_numpy(part)
-                loss = mse_loss(network(features[chosen]).reshape(-1), wanted[chosen])
-                self.parts.descend(name, loss)
+                loss = mse_loss(self.critic(features[chosen]).reshape(-1), wanted[chosen])
+                self.parts.descend("critic", loss)
         return loss
 
     def _features(self, episode: Episode) -> Tensor:
@@ -271,7 +271,7 @@ class GroupPPO(ClippedLearner):
 
 
 def single_share(states: Sequence[Sequence[Hashable]]) -> float:
-    """Return the share of steps whose state is visited once: where groups of states say nothing."""
+    """Return the share of steps of a group whose state is visited once, so that it is compared with no other."""
     counts = Counter(key for each in states for key in each)
     return sum(count == 1 for count in counts.values()) / max(counts.total(), 1)
 

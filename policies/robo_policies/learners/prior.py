@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import numpy as np
-from scipy.special import log_ndtr, logsumexp
+import torch
+from torch import Tensor
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
@@ -34,9 +36,9 @@ class PriorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         """Raise InvalidSetting for discrete actions and numbers out of range.
 
-        prior_for: returns the prior for the seed of an episode. std: its deviation around that action, in [-1, 1] units.
-        reward_weight: of log pi_0(a|s), added to the reward: with an entropy bonus of the same weight the objective is the
-        reward less that weight times KL(pi || pi_0).
+        prior_for: returns the prior for the seed of an episode. reward_weight: of log pi_0(a|s), added to the reward: with an
+        entropy bonus of the same weight the objective is the reward less that weight times KL(pi || pi_0). std: deviation of
+        pi_0 in that term, in [-1, 1] units.
         """
         super().__init__(environment)
         self._inner, self._prior_for, self._std, self._weight = specification(environment), prior_for, std, reward_weight
@@ -63,8 +65,8 @@ class PriorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         before = self._action
         observation, reward, terminated, truncated, info = super().step(action)
         if self._weight:
-            executed = np.asarray(info.get("executed_action", action), np.float64)
-            term = self._weight * float(log_density(executed, before.astype(np.float64), self._std))
+            executed = torch.as_tensor(np.asarray(info.get("executed_action", action), np.float64))
+            term = self._weight * float(log_prior(executed, torch.as_tensor(before.astype(np.float64)), self._std))
             reward, info = float(reward) + term, {**info, "reward_terms": {**info.get("reward_terms", {}), "prior": term}}
         return self._with_action(observation), reward, terminated, truncated, info
 
@@ -74,12 +76,12 @@ class PriorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {**observation, PRIOR_ACTION: self._action}
 
 
-def log_density(actions: Array, means: Array, std: float) -> Array:
-    """Return the log density (...) of normal distributions that are cut to [-1, 1], summed over elements (..., A)."""
-    low, high = (-1.0 - means) / std, (1.0 - means) / std
-    inside = logsumexp(np.stack([log_ndtr(high), log_ndtr(low)]), axis=0, b=np.array([1.0, -1.0]).reshape(2, *[1] * means.ndim))
+def log_prior(actions: Tensor, means: Tensor, std: float) -> Tensor:
+    """Return the log density (B,) of normal distributions that are cut to [-1, 1], for actions and means (B, A)."""
+    inside = torch.special.ndtr((1.0 - means) / std) - torch.special.ndtr((-1.0 - means) / std)
     scores = (actions - means) / std
-    return np.asarray((-0.5 * scores**2 - 0.5 * np.log(2 * np.pi) - np.log(std) - inside).sum(-1))
+    found: Tensor = (-0.5 * scores.square() - 0.5 * math.log(2 * math.pi) - math.log(std) - inside.log()).sum(-1)
+    return found
 
 
 def _with_prior(spec: EnvironmentSpec) -> EnvironmentSpec:

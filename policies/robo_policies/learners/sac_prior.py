@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.prior import LEAST_STD, PRIOR_ACTION
+from robo_policies.learners.prior import LEAST_STD, PRIOR_ACTION, log_prior
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.networks.actor_critic import Temperature
 from robo_policies.networks.encoders import TensorBatch
@@ -108,11 +107,3 @@ class SACPrior(SAC):
         actions, log_densities = super().sampled(features, data, following=following)
         means = data.extras["next_prior_actions" if following else "prior_actions"]
         return actions, log_densities - log_prior(actions, means, self.config.prior_std)
-
-
-def log_prior(actions: Tensor, means: Tensor, std: float) -> Tensor:
-    """Return the log density (B,) of normal distributions that are cut to [-1, 1], for actions and means (B, A)."""
-    inside = torch.special.ndtr((1.0 - means) / std) - torch.special.ndtr((-1.0 - means) / std)
-    scores = (actions - means) / std
-    found: Tensor = (-0.5 * scores.square() - 0.5 * math.log(2 * math.pi) - math.log(std) - inside.log()).sum(-1)
-    return found

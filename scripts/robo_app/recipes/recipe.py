@@ -267,6 +267,13 @@ class Recipe(Generic[Learner]):
 
     def __post_init__(self) -> None:
         require_at_least(self, {"steps": 1, "seed": 0, "threads": 1, "log_every": 0, "checkpoint_every": 0})
+        if self.starts.dataset and self.curriculum.sampler:
+            raise InvalidSetting(
+                "Episodes begin by starts or by a curriculum.",
+                got=f"starts.dataset {self.starts.dataset}, curriculum.sampler {self.curriculum.sampler}",
+                allowed="one of the two",
+                fix="take hints of the curriculum for a teacher's states in an order",
+            )
         if self.reward.name and self.demonstrations.labels:
             raise InvalidSetting(
                 "The recipe's reward labels the demonstrations itself.",

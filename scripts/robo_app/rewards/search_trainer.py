@@ -49,12 +49,12 @@ class RecipeTrainer:
         with (place / "log.txt").open("a", buffering=1) as log, redirect_stdout(log):
             try:
                 run = trained(recipe, place)
+                first = recipe.evaluation.seed + self.beyond
                 evaluation = judge(
                     run,
                     replace(recipe, evaluation=replace(recipe.evaluation, videos=0)),
                     policy_of(run, recipe_of(run)),
-                    recipe.evaluation.episodes,
-                    recipe.evaluation.seed + self.beyond,
+                    range(first, first + recipe.evaluation.episodes),
                 )
             except FAULTS as error:
                 return Outcome(failure=str(error), folder=place.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
@@ -35,7 +36,9 @@ def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord, o
     run.describe(training_seconds=round(record.elapsed, 1), **{ENDED: {"step": record.step, "asked": recipe.total_steps}})
     say(f"trained in {record.elapsed:.0f} s; evaluating on {recipe.evaluation.episodes} seeds")
     run.announce(record.step, "final evaluation")
-    evaluation = judge(run, recipe, policy, recipe.evaluation.episodes, operator=operator)
+    first = recipe.evaluation.seed
+    seeds = range(first, first + recipe.evaluation.episodes)
+    evaluation = judge(run, recipe, policy, seeds, operator=operator)
     write_text(run.path / "evaluation.json", json.dumps(evaluation.to_json()))
     lost = regret(run, recipe)
     if lost is not None:
@@ -57,22 +60,20 @@ def judge(
     run: Run,
     recipe: Recipe[Any],
     policy: Policy,
-    episodes: int,
-    first_seed: int | None = None,
+    seeds: Sequence[int],
     name: str = "evaluation",
     operator: Operator | None = None,
     *,
     attempts: int = 1,
 ) -> Evaluation:
     """Return the evaluation of a policy, with films, named after it, if the machine can render; attempts: at each seed."""
-    first = recipe.evaluation.seed if first_seed is None else first_seed
     with closing(judged_environment_of(recipe, operator)) as environment:  # the robot must hold, whatever is raised
         mode, videos = render_mode_for_films(environment), recipe.evaluation.videos
         stage = partial(judged_environment_of, recipe, render_mode=mode)
         return evaluate(
             policy,
             environment,
-            seeds=[seed for seed in range(first, first + episodes) for _ in range(attempts)],
+            seeds=[seed for seed in seeds for _ in range(attempts)],
             deterministic=not recipe.evaluation.stochastic,
             training_seed=recipe.seed,
             video=VideoRequest(run.path / "videos", name, videos, stage=stage) if videos else None,

@@ -28,7 +28,7 @@ class PriorFamily:
     ) -> PriorEnv:
         """Return the environment named by `address` with a prior.
 
-        base: "scripted", or a run. std: of the prior. reward_weight: of its log density in the reward. The rest goes to the
+        base: "scripted", or a run. reward_weight: of its log density, of deviation std, in the reward. The rest goes to the
         environment.
         """
         environment = make_environment(address, **arguments)

@@ -91,7 +91,7 @@ def evaluate_perturbed(
 def _judge(run: Run, recipe: Recipe[Any], policy: Policy, episodes: int, seed: int, cell: Cell) -> Evaluation:
     nominal = recipe.environment
     there = replace(nominal, name=f"perturbed:{nominal.name}", arguments={**nominal.arguments, "perturbation": dict(cell)})
-    return judge(run, replace(recipe, environment=there), policy, episodes, seed)
+    return judge(run, replace(recipe, environment=there), policy, range(seed, seed + episodes))
 
 
 def _opposed(

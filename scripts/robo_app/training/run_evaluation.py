@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from robo_app.training.assembly import policy_of, recipe_of
 from robo_app.training.finalisation import judge
 from robo_datasets.dataset import Dataset
 from robo_rl.entry_points import load
-from robo_rl.environments.levels import as_split, level_seed
+from robo_rl.environments.levels import Split, as_split, level_seed, split_of
 from robo_rl.environments.make import STACK_ARGUMENTS
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
@@ -51,9 +51,10 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     _require_counts(**counts, videos=(0 if videos is None else videos, 0))
     recipe = recipe_of(run)
     own: dict[str, Any] = plain_value(arguments)
-    name = _name(environment, routes, own)
+    place = name = _name(environment, routes, own)
+    seeds: Sequence[int] = range(seed, seed + episodes)
     if split:
-        seed, episodes = level_seed(as_split(split), 0), levels_of(recipe, split, episodes)
+        seeds = seeds_of(recipe, as_split(split), episodes)
         name = "-".join(filter(None, (f"levels-{split}", name)))
     if attempts > 1:
         name = "-".join(filter(None, (f"attempts-{attempts}", name)))
@@ -61,7 +62,7 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
         name = "-".join(filter(None, ("mixture", name)))
     how = replace(
         recipe.evaluation,
-        arguments={} if name else recipe.evaluation.arguments,
+        arguments={} if place else recipe.evaluation.arguments,
         videos=(2 if name and attempts == 1 else 0) if videos is None else videos,
         stochastic=stochastic or attempts > 1 or recipe.evaluation.stochastic,
     )
@@ -69,11 +70,9 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     with tensor_threads(recipe.threads):
         judged = replace(recipe, environment=there, evaluation=how)
         policy = MixturePolicy([policy_of(run, recipe, at) for at in run.checkpoints]) if mixture else policy_of(run, recipe)
-        evaluation = judge(run, judged, policy, episodes, seed, name or "evaluation", attempts=attempts)
-    if split == "train" and (run.path / "evaluation.json").exists():
-        evaluation = replace(
-            evaluation, notes=(*evaluation.notes, gap(evaluation, Evaluation.read(run.path / "evaluation.json")))
-        )
+        evaluation = judge(run, judged, policy, seeds, name or "evaluation", attempts=attempts)
+    if split == "train" and not place and (file := run.path / "evaluation.json").exists():
+        evaluation = replace(evaluation, notes=(*evaluation.notes, *gap(evaluation, Evaluation.read(file))))
     if name:
         (run.path / "evaluations").mkdir(exist_ok=True)
         write_text(run.path / "evaluations" / f"{name}.json", json.dumps(evaluation.to_json()))
@@ -82,21 +81,30 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     return evaluation
 
 
-def gap(trained: Evaluation, tested: Evaluation) -> str:
-    """Return the generalisation gap between levels of the training and of the test, in words."""
+def gap(trained: Evaluation, tested: Evaluation) -> list[str]:
+    """Return the generalisation gap between levels of the training and of the test, in words.
+
+    Empty if the second evaluation is not on levels of the test, or if actions are sampled in one of the two alone.
+    """
+    if trained.deterministic != tested.deterministic or {split_of(seed) for seed in tested.seeds} != {"test"}:
+        return []
     figures = {"return": (trained.mean_return, tested.mean_return)}
     if trained.success_rate is not None and tested.success_rate is not None:
         figures = {"success": (trained.success_rate, tested.success_rate), **figures}
     differences = (f"{name} {difference(*both):+.3g}" for name, both in figures.items())
-    return f"gap to the {len(tested)} levels of the test: {', '.join(differences)}"
+    return [f"gap to the {len(set(tested.seeds))} levels of the test: {', '.join(differences)}"]
 
 
-def levels_of(recipe: Recipe[Any], split: str, most: int) -> int:
-    """Return the number of levels of a split that are played, at most `most`; raises InvalidSetting without training levels."""
-    if split != "train":
-        return most
-    dataset = recipe.demonstrations.dataset
-    found = recipe.curriculum.levels or int((Dataset(Path(dataset)).card.get("levels") or 0) if dataset else 0)
+def seeds_of(recipe: Recipe[Any], split: Split, most: int) -> Sequence[int]:
+    """Return the seeds of at most `most` levels of a split; of the training those alone that it had.
+
+    Raises InvalidSetting for a training without levels.
+    """
+    found: Sequence[int] = [level_seed(split, level) for level in range(most)]
+    if split == "train" and not recipe.curriculum.levels:
+        settings = recipe.demonstrations
+        entries = Dataset(Path(settings.dataset)).entries()[: settings.episodes or None] if settings.dataset else []
+        found = sorted({entry.seed for entry in entries if entry.seed is not None and split_of(entry.seed) == split})
     if not found:
         raise InvalidSetting(
             "The training had no levels of its own: each of its episodes had another seed.",
@@ -104,7 +112,7 @@ def levels_of(recipe: Recipe[Any], split: str, most: int) -> int:
             allowed="validation or test",
             fix="train with curriculum.levels, or on a dataset recorded with --levels",
         )
-    return min(found, most)
+    return found[: min(most, recipe.curriculum.levels or most)] if split == "train" else found
 
 
 def _require_counts(**counts: tuple[int, int]) -> None:

@@ -15,7 +15,8 @@ from robo_app.arguments.free_settings import EnvironmentArguments
 from robo_rl.evaluation.evaluation import FIRST_SEED
 
 EXAMPLES = """robo-rl evaluate latest
-robo-rl evaluate latest --episodes 200 --split train --json
+robo-rl evaluate latest --episodes 200 --json
+robo-rl evaluate latest --split train     (the levels that it was trained on, and the gap to those of the test)
 robo-rl evaluate latest --episodes 20 --attempts 20     (pass@k: does one of k attempts succeed?)
 robo-rl evaluate RUN --environment my_lab/Cell-v0     (refused unless units, frames, action mode and rate agree)
 robo-rl evaluate RUN --environment "robot:http://127.0.0.1:5000?action_repeat=3"     (the same, on a robot that is served)

@@ -30,6 +30,7 @@ Group = Literal[
     "cameras",
     "teleoperators",
     "formats",
+    "objectives",
     "operations",
 ]
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
 
 
-STACK_ARGUMENTS = ("frame_stack", "stacks")
-"""Arguments of every environment (robo_rl.environments.frame_stack)."""
+WRAPPING_ARGUMENTS = ("objective", "frame_stack", "stacks")
+"""Arguments of every environment (robo_rl.environments.objective, frame_stack)."""
 
 
 def environment_names(tasks: Callable[[str], list[str]] | None = None) -> dict[str, str | None]:
@@ -35,15 +35,20 @@ def make_environment(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
     """Returns a fresh environment from "family/task", from "family:address", or from the bare name of a family of one.
 
     With `frame_stack=3` each picture comes with the two before it; `stacks` says what is stacked: pictures, vectors or all.
+    `objective={"name": "maximum"}` counts in the place of the sum of rewards (docs/objectives.md).
     Raises UnknownName with the close matches (of the family if that is known), MissingExtra if a package is not
     installed, BrokenPlugin if the family's package fails.
     """
-    return with_stack(_made(name, without_stack(arguments)), arguments)
+    return wrapped(_made(name, bare_arguments(arguments)), arguments)
 
 
-def with_stack(environment: gymnasium.Env[Any, Any], arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Return an environment with the frame stack of the arguments; itself for none. Closes it if the stack is refused."""
+def wrapped(environment: gymnasium.Env[Any, Any], arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    """Return an environment with objective and frame stack of the arguments, if any. Closes it if one is refused."""
     try:
+        if arguments.get("objective"):
+            from robo_rl.environments.objective import with_objective
+
+            environment = with_objective(environment, arguments["objective"])
         if (stack := _stack_of(arguments)) is None:
             return environment
         from robo_rl.environments.frame_stack import FrameStack
@@ -54,9 +59,9 @@ def with_stack(environment: gymnasium.Env[Any, Any], arguments: Mapping[str, Any
         raise
 
 
-def without_stack(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments without those of frame stacks."""
-    return {name: value for name, value in arguments.items() if name not in STACK_ARGUMENTS}
+def bare_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the environment alone."""
+    return {name: value for name, value in arguments.items() if name not in WRAPPING_ARGUMENTS}
 
 
 def _stack_of(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -94,13 +99,13 @@ def make_vector_environment(
     """
     if not isinstance(num_envs, int) or num_envs < 1:
         raise InvalidSetting("num_envs is out of range.", got=num_envs, allowed="integer from 1")
-    if _is_address(name):
+    if _is_address(name) or arguments.get("objective"):
         return _one_by_one(name, num_envs, autoreset_mode, arguments)
     found, task = _find(name)
     stack = _stack_of(arguments)
     if (batched := getattr(found, "make_vector", None)) is not None:
         environment: gymnasium.vector.VectorEnv[Any, Any, Any] | None
-        options = {"threads": threads, "autoreset_mode": autoreset_mode, **without_stack(arguments)}
+        options = {"threads": threads, "autoreset_mode": autoreset_mode, **bare_arguments(arguments)}
         environment = batched(task, num_envs, **options)
         if environment is not None and stack is None:
             return environment

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,15 @@ import numpy.typing as npt
 from robo_rl.environments.levels import FIRST_LEVEL
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
 from robo_rl.evaluation.measures import Measure, cost_measures, measured_in, measures_of
-from robo_rl.evaluation.statistics import Comparison, Interval, paired_comparison, pass_at_k, stratified_bootstrap, wilson
+from robo_rl.evaluation.statistics import (
+    Comparison,
+    Interval,
+    paired_comparison,
+    pass_at_k,
+    stratified_bootstrap,
+    tail_mean,
+    wilson,
+)
 from robo_rl.evaluation.video import VideoRequest, film
 from robo_rl.protocols.components import Policy
 from robo_rl.rollout.episode import SUCCESS_CONVENTION, rollout
@@ -94,6 +102,11 @@ class Evaluation:
         """Interquartile mean of the returns with a bootstrap interval over episodes."""
         return stratified_bootstrap([self.returns])
 
+    @cached_property
+    def tail_return(self) -> Interval:
+        """Mean return of the worst tenth of the episodes with a bootstrap interval over episodes."""
+        return stratified_bootstrap([self.returns], partial(tail_mean, share=0.1))
+
     def outcomes(self, metric: str) -> tuple[Any, ...]:
         """Returns "success", "return" or a measure, a value per episode; raises UnknownName."""
         found: dict[str, tuple[Any, ...]] = {**self.measured, "success": self.successes, "return": self.returns}
@@ -140,6 +153,7 @@ class Evaluation:
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON values, the summary included for readers without this package."""
         summary = {"success_rate": self.success_rate, "mean_return": self.mean_return, "iqm_return": self.iqm_return}
+        summary |= {"tail_return": self.tail_return}
         intervals: dict[str, Any] = {name: _plain(interval) for name, interval in summary.items()}
         intervals |= {"pass_at": {str(k): _plain(share) for k, share in self.pass_at.items()}} if self.pass_at else {}
         intervals |= {"exceeded": {name: _plain(share) for name, share in self.exceeded.items()}}
@@ -177,6 +191,7 @@ class Evaluation:
         shares = (f"pass@{k} {share:.1%}" for k, share in self.pass_at.items())
         lines += [f"  attempts {', '.join(shares)}; bootstrap 95% over seeds"] if self.pass_at else []
         lines += [f"  return   mean {self.mean_return}, interquartile mean {self.iqm_return}, bootstrap 95%"]
+        lines += [f"           worst tenth {self.tail_return}"]
         lines += [f"  measure  {line}" for line in self._measure_lines()]
         lines += [f"  length   {np.mean(self.lengths):.1f} steps; ended by {ends}"]
         if self.success_rate is not None:

@@ -145,6 +145,15 @@ def interquartile_mean(values: npt.ArrayLike, axis: int = -1) -> Any:
     return np.take(ordered, range(count // 4, count - count // 4), axis=axis).mean(axis=axis)
 
 
+def tail_mean(values: npt.ArrayLike, share: float, axis: int = -1) -> Any:
+    """Return the mean of the smallest share of values, the conditional value at risk; a value counts in part if it must."""
+    ordered = np.sort(np.asarray(values, np.float64), axis=axis)
+    if not ordered.size or not 0.0 < share <= 1.0:
+        raise InvalidSetting("A tail has no values.", got=f"share {share} of {ordered.size}", allowed="above 0, at most 1")
+    weights = np.clip(share * ordered.shape[axis] - np.arange(ordered.shape[axis]), 0.0, 1.0)
+    return np.moveaxis(ordered, axis, -1) @ (weights / weights.sum())
+
+
 def stratified_bootstrap(
     strata: Sequence[npt.ArrayLike],
     statistic: Statistic = interquartile_mean,

@@ -24,7 +24,8 @@ class Feature(Enum):
     DEMONSTRATIONS = "data", "recorded episodes", "demonstrations"
     ONLINE_PHASE = "online", "an online phase after recorded data", "online.steps"
     SHARED = "address", "one environment at an address", "an environment at an address"
-    IMAGINED = "imagined", "imagined episodes", "environment.arguments.counterfactual"
+    OBJECTIVE = "objective", "an objective beside the sum of rewards", "objective.name"
+    IMAGINED = "imagined", "imagined episodes", "objective.settings.counterfactual"
     CURRICULUM = "curriculum", "a curriculum of tasks", "curriculum.sampler"
     CONTINUOUS = "continuous", "continuous actions", "continuous actions"
     DISCRETE = "discrete", "discrete actions", "discrete actions"
@@ -60,7 +61,9 @@ class Loop:
 
 
 _F = Feature
-_ACTING = frozenset({_F.PERSON, _F.REWARD, _F.RELABELLED, _F.RECORDING, _F.INITIAL_RUN, _F.DEMONSTRATIONS})
+_ACTING = frozenset({_F.OBJECTIVE, _F.PERSON, _F.REWARD, _F.RELABELLED, _F.RECORDING, _F.INITIAL_RUN, _F.DEMONSTRATIONS})
+_ROLLED = frozenset({_F.COLLECTORS, _F.OBJECTIVE})
+_WITH_STEPS = frozenset({_F.OBJECTIVE, _F.PERSON, _F.REWARD, _F.SHARED, _F.IMAGINED})
 _AFTER_DATA = frozenset({_F.ONLINE_PHASE, _F.DEMONSTRATIONS})
 
 ONLINE = Loop("steps", _ACTING | {_F.SHARED, _F.IMAGINED, _F.CURRICULUM})
@@ -68,20 +71,20 @@ ONLINE = Loop("steps", _ACTING | {_F.SHARED, _F.IMAGINED, _F.CURRICULUM})
 ACTOR_LEARNER = Loop("two processes", _ACTING | {_F.SHARED, _F.LEARNER_PROCESS}, frozenset({_F.LEARNER_PROCESS}), resume="warm")
 """Acting and learning in two processes (robo_rl.training.actor_learner)."""
 COLLECTED_STEPS = Loop(
-    "collected steps", frozenset({_F.COLLECTORS, _F.DEMONSTRATIONS}), frozenset({_F.COLLECTORS}), resume="warm"
+    "collected steps", frozenset({_F.COLLECTORS, _F.DEMONSTRATIONS, _F.OBJECTIVE}), frozenset({_F.COLLECTORS}), resume="warm"
 )
 """Steps of several processes that act on their own (robo_rl.training.collectors.asynchronous)."""
-ROLLOUTS = Loop("rollouts", frozenset({_F.REWARD, _F.SHARED, _F.CURRICULUM}), is_learners=True)
+ROLLOUTS = Loop("rollouts", frozenset({_F.OBJECTIVE, _F.REWARD, _F.SHARED, _F.CURRICULUM}), is_learners=True)
 """Rollouts of several environments (robo_rl.training.on_policy)."""
-COLLECTED_ROLLOUTS = Loop("collected rollouts", frozenset({_F.COLLECTORS}), frozenset({_F.COLLECTORS}), is_learners=True)
+COLLECTED_ROLLOUTS = Loop("collected rollouts", _ROLLED, frozenset({_F.COLLECTORS}), is_learners=True)
 """Rollouts of several processes (robo_rl.training.collectors.synchronous)."""
 OFFLINE = Loop("data", frozenset({_F.DEMONSTRATIONS, _F.SHARED}), frozenset({_F.DEMONSTRATIONS}))
 """Recorded episodes alone (robo_rl.training.off_policy.OfflineTraining)."""
-OFFLINE_THEN_ONLINE = Loop("data, then steps", _AFTER_DATA | {_F.PERSON, _F.REWARD, _F.SHARED, _F.IMAGINED}, _AFTER_DATA)
+OFFLINE_THEN_ONLINE = Loop("data, then steps", _AFTER_DATA | _WITH_STEPS, _AFTER_DATA)
 """Recorded episodes, then the environment (robo_rl.training.offline_to_online)."""
 OFFLINE_THEN_CORRECTED = Loop("data, then corrections", OFFLINE_THEN_ONLINE.supports, _AFTER_DATA | {_F.PERSON})
 """The same for a learner that learns online from a person's corrections alone."""
-OWN = Loop("own", frozenset({_F.REWARD, _F.DEMONSTRATIONS, _F.SHARED}), resume="warm", is_learners=True)
+OWN = Loop("own", frozenset({_F.OBJECTIVE, _F.REWARD, _F.DEMONSTRATIONS, _F.SHARED}), resume="warm", is_learners=True)
 """The learner's own loop (robo_rl.protocols.learners.SelfTrainedConfig)."""
 EPISODES = Loop("own episodes", OWN.supports | {_F.CURRICULUM}, resume="warm", is_learners=True)
 """The same for learners from whole episodes (robo_policies.learners.episodic)."""

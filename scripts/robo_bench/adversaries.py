@@ -51,10 +51,11 @@ class Task:
     steps: int
 
 
-POLE = "gymnasium/InvertedPendulum-v5"
+POLE, POLES = "gymnasium/InvertedPendulum-v5", "gymnasium/InvertedDoublePendulum-v5"
 TASKS = {
     "pendulum": Task(POLE, 3.0, ("pole",), "x", 500.0, 20_000),
     "pendulum-1N": Task(POLE, 1.0, ("pole",), "x", 500.0, 40_000),
+    "double-pendulum": Task(POLES, 4.0, ("pole2",), "x", 5_000.0, 30_000),
 }
 
 

@@ -1,4 +1,4 @@
-"""machine:NAME: labels, rewards, ends, potentials, and episodes told again from other states."""
+"""Tasks of reward machines: labels, rewards, ends, potentials, and episodes told again from other states."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from factories import axes, make_spec
 from robo_bench.machines import KINDS, MOST, steps_to_solve
 from robo_policies.learners.sac import SACConfig
-from robo_rl.environments.machine import LABELS, STATE, MachineEnv
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.objectives.machine import LABELS, STATE, MachineEnv
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import ArraySpec, specification
@@ -199,14 +199,9 @@ def test_a_frame_stack_is_refused_with_them(tmp_path):
         "labels: {low: {entry: end_effector_position, index: 2, below: 0.01}, far: {entry: end_effector_position, above: 9}}\n"
         "formula: F (low & F far) | F (far & X F low)\n"
     )
-    given = {
-        "machine": str(tmp_path / "task.yaml"),
-        "counterfactual": True,
-        "max_steps": 3,
-        "frame_stack": 2,
-        "stacks": "vectors",
-    }
-    environment = make_environment("machine:robo/ArmReach-v0", **given)
+    task = {"name": "reward-machine", "settings": {"machine": str(tmp_path / "task.yaml"), "counterfactual": True}}
+    given = {"objective": task, "max_steps": 3, "frame_stack": 2, "stacks": "vectors"}
+    environment = make_environment("robo/ArmReach-v0", **given)
     config = SACConfig(hidden=(8,), batch_size=8, learning_starts=100)
     training = online_training(environment, config.build(specification(environment), 0), config.sampling, steps=9, seed=0)
     with pytest.raises(InvalidSetting, match="counterfactual: false"):
@@ -216,7 +211,8 @@ def test_a_frame_stack_is_refused_with_them(tmp_path):
 def test_labels_may_be_programs(tmp_path):
     (tmp_path / "high.py").write_text(HIGH)
     task = {"labels": {"high": {"reward": f"program:{tmp_path / 'high.py'}"}}, "formula": "F high"}
-    environment = make_environment("machine:robo/ArmReach-v0", machine=task, max_steps=5)
+    objective = {"name": "reward-machine", "settings": {"machine": task}}
+    environment = make_environment("robo/ArmReach-v0", objective=objective, max_steps=5)
     episode = rollout(environment, RandomPolicy(specification(environment), 0), seed=0)
     assert len(episode) == 1 and episode.success and episode.rewards.tolist() == [1.0]
     environment.close()

@@ -14,7 +14,7 @@ from robo_real.console.operator import Operator
 from robo_real.console.operator_env import SHADOWING
 from robo_real.environment import RobotEnv
 from robo_real.remote_robot import RemoteRobot
-from robo_rl.environments.make import with_stack, without_stack
+from robo_rl.environments.make import bare_arguments, wrapped
 from robo_rl.errors import RobotError
 from robo_rl.protocols.components import Policy
 from robo_rl.rollout.episode import Rollout
@@ -43,8 +43,8 @@ class RobotConsole:
         holds. notify: shows a message about a device. Raises RobotUnavailable if no server answers at the address.
         """
         robot, settings = RemoteRobot(url), settings or {}
-        bare = RobotEnv(robot, robot, **without_stack(settings))
-        self.environment = with_stack(bare, settings)
+        bare = RobotEnv(robot, robot, **bare_arguments(settings))
+        self.environment = wrapped(bare, settings)
         spec = specification(self.environment)
         policy = policy_for(self.environment) if policy_for else None
         self._operator = operator = Operator(robot, spec.action, address=address, port=port, notify=notify)

@@ -12,6 +12,7 @@ from robo_app.recipes.recipe import Recipe
 MAPPINGS = (
     "environment.arguments",
     "evaluation.arguments",
+    "objective.settings",
     "reward.settings",
     "reward.arguments",
     "reward.completion.settings",

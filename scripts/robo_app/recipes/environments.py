@@ -119,7 +119,7 @@ def variant_environment(recipe: Recipe[Any], variant: EnvironmentSettings) -> gy
 
 def environment_of(recipe: Recipe[Any], **more: Any) -> gymnasium.Env[Any, Any]:
     """Return a fresh environment of the recipe, as its policy sees it."""
-    return make_environment(recipe.environment.name, **recipe.environment.arguments, **more)
+    return make_environment(recipe.environment.name, **recipe.arguments, **more)
 
 
 def spec_of(recipe: Recipe[Any]) -> EnvironmentSpec:
@@ -132,7 +132,7 @@ def spec_of(recipe: Recipe[Any]) -> EnvironmentSpec:
 
 def drawn_arguments(recipe: Recipe[Any]) -> dict[str, Any]:
     """Return the arguments of the environment in which its reward's pictures are drawn."""
-    return {**recipe.environment.arguments, **recipe.reward.arguments}
+    return {**recipe.arguments, **recipe.reward.arguments}
 
 
 def drawn_environment(recipe: Recipe[Any]) -> gymnasium.Env[Any, Any]:

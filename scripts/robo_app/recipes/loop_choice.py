@@ -19,7 +19,7 @@ def loop_of(recipe: Recipe[Any], *, collectors: bool = False) -> Loop:
 
 def asked_of(recipe: Recipe[Any], *, collectors: bool = False) -> frozenset[Feature]:
     """Return the features that a recipe asks for."""
-    name, arguments = recipe.environment.name, recipe.environment.arguments
+    name, arguments = recipe.environment.name, recipe.environment.arguments | recipe.objective.settings
     asked: dict[Feature, object] = {
         Feature.PERSON: recipe.human.kind,
         Feature.REWARD: recipe.reward.name,
@@ -31,6 +31,7 @@ def asked_of(recipe: Recipe[Any], *, collectors: bool = False) -> frozenset[Feat
         Feature.ONLINE_PHASE: recipe.online.steps,
         Feature.SHARED: "://" in name or "host" in arguments,  # one server, or one for each environment
         Feature.IMAGINED: arguments.get("counterfactual"),
+        Feature.OBJECTIVE: recipe.objective.name,
         Feature.CURRICULUM: recipe.curriculum.sampler,
     }
     return frozenset(feature for feature, value in asked.items() if value)

@@ -42,6 +42,22 @@ class EnvironmentSettings:
 
 
 @dataclass(frozen=True)
+class ObjectiveSettings:
+    """Objective of trainings and evaluations; by default the sum of the environment's rewards."""
+
+    name: str = ""
+    """Entry point of `robo_rl.objectives`: reward-machine, maximum, minimum, cvar; empty for the sum."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings of the objective."""
+
+    def __post_init__(self) -> None:
+        if self.settings and not self.name:
+            raise InvalidSetting(
+                "Settings are of an objective, and none is named.", got=self.settings, fix="set objective.name"
+            )
+
+
+@dataclass(frozen=True)
 class DemonstrationSettings:
     """Episodes that learning starts from: of a dataset, or recorded by the environment's scripted expert before training."""
 
@@ -238,6 +254,7 @@ class Recipe(Generic[Learner]):
     """Settings of the algorithm."""
     steps: int
     """Environment steps to train for; updates if the learner uses no environment."""
+    objective: ObjectiveSettings = ObjectiveSettings()
     demonstrations: DemonstrationSettings = DemonstrationSettings()
     initial: InitialSettings = InitialSettings()
     online: OnlineSettings = OnlineSettings()
@@ -280,6 +297,12 @@ class Recipe(Generic[Learner]):
                 got=f"demonstrations.labels {self.demonstrations.labels}",
                 fix="leave the labels out: two rewards in one memory would have two scales",
             )
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of the environment, its objective among them."""
+        objective = {"objective": plain(self.objective)} if self.objective.name else {}
+        return {**self.environment.arguments, **objective}
 
     @property
     def total_steps(self) -> int:

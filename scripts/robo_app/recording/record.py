@@ -221,8 +221,8 @@ def _record_family(arguments: Record, family: str) -> Dataset:
     if trained is not None:
         recipe = recipe_of(trained)
         use_threads(recipe.threads)
-        made = (recipe.environment.name, recipe.environment.arguments)
-        if made != (arguments.environment, settings or recipe.environment.arguments):
+        made = (recipe.environment.name, recipe.arguments)
+        if made != (arguments.environment, settings or recipe.arguments):
             raise InvalidSetting(
                 f"The run {trained.path.name} was trained in another environment.",
                 got=f"{arguments.environment} {settings}",

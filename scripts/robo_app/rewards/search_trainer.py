@@ -72,7 +72,7 @@ class RecipeTrainer:
 
 def require_success(recipe: Recipe[Any]) -> None:
     """Raise InvalidSetting if the environment declares no success, before any rating or training."""
-    environment = make_environment(recipe.environment.name, **recipe.environment.arguments)
+    environment = make_environment(recipe.environment.name, **recipe.arguments)
     rule = specification(environment).success_rule
     environment.close()
     if rule is None:

@@ -43,7 +43,7 @@ MOST_TRIES = 5  # per demonstration, before the expert is called unfit
 
 def judged_environment_of(recipe: Recipe[Any], operator: Operator | None = None, **more: Any) -> gymnasium.Env[Any, Any]:
     """Return a new evaluation environment of the recipe, under the operator's control if there is one."""
-    arguments = {**recipe.environment.arguments, **recipe.evaluation.arguments}
+    arguments = {**recipe.arguments, **recipe.evaluation.arguments}
     environment = make_environment(recipe.environment.name, **arguments, **more)
     return beside(recipe, environment) if operator is None else operator.evaluation_env(environment)
 

@@ -29,7 +29,7 @@ from robo_app.training.assembly import learner_of, recipe_of
 from robo_app.training.initialisation import require_same_reading, with_reads
 from robo_app.training.supervision import CONSOLE, robot_at
 from robo_real.family import SETTINGS
-from robo_rl.environments.make import STACK_ARGUMENTS
+from robo_rl.environments.make import WRAPPING_ARGUMENTS
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.contract import Feature
 from robo_rl.runs.run import Run
@@ -129,15 +129,15 @@ def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
 def _settings(before: Recipe[Any], address: str) -> dict[str, Any]:
     """Return the settings that the run's environment shares with a robot, without those in the address."""
     given = dict(parse_qsl(urlsplit(address).query))
-    known = before.environment.arguments
-    return {name: known[name] for name in (*SETTINGS, *STACK_ARGUMENTS) if name in known and name not in given}
+    known = before.arguments
+    return {name: known[name] for name in (*SETTINGS, *WRAPPING_ARGUMENTS) if name in known and name not in given}
 
 
 def _demonstrations(before: Recipe[Any], dataset: str) -> DemonstrationSettings:
     if dataset:
         return DemonstrationSettings(dataset)
     if not before.demonstrations.dataset and before.learner.sampling.offline_fraction:
-        words = ["record", before.environment.name, *option_words("environment.arguments", before.environment.arguments)]
+        words = ["record", before.environment.name, *option_words("environment.arguments", before.arguments)]
         raise InvalidSetting(
             f"Part of each batch of {before.algorithm} comes from demonstrations, and none are named.",
             got="no --dataset",

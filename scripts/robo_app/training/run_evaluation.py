@@ -16,7 +16,7 @@ from robo_app.training.finalisation import judge
 from robo_datasets.dataset import Dataset
 from robo_rl.entry_points import load
 from robo_rl.environments.levels import Split, as_split, level_seed, split_of
-from robo_rl.environments.make import STACK_ARGUMENTS
+from robo_rl.environments.make import WRAPPING_ARGUMENTS
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
 from robo_rl.evaluation.statistics import difference
@@ -150,5 +150,5 @@ def elsewhere(
         name = f"{family}/{known[routes]}"
         own = {key: value for key, value in own.items() if key not in {"map", "routes"}}
     elif name.partition("/")[0] != family:
-        own = {key: value for key, value in own.items() if key in STACK_ARGUMENTS}
+        own = {key: value for key, value in own.items() if key in WRAPPING_ARGUMENTS}
     return EnvironmentSettings(name, {**own, **arguments})

@@ -24,7 +24,6 @@ FAMILIES = {
     "carla": "routes through CARLA, or its stand-in",
     "dm_control": "suite and manipulation of DeepMind",
     "constrained": "limits, penalties and models of constraint costs, at constrained:NAME",
-    "machine": "a task as a reward machine or a formula, at machine:NAME",
     "encoded": "pictures as features of a frozen encoder, at encoded:NAME",
     "gymnasium": "MuJoCo v5",
     "gymnasium_robotics": "Fetch, hand, maze and kitchen",

@@ -1,4 +1,4 @@
-"""machine:NAME, any environment with a task that a reward machine or a formula states; its state is observed.
+"""Any environment with a task that a reward machine or a formula states; its state is observed.
 
 Counterfactual experiences (CRM) are those of Toro Icarte et al. 2022, arXiv:2010.03950, section 4.2, for whole episodes: each
 episode is repeated from the other states of the machine. Shaping is theirs of section 4.4.
@@ -15,9 +15,8 @@ import gymnasium
 import numpy as np
 from typing_extensions import override
 
-from robo_rl.environments.make import make_environment
 from robo_rl.environments.scored import ScoredSteps
-from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
+from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.machines.machine import RewardMachine
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.system.plain_files import read_yaml
@@ -208,38 +207,23 @@ def _label(name: str, given: Any, spec: EnvironmentSpec) -> EntryLabel | ScoredS
     return EntryLabel(**{**given, **({"near": tuple(map(float, given["near"]))} if is_near else {})})
 
 
-class MachineFamily:
-    """Environments with a task of the user's own."""
+@dataclass(frozen=True)
+class RewardMachineObjective:
+    """A task that a reward machine or a formula states; settings as of MachineEnv."""
 
-    def names(self) -> Iterable[str]:
-        """Return no names: an address is the name of another environment."""
-        return ()
+    machine: str | dict[str, Any] = ""
+    """File (YAML), or its content: `labels`, and a `formula` or `edges`; must be set."""
+    shaping: float = 0.0
+    """Discount of the learner, to add potentials of the machine; 0 for none."""
+    counterfactual: bool = False
+    """Tell each episode again from the other states of the machine, to a learner with a replay memory."""
+    observes: bool = True
+    """False hides the machine's state, a control."""
+    reward_weight: float = 0.0
+    """Of the environment's own reward beside it."""
 
-    def at(
-        self,
-        address: str,
-        *,
-        machine: str | Mapping[str, Any],
-        shaping: float = 0.0,
-        counterfactual: bool = False,
-        observes: bool = True,
-        reward_weight: float = 0.0,
-        **arguments: Any,
-    ) -> MachineEnv:
-        """Return the environment that `address` names; settings as of MachineEnv."""
-        environment = make_environment(address, **arguments)
-        try:
-            return MachineEnv(
-                environment,
-                machine,
-                shaping=shaping,
-                counterfactual=counterfactual,
-                observes=observes,
-                reward_weight=reward_weight,
-            )
-        except RoboRLError:
-            environment.close()
-            raise
-
-
-FAMILY = MachineFamily()
+    def applied(self, environment: gymnasium.Env[Any, Any]) -> MachineEnv:
+        """Return the environment with this task; raises InvalidSetting, UnknownName."""
+        if not self.machine:
+            raise InvalidSetting("The objective has no machine.", got=self.machine, allowed="a file, or its content")
+        return MachineEnv(environment, **vars(self))

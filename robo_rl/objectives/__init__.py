@@ -1,0 +1,1 @@
+"""Objectives of an episode beside the sum of its rewards."""

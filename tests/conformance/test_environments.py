@@ -27,6 +27,7 @@ FAMILIES = (
     "quadrotor",
     "tabular",
     "questions",
+    "bandits",
 )
 REPRESENTATIVES = (
     "robo/ArmPick-v0",
@@ -52,6 +53,7 @@ REPRESENTATIVES = (
     "tabular/Trap-v0",
     "tabular/Random-v0",
     "questions/Fetch-v0",
+    "bandits/Map-v0",
     "hazards/Car-v0",
     "contact/Mass-v0",
     "contact/ArmWipe-v0",

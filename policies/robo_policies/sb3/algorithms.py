@@ -42,7 +42,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class SB3Config(ABC):
-    """Settings that the five algorithms share; abstract."""
+    """Settings that the algorithms share; abstract."""
 
     algorithm: ClassVar[type[BaseAlgorithm]]
     action_kinds: ClassVar[frozenset[ActionKind]]
@@ -95,12 +95,12 @@ class SB3Config(ABC):
         self._start(model, spec, demonstrations, initial_policy)
         if rewards is not None:
             reward_by_model(model, rewards)
-        return SB3Training(model, SB3Policy(model, spec, seed=seed), steps=steps, rewards=rewards)
+        return SB3Training(model, self._acting(model, spec, seed), steps=steps, rewards=rewards)
 
     def restored_policy(self, environment_factory: Callable[[], Environment], *, seed: int, state: StateDict) -> SB3Policy:
         """Returns the policy of a saved training; needs no demonstrations."""
         model, spec = self._model(environment_factory, seed)
-        training = SB3Training(model, SB3Policy(model, spec, seed=seed), steps=0)
+        training = SB3Training(model, self._acting(model, spec, seed), steps=0)
         training.load_state_dict(state)
         return training.policy
 
@@ -117,13 +117,19 @@ class SB3Config(ABC):
         self._require_fit(spec.action)
         view = PolicyInput(spec.observation)
         arguments = self._arguments(spec.action) | {"device": self._device(view)}
-        return self.algorithm(view.policy_name, self._normalized(environments, view), seed=seed, **arguments), spec
+        return self.algorithm(self._policy_name(view), self._normalized(environments, view), seed=seed, **arguments), spec
 
     @abstractmethod
     def _start(
         self, model: Any, spec: EnvironmentSpec, demonstrations: Sequence[Episode], initial_policy: Policy | None
     ) -> None:
         """Gives the fresh model the demonstrations."""
+
+    def _policy_name(self, view: PolicyInput) -> str:
+        return view.policy_name
+
+    def _acting(self, model: BaseAlgorithm, spec: EnvironmentSpec, seed: int) -> SB3Policy:
+        return SB3Policy(model, spec, seed=seed)
 
     @abstractmethod
     def _device(self, view: PolicyInput) -> str: ...

@@ -37,6 +37,7 @@ SIMULATORS = {
     "steered": "",
     "shielded": "",
     "questions": "",
+    "bandits": "",
     "tabular": "",
 }
 """Family whose import takes long -> package of its tasks, "" if they are of no other package."""

@@ -1,0 +1,85 @@
+"""Learners of sb3-contrib: PPO with a recurrent memory, truncated quantile critics. Settings have its names and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sb3_contrib import TQC, RecurrentPPO
+from stable_baselines3.common.base_class import BaseAlgorithm
+from typing_extensions import override
+
+from robo_policies.sb3.algorithms import PPOConfig, SACConfig
+from robo_policies.sb3.environment import Input, PolicyInput, SB3Policy
+from robo_rl.errors import require_allowed
+from robo_rl.protocols.contract import Feature, Needs
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Array, StateDict
+
+
+class RecurrentPolicy(SB3Policy):
+    """Policy of a model with a memory, which `reset` empties."""
+
+    _memory: tuple[Array, ...] | None = None
+
+    @override
+    def reset(self) -> None:
+        self._memory = None
+
+    @override
+    def _predict(self, value: Input, *, deterministic: bool) -> Array:
+        start = np.array([self._memory is None])
+        action, self._memory = self._model.predict(value, self._memory, start, deterministic)
+        return np.asarray(action, self.environment_spec.action.dtype)
+
+    @override
+    def state_dict(self) -> StateDict:
+        memory = {} if self._memory is None else {str(part): each.copy() for part, each in enumerate(self._memory)}
+        return super().state_dict() | {"memory": memory}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        memory: Mapping[str, Array] = state["memory"]
+        self._memory = tuple(np.asarray(memory[part]) for part in sorted(memory)) or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentPPOConfig(PPOConfig):
+    """PPO with a long short-term memory (Hochreiter and Schmidhuber 1997), whose size is policy_kwargs' lstm_hidden_size."""
+
+    algorithm = RecurrentPPO  # type: ignore[assignment]  # the base class says PPO by its value alone
+
+    n_steps: int = 128
+    batch_size: int = 128
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_allowed(self, {"clone_epochs": (self.clone_epochs == 0, "0: a memory is not cloned")})
+
+    @property
+    @override
+    def needs(self) -> Needs:
+        """Only what PPO learns from its own steps."""
+        needs = super().needs
+        late = {Feature.REWARD: "choose sb3-ppo: rewards of a model need steps without a memory"}
+        return replace(needs, excludes={**needs.excludes, **late, Feature.DEMONSTRATIONS: "choose sb3-ppo with clone_epochs"})
+
+    @override
+    def _policy_name(self, view: PolicyInput) -> str:
+        return view.policy_name.replace("Policy", "LstmPolicy")
+
+    @override
+    def _acting(self, model: BaseAlgorithm, spec: EnvironmentSpec, seed: int) -> SB3Policy:
+        return RecurrentPolicy(model, spec, seed=seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TQCConfig(SACConfig):
+    """Truncated quantile critics: SAC whose highest quantiles are dropped (Kuznetsov et al. 2020)."""
+
+    algorithm = TQC  # type: ignore[assignment]
+
+    top_quantiles_to_drop_per_net: int = 2
+    """Quantiles of each critic that do not count; each has policy_kwargs' n_quantiles, 25."""

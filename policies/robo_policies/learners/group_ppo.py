@@ -79,6 +79,8 @@ class GroupPPOConfig(ClippedConfig):
     """Updates of behaviour cloning before the first episode, if there are demonstrations."""
     initial_std: float = 0.3
     """Deviation of continuous actions after cloning, to explore with."""
+    variety: float = 0.0
+    """Share of the return, at most, that an episode loses for the share of its group that takes the same actions."""
     shuffles: bool = False
     """A control: advantages are permuted within each episode."""
 
@@ -94,6 +96,7 @@ class GroupPPOConfig(ClippedConfig):
         needs_group = self.advantages not in ("critic", "credit")
         allowed["group"] = (self.group >= 2 or not needs_group, f"2 or more with advantages {self.advantages}")
         fits = self.advantages != "set" or 2 <= self.set_size < self.group
+        allowed["variety"] = (0.0 <= self.variety <= 1.0, "0 to 1")
         allowed |= {"set_size": (fits, "2 or more, below `group`"), "step_weight": (self.step_weight >= 0, "0 or more")}
         require_allowed(self, allowed)
 
@@ -132,6 +135,8 @@ class GroupPPO(ClippedLearner):
             "return": float(returns.mean()),
             "useless_groups": float(np.mean([np.ptp(each) < 1e-6 for each in returns.reshape(-1, config.group)])),
         }
+        if config.variety:
+            returns = returns * (1.0 - np.minimum(config.variety, self._common(episodes)))
         advantages, more = self.advantages(episodes, returns)
         if config.shuffles:
             parts = np.split(advantages, np.cumsum([len(each) for each in episodes])[:-1])
@@ -173,7 +178,13 @@ class GroupPPO(ClippedLearner):
         flat = np.concatenate([row.reshape(len(episode), -1) for row in rows], 1) + 0.0  # no -0.0, which has other bytes
         return [row.tobytes() for row in flat]
 
-    def _with_actions(self, keys: Sequence[Hashable], episode: Episode) -> list[Hashable]:
+    def _common(self, episodes: Sequence[Episode]) -> Floats:
+        """Return the share of each episode's group (E,) that takes its actions, itself included."""
+        taken = [tuple(key for _, key in self._with_actions([0] * len(each), each)) for each in episodes]
+        groups = [taken[first : first + self.config.group] for first in range(0, len(taken), self.config.group)]
+        return np.array([group.count(each) / len(group) for group in groups for each in group])
+
+    def _with_actions(self, keys: Sequence[Hashable], episode: Episode) -> list[tuple[Hashable, bytes]]:
         taken = episode.actions if self._actions else np.floor(episode.actions / 0.25 + 0.5) + 0.0
         return [(key, action.tobytes()) for key, action in zip(keys, np.asarray(taken), strict=True)]
 

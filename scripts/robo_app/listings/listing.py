@@ -38,6 +38,7 @@ SIMULATORS = {
     "shielded": "",
     "questions": "",
     "bandits": "",
+    "planned": "",
     "tabular": "",
 }
 """Family whose import takes long -> package of its tasks, "" if they are of no other package."""

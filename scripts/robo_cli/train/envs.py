@@ -41,6 +41,7 @@ FAMILIES = {
     "steered": "noise of a flow policy, at steered:NAME",
     "robo": "our own seven-axis arm",
     "shielded": "a predictive shield between policy and environment, at shielded:NAME",
+    "planned": "driving in plans of some seconds, at planned:NAME",
     "bandits": "arms of which one pays, and a map that says which",
     "questions": "one of several things that look alike, with questions that cost something",
     "tabular": "MDPs with a known model, for algorithms with guarantees",

@@ -77,8 +77,7 @@ class ScriptedDriver:
             self._at_lights(observation, speed),
             self._before_oncoming(observation, speed),
         )
-        acceleration = min(max(1.2 * (wanted - speed), -6.0), 2.0)
-        return acceleration / 5.0 + 0.08 if acceleration > 0 else acceleration / 8.0
+        return pedal(wanted, speed)
 
     def _in_bends(self, observation: Observation) -> float:
         """Return the speed allowed by the limit and by the bends ahead at planned deceleration."""
@@ -128,6 +127,12 @@ class ScriptedDriver:
         if not red and not (yellow and left > speed * speed / 6.0):
             return math.inf
         return math.sqrt(max(2 * BRAKING * left, 0.0))
+
+
+def pedal(wanted: float, speed: float) -> float:
+    """Return throttle, or brake where negative, towards a wanted speed [m/s]."""
+    acceleration = min(max(1.2 * (wanted - speed), -6.0), 2.0)
+    return acceleration / 5.0 + 0.08 if acceleration > 0 else acceleration / 8.0
 
 
 def line_of(observation: Observation) -> npt.NDArray[np.float64]:

@@ -143,6 +143,11 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         return self._roads
 
     @property
+    def situation(self) -> Situation:
+        """Current situation, for plans, experiments and tests; never for a policy."""
+        return self._situation
+
+    @property
     def scene(self) -> Scene:
         """Current scene, for experiments and tests; never for a policy."""
         return self._situation.scene

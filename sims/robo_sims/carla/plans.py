@@ -238,7 +238,8 @@ class PlannedFamily:
     def at(self, address: str, **arguments: Any) -> PlannedEnv:
         """Return the environment that `address` names; settings as of PlannedEnv, others are the environment's."""
         own = {key: arguments.pop(key) for key in SETTINGS if key in arguments}
-        environment = make_environment(address, **{"birdseye": 0, **arguments})
+        pictures = {"birdseye": 0} if address.startswith("carla/") else {}  # unless some are wanted
+        environment = make_environment(address, **pictures | arguments)
         try:
             return PlannedEnv(environment, **own)
         except RoboRLError:

@@ -161,16 +161,14 @@ def test_contributions_sum_to_returns():
 
 
 def test_common_plans_are_worth_less():
-    """Of four plans in one state two are the same: they lose a fifth at most, the others their own quarter, cut to a fifth."""
-    learner = replace(SMALL, variety=0.4).build(specification(Walled()), 0)
-    spec = specification(Walled())
-    plans = [[0], [0], [1], [2], [3], [3], [3], [3]]
-    episodes = [replace(make_episode(spec, 1), actions=np.array(plan)) for plan in plans]
+    """Of a group of four two are alike: they lose two fifths at most, the others a quarter."""
+    learner = replace(SMALL, variety=0.4, episodes=8).build(Walled.environment_spec, 0)
+    ways = [0, 0, 1, 2, 3, 3, 3, 3]
+    episodes = [replace(each, actions=np.full(8, way)) for each, way in zip(walked(*[1.0] * 8), ways, strict=True)]
     np.testing.assert_allclose(learner._common(episodes), [0.5, 0.5, 0.25, 0.25, 1, 1, 1, 1])
     seen = []
-    learner.advantages = lambda episodes, returns: (seen.append(returns), (np.zeros(len(returns)), {}))[1]
-    rewarded = [replace(each, rewards=np.ones(1, np.float32)) for each in episodes]
-    learner.learn(rewarded)
+    learner.advantages = lambda episodes, returns: (seen.append(returns), (np.zeros(64), {}))[1]
+    learner.learn(episodes)
     np.testing.assert_allclose(seen[0], [0.6, 0.6, 0.75, 0.75, 0.6, 0.6, 0.6, 0.6])
 
 

@@ -1,7 +1,7 @@
 """The objective of an environment's arguments, in the place of the sum of rewards.
 
 An objective wraps an environment. It pays its own rewards, whose sum over an episode is the objective, and lets the policy
-observe what it must remember, so that any learner can serve it (docs/objectives.md).
+observe the number that it must remember, so that any learner can serve it (docs/objectives.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Objectives of one number that is carried from step to step: largest reward, smallest reward, mean of the worst returns.
 
-Their rewards are what the number is worth more after a step than before it. A discount of 1 is exact.
+A reward is the growth of the number's worth in a step. A discount of 1 is exact.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from robo_rl.types import MEASURES
 
 
 class RememberedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment that pays how much a number which it remembers is worth more after a step than before it."""
+    """Environment that pays the growth in worth of a number that it remembers."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], objective: Remembered) -> None:
         super().__init__(environment)
@@ -124,7 +124,7 @@ class CVaR(Remembered):
     """
 
     share: float = 0.1
-    """Share of the episodes, the worst ones, that counts; 1 for all of them, the plain mean where X is high."""
+    """Share of the episodes, the worst ones, that counts; 1 for all of them, the plain mean if X is high."""
     threshold: float = 0.0
     """X [reward]: returns beyond it count for nothing more."""
 

@@ -92,7 +92,7 @@ def toy(name: str, variety: float, seed: int) -> tuple[Floats, float]:
 
 
 def toys(seeds: int) -> None:
-    """Print the chance of long lists and of the right plans: one of them, or two where both are right."""
+    """Print the chance of long lists and of the right plans: one of them, or two if both are right."""
     for name in TOYS:
         for variety in (0.0, 0.2):
             found = [toy(name, variety, seed)[0] for seed in range(seeds)]
@@ -147,7 +147,7 @@ def drive(method: Method, seed: int, demonstrations: int = 300) -> dict[str, flo
 
 
 def judged(learner: GroupPPO, policy: Policy, snapshots: int = 200) -> dict[str, float]:
-    """Return worth of plans at snapshots of the test, entropy of the way where both lanes are free, and routes driven."""
+    """Return worth of plans at snapshots of the test, entropy of the way between two free lanes, and routes driven."""
     environment = make_environment("planned:carla/HighwayTest-v0", **HIGHWAY)
     entropies, lesser = list[float](), list[float]()
     found = evaluate(policy, environment, snapshots, deterministic=False)

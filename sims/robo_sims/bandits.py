@@ -31,7 +31,7 @@ class MapSimulation(Simulation):
     def __init__(self, task: str, *, arms: int = 8, pulls: int = 20, shows: bool = True, redraws: bool = False) -> None:
         """Raise InvalidSetting for a number out of range.
 
-        arms: K. pulls: n, the steps of an episode. shows: False hides what an action brought, so that there is nothing to
+        arms: K. pulls: n, the steps of an episode. shows: False hides the outcome of an action, so that there is nothing to
         remember, a control. redraws: another arm pays at each pull, a control.
         """
         for name, value, least in (("arms", arms, 2), ("pulls", pulls, 1)):
@@ -40,7 +40,7 @@ class MapSimulation(Simulation):
         self._arms, self._pulls, self._shows, self._redraws = arms, pulls, bool(shows), bool(redraws)
         entries = (
             ArraySpec("last_action", (arms + 1,), low=0.0, high=1.0, meaning="one-hot; zeros at first"),
-            ArraySpec("last_reward", (1,), low=0.0, high=1.0, meaning="what it paid"),
+            ArraySpec("last_reward", (1,), low=0.0, high=1.0, meaning="its reward"),
             ArraySpec("shown", (arms,), low=0.0, high=1.0, meaning="one-hot arm that pays, after a reading of the map"),
             ArraySpec("time", (1,), low=0.0, high=1.0, meaning="share of the pulls that is over"),
         )
@@ -96,9 +96,7 @@ class MapSimulation(Simulation):
 
 def best_totals(arms: int, pulls: int) -> tuple[float, float, float]:
     """Return the best expected totals with foresight, by the next pull alone, and without a memory, by counting."""
-    greedy = sum(
-        min(pull + 1, arms) / arms for pull in range(pulls)
-    )  # by then so many arms were tried, and the right one stays
+    greedy = sum(min(pull + 1, arms) / arms for pull in range(pulls))  # by then arms were tried, and the right one stays
     return max(greedy, pulls - 1.0), greedy, pulls / arms
 
 

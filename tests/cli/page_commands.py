@@ -39,7 +39,7 @@ NOT_HERE = {
     r"bench (all|drive|annotation|reward|data)\b": "minutes; tests/bench runs each bench",
     r"robo_bench\.fidelities": "an hour; tests/policies/test_mfrl.py has smaller trainings",
     r"robo_bench\.(correctors|continual|coverage|credit|curricula)": "minutes; tests have smaller ones",
-    r"robo_bench\.(exploration|levels|machines|rubrics)": "minutes; tests have smaller ones",
+    r"robo_bench\.(exploration|levels|machines|planner|rubrics)": "minutes; tests have smaller ones",
     r"robo_bench\.conservative": "minutes; tests/policies/test_conservative.py has smaller ones",
     r"driving-large-batch|'before/\*": "runs of hours",
 }

@@ -61,7 +61,7 @@ class RecurrentPPOConfig(PPOConfig):
     @property
     @override
     def needs(self) -> Needs:
-        """Only what PPO learns from its own steps."""
+        """PPO's, from its own steps alone."""
         needs = super().needs
         late = {Feature.REWARD: "choose sb3-ppo: rewards of a model need steps without a memory"}
         return replace(needs, excludes={**needs.excludes, **late, Feature.DEMONSTRATIONS: "choose sb3-ppo with clone_epochs"})

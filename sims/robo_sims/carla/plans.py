@@ -1,7 +1,7 @@
 """planned:NAME, a driving task in plans of some seconds: one of four speeds and of three ways, held by a tracker.
 
 After Jiang et al. 2025, "AlphaDrive: Unleashing the Power of VLMs in Autonomous Driving via Reinforcement Learning and
-Reasoning", arXiv:2503.07608, without its language model and in closed loop: what a plan is worth is driven, not compared with
+Reasoning", arXiv:2503.07608, without its language model and in closed loop: a plan is driven, not compared with
 a recorded one. An episode is one plan from a state in the middle of a route, which the seed gives; so a group of episodes with
 one seed is a group of plans from one snapshot. With `whole` it is a whole route.
 """
@@ -63,7 +63,7 @@ class PlannedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Raise InvalidSetting, UnknownName for settings out of range.
 
         horizon: steps for which a plan is held. pace: [m/s] progress of 1. safe: worth of standing without an infraction.
-        prefix: most steps that the scripted driver drives before the plan. weights: name of a speed or a way -> w, where
+        prefix: most steps that the scripted driver drives before the plan. weights: name of a speed or a way -> w, if
         something is in the way ahead. whole: an episode is a route, plan by plan.
         """
         super().__init__(environment)

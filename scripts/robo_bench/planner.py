@@ -115,7 +115,7 @@ class Method:
 
     advantages: Any = "group"
     variety: float = 0.0
-    updates: int = 100
+    updates: int = 60
 
 
 METHODS = {
@@ -146,7 +146,7 @@ def drive(method: Method, seed: int, demonstrations: int = 300) -> dict[str, flo
     return {**judged(training.learner, training.policy)}
 
 
-def judged(learner: GroupPPO, policy: Policy, snapshots: int = 200) -> dict[str, float]:
+def judged(learner: GroupPPO, policy: Policy, snapshots: int = 400) -> dict[str, float]:
     """Return worth of plans at snapshots of the test, entropy of the way between two free lanes, and routes driven."""
     environment = make_environment("planned:carla/HighwayTest-v0", **HIGHWAY)
     entropies, lesser = list[float](), list[float]()
@@ -160,7 +160,7 @@ def judged(learner: GroupPPO, policy: Policy, snapshots: int = 200) -> dict[str,
             lesser.append(float(min(ways[1:])))
     environment.close()
     routes = make_environment("planned:carla/HighwayTest-v0", whole=True, **HIGHWAY)
-    driven = evaluate(policy, routes, 50, deterministic=False)
+    driven = evaluate(policy, routes, 50)
     routes.close()
     assert found.success_rate is not None and driven.success_rate is not None
     return {

@@ -83,6 +83,7 @@ def test_named_server_replaces_stand_in_without_other_change(tmp_path):
     assert here.observations["velocity"].tobytes() == there.observations["velocity"].tobytes() and here.success
 
 
+@pytest.mark.slow
 def test_more_environments_at_once_than_servers_are_one_error(tmp_path):
     serve = [sys.executable, "-m", "robo_cli.main", "carla-server", "--port", "0", "--map", "ring"]
     server = subprocess.Popen(serve, stdout=subprocess.PIPE, text=True)

@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
 
 from factories import axes, make_spec
 from robo_app.recipes.loop_choice import loop_of
@@ -23,6 +24,7 @@ from robo_rl.objectives.remembered import CVaR, Maximum, Minimum
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import ArraySpec, specification
 from robo_rl.training.off_policy import online_training
+from robo_rl.types import Batch
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -135,6 +137,28 @@ class Loops(gymnasium.Env):
         return {"place": np.eye(5, dtype=np.float32)[self._place]}
 
 
+def test_the_target_takes_the_mean_reward_off():
+    """Against SAC's own target from the same networks and draws: less the running mean, which moves by rate_step."""
+    settings = {**SMALL, "batch_size": 8, "learning_starts": 1}
+    average = SACAverageConfig(**settings, rate_step=0.25).build(Loops.environment_spec, 0)
+    plain = SACConfig(**settings, discount=1.0).build(Loops.environment_spec, 0)
+    rows = {"place": np.eye(5, dtype=np.float32)[np.arange(8) % 5]}
+    ones = np.ones(8, np.float32)
+    batch = Batch(rows, np.zeros((8, 1), np.float32), 2.0 * ones, ones, ones, rows, ones, ones < 0)
+    for expected in (0.25, 0.4375):  # of a mean value v each: v / 4, then v (1/4 + 3/4 / 4)
+        data = plain.parts.batch(batch), average.parts.batch(batch)
+        alpha = torch.tensor(0.1)
+        states = plain.parts.generator.get_state(), average.parts.generator.get_state()
+        assert torch.equal(*states)
+        target, found = plain.critic_target(data[0], alpha), average.critic_target(data[1], alpha)
+        plain.parts.generator.set_state(states[0])
+        average.parts.generator.set_state(states[1])
+        rate = expected * (target - 2.0).mean()
+        torch.testing.assert_close(average.rate, rate)
+        torch.testing.assert_close(found, target - rate)
+
+
+@pytest.mark.slow
 def test_the_mean_reward_prefers_the_longer_loop():
     settings = {**SMALL, "target_entropy_per_action": -2.0, "tau": 0.02}
     average = trained(Loops(), SACAverageConfig(**settings, rate_step=0.02), 1500)

@@ -64,6 +64,7 @@ def test_numbers_out_of_range_are_refused(name, value):
         make_environment(NAME, **{name: value})
 
 
+@pytest.mark.slow
 def test_a_memory_finds_the_arm_and_none_does_not():
     """Two arms, four pulls: with what it saw a policy gets 3.5 of 4, without 2."""
     totals = []

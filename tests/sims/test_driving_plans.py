@@ -57,7 +57,8 @@ def test_a_plan_is_worth_what_it_drives(environment):
     right, left = (worth[plan][2]["reward_terms"]["accuracy"] for plan in ("faster_right", "faster_left"))
     progress = worth["faster_right"][2]["measures"]["progress"]
     assert 0.2 < progress < 1.0 and right == pytest.approx(0.3 + 0.7 * progress)
-    assert left == pytest.approx(1.5 * right, rel=0.05)  # weighted, something being in the way
+    beside = worth["faster_left"][2]["measures"]["progress"]
+    assert left == pytest.approx(1.5 * (0.3 + 0.7 * beside))  # weighted, something being in the way
     stopped = worth["stop_lane"][2]
     assert stopped["reward_terms"]["accuracy"] == pytest.approx(2.0 * (0.3 + 0.7 * stopped["measures"]["progress"]))
     free = at(environment, False, [1.0, 1.0])

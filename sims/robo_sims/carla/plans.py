@@ -35,6 +35,8 @@ CHANGE = 5.0
 """[m/s] by which a plan is faster or slower."""
 SIGHT = 40.0
 """[m] within which something on the route is in the way."""
+PREFIX_NOISE = 0.2
+"""Share of the plans by chance on the way to a state."""
 VALID = 0.2
 """Worth of a plan that can be driven at all."""
 MEASURED = (
@@ -56,15 +58,15 @@ class PlannedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         horizon: int = 30,
         pace: float = 10.0,
         safe: float = 0.3,
-        prefix: int = 40,
+        prefix: int = 3,
         weights: Mapping[str, float] | None = None,
         whole: bool = False,
     ) -> None:
         """Raise InvalidSetting, UnknownName for settings out of range.
 
-        horizon: steps for which a plan is held. pace: [m/s] progress of 1. safe: worth of standing without an infraction.
-        prefix: most steps that the scripted driver drives before the plan. weights: name of a speed or a way -> w, if
-        something is in the way ahead. whole: an episode is a route, plan by plan.
+        horizon: steps for which a plan is held. pace: [m/s] progress of 1; no plan is faster. safe: worth of standing without
+        an infraction. prefix: most plans of the script before it. weights: name of a speed or a way -> w, if something is in
+        the way ahead. whole: an episode is a route, plan by plan.
         """
         super().__init__(environment)
         spec = specification(environment)
@@ -103,39 +105,53 @@ class PlannedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, info = self.env.reset(seed=seed, options=options)
         self._tracker.reset()
         self._progress, self._invalid = [], []
-        if not self._whole:
-            drawn = self.unwrapped.np_random.integers(2**31) if seed is None else seed
-            steps = int(np.random.default_rng([int(drawn), 4]).integers(self._prefix + 1))
-            for _ in range(steps):
-                observation, _, terminated, truncated, info = self.env.step(self._tracker.act(observation, deterministic=True))
-                if terminated or truncated:  # nothing is left to plan for: the beginning of the route
-                    observation, info = self.env.reset(seed=seed, options=options)
-                    break
         self._now = observation
-        return self._seen(), {key: value for key, value in info.items() if key == "instruction"} | {"success": False}
+        if not self._whole:
+            drawn = int(self.unwrapped.np_random.integers(2**31)) if seed is None else seed
+            plans, info = int(np.random.default_rng([drawn, 4]).integers(self._prefix + 1)), dict(info)
+            while plans and not self._is_driven(plans, drawn):  # the route ended before: one plan fewer
+                plans -= 1
+                self._now, info = self.env.reset(seed=drawn, options=options)
+        kept = {key: value for key, value in info.items() if key == "instruction"}
+        return self._seen(), kept | {"success": False}
 
-    @override
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        name = PLANS[int(self.environment_spec.action.validate(action))]
-        speed_name, way = name.split("_")
-        lanes, blocked = self._lanes(), is_blocked(self._now)
-        is_valid = way == "lane" or bool(lanes[WAYS.index(way) - 1])
+    def _is_driven(self, plans: int, seed: int) -> bool:
+        """Drive plans of the script, a fifth of them by chance; returns False if an episode ends on the way."""
+        script = self.scripted_policy(seed, PREFIX_NOISE)
+        for _ in range(plans):
+            terminated, truncated, _, _ = self._driven(int(script.act(self._seen())))
+            if terminated or truncated:
+                return False
+        return True
+
+    def _driven(self, number: int) -> tuple[bool, bool, dict[str, Any], bool]:
+        """Drive a plan; return the ends of its last step, its facts, and False for a lane that there is not."""
+        speed_name, way = PLANS[number].split("_")
+        is_valid = way == "lane" or bool(self._lanes()[WAYS.index(way) - 1])
         offset = {"lane": 0.0, "left": -LANE, "right": LANE}[way] if is_valid else 0.0
         speed = float(self._now["velocity"][0])
-        target = {"keep": speed, "faster": speed + CHANGE, "slower": max(speed - CHANGE, 0.0), "stop": 0.0}[speed_name]
-        before = self._along()
+        target = {"keep": speed, "faster": min(speed + CHANGE, self._pace), "slower": max(speed - CHANGE, 0.0), "stop": 0.0}[
+            speed_name
+        ]
         terminated = truncated = False
         info: dict[str, Any] = {}
         for _ in range(self._horizon):
-            driven = self._tracker.controls(self._now, target, offset)
-            self._now, _, terminated, truncated, info = self.env.step(driven)
+            controls = self._tracker.controls(self._now, target, offset)
+            self._now, _, terminated, truncated, info = self.env.step(controls)
             if terminated or truncated:
                 break
+        return terminated, truncated, info, is_valid
+
+    @override
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        number = int(self.environment_spec.action.validate(action))
+        blocked, before = is_blocked(self._now), self._along()
+        terminated, truncated, info, is_valid = self._driven(number)
         reached = info.get("stop_reason") == GOAL
         period = self._horizon * (specification(self.env).action.control_period or 0.1)
         progress = 1.0 if reached else float(np.clip((self._along() - before) / (self._pace * period), 0.0, 1.0))
         is_safe = not terminated or reached
-        weight = self._weights.get(speed_name, 1.0) * self._weights.get(way, 1.0) if blocked else 1.0
+        weight = float(np.prod([self._weights.get(part, 1.0) for part in PLANS[number].split("_")])) if blocked else 1.0
         accuracy = weight * (self._safe + (1.0 - self._safe) * progress) * is_safe
         terms = {"valid": VALID * is_valid, "accuracy": accuracy * is_valid}
         self._progress.append(progress)

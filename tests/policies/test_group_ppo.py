@@ -11,7 +11,8 @@ from factories import make_episode
 from robo_bench.credit import SETTINGS, Walled, successes
 from robo_bench.planner import SETS, toy
 from robo_bench.trainings import Silent
-from robo_policies.learners.group_ppo import GroupPPOConfig, single_share
+from robo_policies.learners.group_advantages import single_share
+from robo_policies.learners.group_ppo import GroupPPOConfig
 from robo_policies.learners.step_credit import anchored, generalised, group_advantages, merged, set_advantages
 from robo_rl.environments.make import make_environment
 from robo_rl.environments.starts import BranchingEnv
@@ -113,17 +114,17 @@ def walked(*rewards):
 def test_anchors_are_added_to_the_episodes_advantage():
     learner = replace(SMALL, advantages="anchor", step_weight=0.5, episodes=4).build(Walled.environment_spec, 0)
     episodes, returns = walked(1.0, 0.0, 0.0, 0.0), np.array([1.0, 0.0, 0.0, 0.0])
-    found, figures = learner.advantages(episodes, returns)
+    found, figures = learner.advantages.of(episodes, returns)
     np.testing.assert_allclose(found, 1.5 * np.repeat(group_advantages(returns, 4), 8), atol=1e-6)  # all visit the same states
     assert figures["single_states"] == 0.0
 
 
 def test_sets_count_in_the_window_of_all_but_the_first(monkeypatch):
     learner = replace(SMALL, advantages="set", set_size=2, window=3, episodes=4).build(Walled.environment_spec, 0)
-    monkeypatch.setattr(learner, "_estimates", lambda episodes: (np.arange(32.0), 0.0))
+    monkeypatch.setattr(learner.advantages, "estimates", lambda episodes: (np.arange(32.0), 0.0))
     critic = (np.arange(32.0) - 15.5) / np.arange(32.0).std()
     episodes = walked(1.0, 1.0, 0.0, 0.0)
-    found, figures = learner.advantages(episodes, np.array([1.0, 1.0, 0.0, 0.0]))
+    found, figures = learner.advantages.of(episodes, np.array([1.0, 1.0, 0.0, 0.0]))
     np.testing.assert_allclose(found[:8], critic[:8])
     for first in (8, 16, 24):
         assert len({*found[first : first + 3]}) == 1 and found[first] != critic[first]
@@ -154,7 +155,7 @@ def test_contributions_sum_to_returns():
     good = make_episode(observations, rewards=np.eye(35)[-1], actions=np.arange(35) % 4)
     poor = make_episode(observations, rewards=np.zeros(35), actions=np.append(np.arange(34) % 4, 0))  # its last action differs
     for _ in range(150):
-        found, _ = learner._credited([good, poor] * 4, np.array([1.0, 0.0] * 4))
+        found, _ = learner.advantages.credited([good, poor] * 4, np.array([1.0, 0.0] * 4))
     first, last = found[:35], found[35:70]
     assert first[0] - last[0] == pytest.approx(1.0, abs=0.1) and first[0] == pytest.approx(1.0, abs=0.1)
     assert first[-1] - last[-1] > 0.7  # which is what the two differ by
@@ -165,9 +166,9 @@ def test_common_plans_are_worth_less():
     learner = replace(SMALL, variety=0.4, episodes=8).build(Walled.environment_spec, 0)
     ways = [0, 0, 1, 2, 3, 3, 3, 3]
     episodes = [replace(each, actions=np.full(8, way)) for each, way in zip(walked(*[1.0] * 8), ways, strict=True)]
-    np.testing.assert_allclose(learner._common(episodes), [0.5, 0.5, 0.25, 0.25, 1, 1, 1, 1])
+    np.testing.assert_allclose(learner.common(episodes), [0.5, 0.5, 0.25, 0.25, 1, 1, 1, 1])
     seen = []
-    learner.advantages = lambda episodes, returns: (seen.append(returns), (np.zeros(64), {}))[1]
+    learner.advantages.of = lambda episodes, returns: (seen.append(returns), (np.zeros(64), {}))[1]
     learner.learn(episodes)
     np.testing.assert_allclose(seen[0], [0.6, 0.6, 0.75, 0.75, 0.6, 0.6, 0.6, 0.6])
 

@@ -141,7 +141,8 @@ class ClippedLearner(EpisodicLearner):
     def __init__(self, spec: EnvironmentSpec, config: ClippedConfig, seed: int) -> None:
         super().__init__(spec, config, seed)
         self._clipped = config
-        self._random = np.random.default_rng(seed)
+        self.random = np.random.default_rng(seed)
+        """Of minibatches, and of all that a learner draws."""
 
     def clone(self, demonstrations: Sequence[Episode], updates: int, initial_std: float) -> Metrics:
         """Clone recorded episodes by that many updates; continuous actions explore with `initial_std` then."""
@@ -150,7 +151,7 @@ class ClippedLearner(EpisodicLearner):
         features, actions = self.inputs([each for each in demonstrations if len(each)])
         loss = torch.zeros(())
         for _ in range(updates):
-            rows = torch.from_numpy(self._random.integers(len(actions), size=256))
+            rows = torch.from_numpy(self.random.integers(len(actions), size=256))
             loss = -self.log_densities(features[rows], actions[rows]).mean()
             self.parts.descend("actor", loss)
         if isinstance(self.actor, GaussianActor):
@@ -166,7 +167,7 @@ class ClippedLearner(EpisodicLearner):
             old = self.log_densities(features, actions)
         rows, ratio = np.arange(len(actions)), torch.ones(1)
         for _ in range(self._clipped.epochs):
-            self._random.shuffle(rows)
+            self.random.shuffle(rows)
             for part in np.array_split(rows, max(1, len(rows) // self._clipped.batch_size)):
                 chosen = torch.from_numpy(part)
                 ratio = torch.exp((self.log_densities(features[chosen], actions[chosen]) - old[chosen]).clamp(max=20.0))
@@ -177,6 +178,16 @@ class ClippedLearner(EpisodicLearner):
         """Return -min(r A, clip(r, 1 - low, 1 + high) A), the mean over steps."""
         clipped = ratio.clamp(1.0 - self._clipped.clip_low, 1.0 + self._clipped.clip_high)
         return -torch.minimum(ratio * advantages, clipped * advantages).mean()
+
+    @override
+    def state_dict(self) -> StateDict:
+        return super().state_dict() | {"random": self.random.bit_generator.state}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        generator: Any = state["random"]
+        self.random.bit_generator.state = generator
 
     def other_loss(self) -> Tensor:
         """Return a term of the loss of each step: by default 0."""

@@ -102,7 +102,7 @@ class GTR(ClippedLearner):
         """Remember corrections of some steps."""
         places = [(each, step) for each in episodes for step in range(len(each))]
         names = self.parts.encoder.reads
-        for number in self._random.permutation(len(places))[: self.config.corrections].tolist():
+        for number in self.random.permutation(len(places))[: self.config.corrections].tolist():
             episode, step = places[number]
             row = {name: episode.observations[name][step] for name in names}
             self._corrections.append((row, episode.metadata[CORRECTED][step]))
@@ -111,7 +111,7 @@ class GTR(ClippedLearner):
     def other_loss(self) -> Tensor:
         if not self.weight:
             return super().other_loss()
-        drawn = self._random.integers(len(self._corrections), size=self._clipped.batch_size).tolist()
+        drawn = self.random.integers(len(self._corrections), size=self._clipped.batch_size).tolist()
         rows = [self._corrections[number] for number in drawn]
         encoder, device = self.parts.encoder, self.parts.device
         seen = {name: np.stack([row[name] for row, _ in rows]) for name in encoder.reads}
@@ -123,7 +123,7 @@ class GTR(ClippedLearner):
     def state_dict(self) -> StateDict:
         rows = [row for row, _ in self._corrections]
         seen = {name: np.stack([row[name] for row in rows]) for name in self.parts.encoder.reads} if rows else {}
-        kept: dict[str, Any] = {"observations": seen, "random": self._random.bit_generator.state}
+        kept: dict[str, Any] = {"observations": seen}
         if rows:
             kept["actions"] = np.stack([action for _, action in self._corrections])
         return super().state_dict() | {"corrections": kept}
@@ -132,7 +132,6 @@ class GTR(ClippedLearner):
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         kept: Any = state["corrections"]
-        self._random.bit_generator.state = kept["random"]
         self._corrections.clear()
         for number, action in enumerate(kept.get("actions", ())):
             row = {name: np.array(values[number]) for name, values in kept["observations"].items()}

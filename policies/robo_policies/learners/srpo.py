@@ -130,15 +130,13 @@ class SRPO(ClippedLearner):
 
     @override
     def state_dict(self) -> StateDict:
-        own = {"distances": list(self._distances), "random": self._random.bit_generator.state}
-        return super().state_dict() | {"srpo": own}
+        return super().state_dict() | {"srpo": {"distances": list(self._distances)}}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         own: Any = state["srpo"]
         self._distances = deque((float(each) for each in own["distances"]), maxlen=REMEMBERED)
-        self._random.bit_generator.state = own["random"]
 
 
 def failure_scores(distances: Floats, low: float, high: float) -> Floats:

@@ -1,0 +1,257 @@
+"""Ways to divide the outcomes of episodes among their steps, one class each, for PPO from groups (docs/learners/group-ppo.md).
+
+E episodes, those of a group side by side; B steps in all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Hashable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import mse_loss, one_hot
+from typing_extensions import override
+
+from robo_policies.learners.parts import LearnerParts
+from robo_policies.learners.step_credit import (
+    Floats,
+    anchored,
+    generalised,
+    group_advantages,
+    merged,
+    set_advantages,
+    standardised,
+)
+from robo_rl.extras import returns_to_go
+from robo_rl.protocols.components import Stateful
+from robo_rl.types import Episode, StateDict
+
+REMEMBERED = 256
+"""Newest episodes that contributions are fitted to."""
+Figures = dict[str, float | Tensor]
+
+
+class GroupLearner(Protocol):
+    """A learner whose episodes are judged."""
+
+    config: Any
+    """GroupPPOConfig."""
+    parts: LearnerParts
+    random: np.random.Generator
+
+    def keys(self, episode: Episode, names: Sequence[str] = ()) -> list[Hashable]:
+        """Return a key of the state before each step."""
+
+    def action_keys(self, episode: Episode) -> list[Hashable]:
+        """Return a key of each action."""
+
+    def features(self, episode: Episode) -> Tensor:
+        """Return features (T + 1, F) of all observations of an episode."""
+
+
+class Advantages(Stateful, ABC):
+    """Advantages of one learner."""
+
+    needs_group = True
+    """False if single episodes do."""
+    branches = False
+    """True if the episodes of a group begin in the middle of its first one."""
+
+    def __init__(self, learner: GroupLearner) -> None:
+        self.learner, self.config = learner, learner.config
+
+    @abstractmethod
+    def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
+        """Return the advantages of all steps (B,), and figures for the log; returns: (E,)."""
+
+    def spans(self, episodes: Sequence[Episode]) -> list[slice]:
+        """Return the places of each group."""
+        group = self.config.group
+        return [slice(first, first + group) for first in range(0, len(episodes), group)]
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        pass
+
+
+class Group(Advantages):
+    """The standardised return of the episode among its group, for all steps."""
+
+    @override
+    def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
+        return np.repeat(group_advantages(returns, self.config.group), [len(each) for each in episodes]), {}
+
+
+class Anchor(Group):
+    """That, and the return from a state among all visits of it in the group."""
+
+    @override
+    def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
+        found, _ = super().of(episodes, returns)
+        states, spans = [self.learner.keys(each) for each in episodes], self.spans(episodes)
+        rewards = [each.rewards.astype(np.float64) for each in episodes]
+        steps = [anchored(states[span], rewards[span], self.config.discount) for span in spans]
+        return found + self.config.step_weight * np.concatenate(steps), {"single_states": shared_little(states, spans)}
+
+
+class Graph(Advantages):
+    """That of the episodes of the group which take a step, on average."""
+
+    @override
+    def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
+        states, spans = [self.learner.keys(each) for each in episodes], self.spans(episodes)
+        taken = [[*zip(keys, self.learner.action_keys(each), strict=True)] for keys, each in zip(states, episodes, strict=True)]
+        by_episode = group_advantages(returns, self.config.group)
+        found = np.concatenate([merged(taken[span], by_episode[span]) for span in spans])
+        return found, {"single_states": shared_little(states, spans)}
+
+
+class Critic(Advantages):
+    """Generalised advantage estimates of a learned value."""
+
+    needs_group = False
+
+    def __init__(self, learner: GroupLearner) -> None:
+        super().__init__(learner)
+        parts = learner.parts
+        self.critic = parts.add("critic", parts.networks.critic(parts.encoder.size, 1), self.config.critic_lr)
+
+    @override
+    def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
+        estimates, loss = self.estimates(episodes)
+        return standardised(estimates), {"critic_loss": loss}
+
+    def estimates(self, episodes: Sequence[Episode]) -> tuple[Floats, Tensor]:
+        """Return generalised advantage estimates (B,), and the loss of the critic, which then learns from the returns."""
+        config, found, targets = self.config, list[Floats](), list[Floats]()
+        seen = [self.learner.features(each) for each in episodes]
+        for each, features in zip(episodes, seen, strict=True):
+            with torch.no_grad():
+                values = self.critic(features).reshape(-1).cpu().numpy().astype(np.float64)
+            rewards = each.rewards.astype(np.float64)
+            found.append(generalised(rewards, values, config.discount, config.gae_lambda, terminated=each.terminated))
+            targets.append(found[-1] + values[:-1])
+        inputs = torch.cat([features[:-1] for features in seen])
+        wanted = torch.from_numpy(np.concatenate(targets).astype(np.float32)).to(inputs.device)
+        return np.concatenate(found), self._fit(inputs, wanted)
+
+    def _fit(self, features: Tensor, wanted: Tensor) -> Tensor:
+        """Take some passes of the critic towards targets (B,); return the last loss."""
+        loss, rows = torch.zeros(()), np.arange(len(wanted))
+        for _ in range(self.config.epochs):
+            self.learner.random.shuffle(rows)
+            for part in np.array_split(rows, max(1, len(rows) // self.config.batch_size)):
+                chosen = torch.from_numpy(part)
+                loss = mse_loss(self.critic(features[chosen]).reshape(-1), wanted[chosen])
+                self.learner.parts.descend("critic", loss)
+        return loss
+
+
+class Credit(Advantages):
+    """The sum of a learned contribution of each step from there on, which sums to the return."""
+
+    needs_group = False
+
+    def __init__(self, learner: GroupLearner) -> None:
+        super().__init__(learner)
+        parts, action = learner.parts, learner.parts.spec.action
+        self.credit = parts.add("credit", parts.networks.critic(parts.encoder.size + action.size, 1), self.config.critic_lr)
+        self._choices = action.size if action.is_discrete else 0
+        self._past: deque[tuple[Tensor, float]] = deque(maxlen=REMEMBERED)
+
+    @override
+    def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
+        credited, loss = self.credited(episodes, returns)
+        return standardised(credited), {"credit_loss": loss}
+
+    def credited(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Tensor]:
+        """Return the sum of contributions from each step on (B,), and the loss of their fit to whole returns."""
+        inputs, random = [self._pairs(each) for each in episodes], self.learner.random
+        self._past.extend((pair, float(value)) for pair, value in zip(inputs, returns, strict=True))
+        loss, device = torch.zeros(()), self.learner.parts.device
+        for _ in range(4 * self.config.epochs):
+            drawn = random.integers(len(self._past), size=min(32, len(self._past)))
+            pairs = [self._past[number][0] for number in drawn]
+            wanted = torch.tensor([self._past[number][1] for number in drawn], device=device)
+            owner = torch.from_numpy(np.repeat(np.arange(len(pairs)), [len(pair) for pair in pairs])).to(wanted.device)
+            each_step = self.credit(torch.cat(pairs)).reshape(-1)
+            loss = mse_loss(torch.zeros_like(wanted).index_add(0, owner, each_step), wanted)
+            self.learner.parts.descend("credit", loss)
+        if np.ptp([value for _, value in self._past]) < 1e-6:
+            return np.zeros(sum(map(len, inputs))), loss  # nothing differs yet: only noise would be scaled up
+        with torch.no_grad():
+            found = [self.credit(pair).reshape(-1).cpu().numpy().astype(np.float64) for pair in inputs]
+        return np.concatenate([returns_to_go(each, self.config.discount) for each in found]), loss
+
+    def _pairs(self, episode: Episode) -> Tensor:
+        """Return features and actions (T, F + A), side by side."""
+        features = self.learner.features(episode)[:-1]
+        actions = torch.from_numpy(np.asarray(episode.actions)).to(features.device)
+        rows = one_hot(actions.long(), self._choices) if self._choices else actions
+        return torch.cat([features, rows.to(features.dtype).reshape(len(features), -1)], 1)
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {"pairs": [pair.cpu().numpy() for pair, _ in self._past], "returns": [value for _, value in self._past]}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        own: Any = state
+        self._past.clear()
+        for pair, value in zip(own["pairs"], own["returns"], strict=True):
+            self._past.append((torch.as_tensor(np.array(pair)).to(self.learner.parts.device), float(value)))
+
+
+class Sets(Critic):
+    """The critic's, and those of sets of episodes in the window after the common state; each to its own scale."""
+
+    needs_group, branches = True, True
+
+    @override
+    def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
+        config, random = self.config, self.learner.random
+        estimates, loss = self.estimates(episodes)
+        found, lengths = standardised(estimates), [len(each) for each in episodes]
+        by_episode, differs, variety = np.zeros(len(episodes)), np.zeros(len(episodes), np.bool_), list[float]()
+        for first in range(0, len(episodes), config.group):
+            span = slice(first + 1, first + config.group)  # the first one began elsewhere, and has the critic's
+            visited = [frozenset(self.learner.keys(each, config.signature)) for each in episodes[span]]
+            scores = np.clip(returns[span] / config.largest_return, 0.0, 1.0)
+            by_episode[span], diversity = set_advantages(scores, visited, config.set_size, config.sets, random)
+            variety.append(diversity)
+            differs[span] = bool(by_episode[span].any())  # sets that are worth the same leave the critic's
+        scaled = standardised(by_episode[differs]) if differs.any() else by_episode[differs]
+        begins = (np.cumsum(lengths) - lengths)[differs]
+        for begin, length, value in zip(begins, np.array(lengths)[differs], scaled, strict=True):
+            found[begin : begin + min(length, config.window)] = value
+        return found, {"critic_loss": loss, "diversity": float(np.mean(variety))}
+
+
+KINDS: dict[str, type[Advantages]] = {
+    "group": Group,
+    "anchor": Anchor,
+    "graph": Graph,
+    "credit": Credit,
+    "critic": Critic,
+    "set": Sets,
+}
+"""By the name of the setting `advantages`."""
+
+
+def shared_little(states: Sequence[Sequence[Hashable]], spans: Sequence[slice]) -> float:
+    """Return the mean share, over the groups, of steps whose state is visited once."""
+    return float(np.mean([single_share(states[span]) for span in spans]))
+
+
+def single_share(states: Sequence[Sequence[Hashable]]) -> float:
+    """Return the share of steps of a group whose state is visited once, so that it is compared with no other."""
+    counts = Counter(key for each in states for key in each)
+    return sum(count == 1 for count in counts.values()) / max(counts.total(), 1)

@@ -121,6 +121,7 @@ class Method:
 METHODS = {
     "clone": Method(updates=0),
     "group, variety": Method(variety=0.2),
+    "group, variety 0.5": Method(variety=0.5),
     "group": Method(),
     "critic": Method("critic"),
 }
@@ -153,7 +154,7 @@ def judged(learner: GroupPPO, policy: Policy, snapshots: int = 400) -> dict[str,
     found = evaluate(policy, environment, snapshots, deterministic=False)
     for seed in found.seeds:
         observation, _ = environment.reset(seed=seed)
-        if is_blocked(observation) and observation["lanes"].all() and observation["others"][0][1] < 25.0:
+        if is_blocked(observation) and observation["lanes"].all() and abs(observation["route"][0][1]) < 0.5:
             plans = chances(learner, observation)
             ways = np.array([sum(plans[number] for number, each in enumerate(PLANS) if each.endswith(way)) for way in WAYS])
             entropies.append(float(-(ways * np.log(np.maximum(ways, 1e-12))).sum()))

@@ -89,6 +89,19 @@ def test_an_episode_begins_without_the_memory_of_another():
     assert len({memory for _, memory in alone}) == 4  # and changes it at each step
 
 
+def test_an_action_depends_on_what_was_seen_before():
+    policy = RecurrentPPOConfig(**MEMORY).training(bandit, steps=64, seed=0).policy
+    environment, memories = bandit(), []
+    blank, _ = environment.reset(seed=0)
+    for first in (0, 1):
+        environment.reset(seed=0)
+        policy.reset()
+        policy.act(environment.step(np.asarray(first))[0], deterministic=True)
+        policy.act(blank, deterministic=True)
+        memories.append(np.concatenate([each.ravel() for each in policy._memory]))
+    assert not np.allclose(*memories)
+
+
 def test_memory_and_networks_are_saved(tmp_path):
     config = RecurrentPPOConfig(**MEMORY)
     training = config.training(bandit, steps=128, seed=0)

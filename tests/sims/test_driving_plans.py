@@ -92,6 +92,33 @@ def test_routes_of_plans_pass_the_obstacle():
     environment.close()
 
 
+def test_no_plan_is_faster_than_the_pace():
+    environment = make_environment(NAME, whole=True, pace=6.0, route_length=120.0)
+    environment.reset(seed=0)
+    for _ in range(5):
+        observation, *_ = environment.step(np.asarray(PLANS.index("faster_lane")))
+    assert 5.0 < observation["velocity"][0] < 6.5
+    environment.close()
+
+
+def test_states_lie_before_the_end_of_the_route():
+    """On 25 m three plans of the script often reach the end: the state is then one that has a plan left."""
+    environment = make_environment(NAME, route_length=25.0, prefix=6)
+    for seed in range(8):
+        observation, _ = environment.reset(seed=seed)
+        assert observation["left"][0] > 0.0
+        _, _, terminated, _, info = environment.step(np.asarray(PLANS.index("keep_lane")))
+        assert terminated and info["stop_reason"] in ("goal", "failure")
+    environment.close()
+
+
+def test_a_lane_of_oncoming_traffic_is_none():
+    environment = make_environment("planned:carla/Town-v0", route_length=60.0, prefix=0)
+    lanes = [environment.reset(seed=seed)[0]["lanes"] for seed in range(6)]
+    assert not any(left for left, _ in lanes)
+    environment.close()
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

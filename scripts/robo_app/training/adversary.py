@@ -41,9 +41,11 @@ class AdversaryFamily:
                 "An adversary needs a named policy.", got=policy or "none", allowed="policy: RUN", fix="name a run"
             )
         run = find_run(policy, RUNS)
-        environment = make_environment(address, **arguments)
+        recipe = recipe_of(run)
+        objective = {name: value for name, value in recipe.arguments.items() if name == "objective"}
+        environment = make_environment(address, **objective, **arguments)
         try:
-            return OpposedEnv(environment, policy_of(run, recipe_of(run)), Forces(environment, bodies, axes, force))
+            return OpposedEnv(environment, policy_of(run, recipe), Forces(environment, bodies, axes, force))
         except RoboRLError:
             environment.close()
             raise

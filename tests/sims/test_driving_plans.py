@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gymnasium.error import ResetNeeded
 
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
@@ -44,6 +45,8 @@ def test_plans_of_one_seed_begin_in_one_state(environment):
     states = [judged(environment, 2, plan)[0] for plan in ("keep_lane", "stop_right", "faster_left")]
     for other in states[1:]:
         assert all(np.array_equal(states[0][name], other[name]) for name in other)
+    with pytest.raises(ResetNeeded):
+        environment.step(np.asarray(0))
     again, _ = environment.reset(seed=3)
     assert any(not np.array_equal(states[0][name], again[name]) for name in again)
     assert specification(environment).observation.space.contains(states[0])

@@ -99,6 +99,7 @@ class PlannedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._tracker = Tracker(spec, seed=0, noise=0.0)
         self._now: Observation = {}
         self._progress, self._invalid = list[float](), list[bool]()
+        self._is_open = False
 
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -112,6 +113,7 @@ class PlannedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
             while plans and not self._is_driven(plans, drawn):  # the route ended before: one plan fewer
                 plans -= 1
                 self._now, info = self.env.reset(seed=drawn, options=options)
+        self._is_open = True
         kept = {key: value for key, value in info.items() if key == "instruction"}
         return self._seen(), kept | {"success": False}
 
@@ -130,9 +132,8 @@ class PlannedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         is_valid = way == "lane" or bool(self._lanes()[WAYS.index(way) - 1])
         offset = {"lane": 0.0, "left": -LANE, "right": LANE}[way] if is_valid else 0.0
         speed = float(self._now["velocity"][0])
-        target = {"keep": speed, "faster": min(speed + CHANGE, self._pace), "slower": max(speed - CHANGE, 0.0), "stop": 0.0}[
-            speed_name
-        ]
+        faster, slower = min(speed + CHANGE, self._pace), max(speed - CHANGE, 0.0)
+        target = {"keep": speed, "faster": faster, "slower": slower, "stop": 0.0}[speed_name]
         terminated = truncated = False
         info: dict[str, Any] = {}
         for _ in range(self._horizon):
@@ -145,6 +146,8 @@ class PlannedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     @override
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         number = int(self.environment_spec.action.validate(action))
+        if not self._is_open:
+            raise gymnasium.error.ResetNeeded("The episode is over or has not begun: call reset() before step().")
         blocked, before = is_blocked(self._now), self._along()
         terminated, truncated, info, is_valid = self._driven(number)
         reached = info.get("stop_reason") == GOAL
@@ -161,6 +164,7 @@ class PlannedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         measures = {"progress": float(np.mean(self._progress)), "invalid": float(np.mean(self._invalid))}
         found = {"success": success, "reward_terms": terms, MEASURES: measures, **kept}
         is_over = terminated or not self._whole
+        self._is_open = not (is_over or truncated)
         found |= {"stop_reason": kept.get("stop_reason", "goal" if success else "failure")} if is_over and not truncated else {}
         return self._seen(), sum(terms.values()), is_over and not truncated, truncated, found
 

@@ -15,7 +15,7 @@ from factories import axes, make_dataset, make_spec, picture_spec
 from robo_datasets.cache import CachedEpisodes
 from robo_rl.conformance.vector import VECTOR_CHECKS, Subject
 from robo_rl.environments.frame_stack import FrameStack, stacked_episode
-from robo_rl.environments.make import make_environment, make_vector_environment, with_stack
+from robo_rl.environments.make import make_environment, make_vector_environment, wrapped
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.extras import Chunks
 from robo_rl.protocols.components import Stateful
@@ -136,8 +136,8 @@ def test_refused_stack_leaves_no_environment_open() -> None:
     environment = Counting()
     environment.close = lambda: closed.append(True)  # type: ignore[method-assign]
     with pytest.raises(InvalidSetting, match="out of range"):
-        with_stack(environment, {"frame_stack": -1})
-    assert closed == [True] and with_stack(environment, {}) is environment
+        wrapped(environment, {"frame_stack": -1})
+    assert closed == [True] and wrapped(environment, {}) is environment
 
 
 def test_expert_sees_no_stack() -> None:

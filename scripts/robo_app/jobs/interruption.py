@@ -48,6 +48,31 @@ def gentle_interruption(request_stop: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
+def insistent_interruption(seconds: float = 5.0) -> Iterator[None]:
+    """Raises KeyboardInterrupt at Ctrl-C and at SIGTERM, and again until it leaves the block.
+
+    Python drops exceptions that a signal raises within a destructor or a callback of a weak reference: whatever must end at a
+    signal, such as the motion of an arm, would go on. seconds: from one time to the next.
+    """
+    if not hasattr(signal, "setitimer"):  # Windows
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        del number, frame
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        raise KeyboardInterrupt
+
+    usual = {number: signal.signal(number, interrupt) for number in (*SIGNALS, signal.SIGALRM)}
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def resumable(run: Path) -> Iterator[None]:
     """Turn a full or missing disk, and an unrequested exit, into an error that says how to resume the run."""
     try:

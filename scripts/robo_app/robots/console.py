@@ -15,6 +15,7 @@ import tyro
 
 from robo_app.arguments.free_settings import EnvironmentArguments, TeleoperatorSettings, TwinSettings
 from robo_app.display.browser import has_display
+from robo_app.jobs.interruption import insistent_interruption
 from robo_app.recording.actors import actor
 from robo_datasets.dataset import Dataset
 from robo_datasets.recorder import EpisodeRecorder
@@ -118,8 +119,9 @@ def serve_console(
         print_address(arguments, console.server.url)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves the arm still, as Ctrl-C does
         try:
-            stack.enter_context(operator(console))
-            console.run(arguments.seed)
+            with insistent_interruption():
+                stack.enter_context(operator(console))
+                console.run(arguments.seed)
         except KeyboardInterrupt:
             print("\nended; the arm holds still", flush=True)
     return 0

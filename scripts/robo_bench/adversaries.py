@@ -48,9 +48,6 @@ class Task:
     bound: float
     """Return that lets QARL's adversary become more rational."""
     steps: int
-    first_temperature: float = 2.0
-    """[1] of the adversary at the start; a reward of 10 in each step wants more than one of 1."""
-    last_temperature: float = 0.02
 
 
 POLE, POLES = "gymnasium/InvertedPendulum-v5", "gymnasium/InvertedDoublePendulum-v5"
@@ -58,14 +55,13 @@ TASKS = {
     "pendulum": Task(POLE, 3.0, ("pole",), "x", 500.0, 20_000),
     "pendulum-1N": Task(POLE, 1.0, ("pole",), "x", 500.0, 40_000),
     "double-pendulum": Task(POLES, 4.0, ("pole2",), "x", 5_000.0, 30_000),
-    "double-pendulum-hot": Task(POLES, 4.0, ("pole2",), "x", 5_000.0, 30_000, 200.0, 0.2),
 }
 
 
 def methods(task: Task) -> dict[str, AdversarialConfig]:
     """Return the methods by name."""
     shared: dict[str, Any] = {**SETTINGS, "bodies": task.bodies, "axes": task.axes, "force": task.force}
-    shared |= {"first_temperature": task.first_temperature, "last_temperature": task.last_temperature}
+    shared |= {"first_temperature": 2.0, "last_temperature": 0.02}
     shared |= {"phase": 10, "adversary_phase": 3}
     return {
         "SAC": RARLConfig(**shared | {"force": 0.0}),

@@ -171,6 +171,9 @@ def test_common_plans_are_worth_less():
     learner.advantages.of = lambda episodes, returns: (seen.append(returns), (np.zeros(64), {}))[1]
     learner.learn(episodes)
     np.testing.assert_allclose(seen[0], [0.6, 0.6, 0.75, 0.75, 0.6, 0.6, 0.6, 0.6])
+    costly = [replace(each, rewards=-each.rewards) for each in episodes]  # the rarer plan is not the worse one
+    learner.learn(costly)
+    np.testing.assert_allclose(seen[1], [-1.4, -1.4, -1.25, -1.25, -1.4, -1.4, -1.4, -1.4])
 
 
 @pytest.mark.slow
@@ -188,7 +191,13 @@ def test_variety_keeps_two_right_plans_and_f1_is_not_hacked():
 
 
 def test_bad_settings_are_refused():
-    for changes in ({"group": 1, "episodes": 8}, {"advantages": "set", "set_size": 4}, {"resolution": 0.0}, {"window": 0}):
+    for changes in (
+        {"group": 1, "episodes": 8},
+        {"advantages": "set", "set_size": 4},
+        {"resolution": 0.0},
+        {"window": 0},
+        {"advantages": "q"},
+    ):
         with pytest.raises(InvalidSetting):
             replace(SMALL, **changes)
     replace(SMALL, advantages="critic", group=1)

@@ -24,16 +24,9 @@ from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoin
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.compatibility import needs_of
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = {"policy_kwargs": {"net_arch": [16, 16]}}
 REPLAY = {"buffer_size": 5000, "learning_starts": 50, "batch_size": 16}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class CartPole(gymnasium.Wrapper):

@@ -19,6 +19,7 @@ from robo_rl.protocols.contract import Feature
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.training.compatibility import Capabilities
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = {"policy_kwargs": {"net_arch": [16]}}
 MEMORY = {"policy_kwargs": {"net_arch": [16], "lstm_hidden_size": 8}, "n_steps": 64, "batch_size": 32, "n_epochs": 2}
 REPLAY = {"buffer_size": 5000, "learning_starts": 50, "batch_size": 16, "train_freq": 4}
@@ -29,14 +30,6 @@ EQUAL = {
         lambda: RecurrentPPO("MlpLstmPolicy", cheetah_alone(), seed=3, device="cpu", **deepcopy(MEMORY)),
     ),
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def cheetah_alone():

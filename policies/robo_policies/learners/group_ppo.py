@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -32,7 +32,7 @@ class GroupPPOConfig(ClippedConfig):
     needs = Needs((EPISODES,), frozenset({Feature.CONTINUOUS, Feature.DISCRETE}), {Feature.REWARD: "leave reward out"})
     takes_demonstrations = True
 
-    advantages: Literal["group", "anchor", "graph", "credit", "critic", "set"] = "group"
+    advantages: str = "group"
     """group, anchor, graph, credit, critic or set."""
     episodes: int = 32
     """Episodes between two updates."""
@@ -61,7 +61,7 @@ class GroupPPOConfig(ClippedConfig):
     initial_std: float = 0.3
     """Deviation of continuous actions after cloning, to explore with."""
     variety: float = 0.0
-    """Share of the return, at most, that an episode loses for the share of its group that takes the same actions."""
+    """Share of its return's size, at most, that an episode loses for the share of its group that takes the same actions."""
     shuffles: bool = False
     """A control: advantages are permuted within each episode."""
 
@@ -74,8 +74,12 @@ class GroupPPOConfig(ClippedConfig):
             "clone_updates": (self.clone_updates >= 0, "0 or more"),
             "gae_lambda": (0 <= self.gae_lambda <= 1, "0 to 1"),
         }
-        kind = KINDS[self.advantages]
-        allowed["group"] = (self.group >= 2 or not kind.needs_group, f"2 or more with advantages {self.advantages}")
+        kind = KINDS.get(self.advantages)
+        allowed["advantages"] = (kind is not None, ", ".join(KINDS))
+        allowed["group"] = (
+            self.group >= 2 or kind is None or not kind.needs_group,
+            f"2 or more with advantages {self.advantages}",
+        )
         fits = self.advantages != "set" or 2 <= self.set_size < self.group
         allowed["variety"] = (0.0 <= self.variety <= 1.0, "0 to 1")
         allowed |= {"set_size": (fits, "2 or more, below `group`"), "step_weight": (self.step_weight >= 0, "0 or more")}
@@ -111,7 +115,7 @@ class GroupPPO(ClippedLearner):
             "useless_groups": float(np.mean([np.ptp(each) < 1e-6 for each in returns.reshape(-1, config.group)])),
         }
         if config.variety:
-            returns = returns * (1.0 - np.minimum(config.variety, self.common(episodes)))
+            returns = returns - np.abs(returns) * np.minimum(config.variety, self.common(episodes))
         advantages, more = self.advantages.of(episodes, returns)
         if config.shuffles:
             parts = np.split(advantages, np.cumsum([len(each) for each in episodes])[:-1])

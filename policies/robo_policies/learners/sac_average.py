@@ -55,7 +55,7 @@ class SACAverage(SAC):
                 "A mean over steps is for tasks that do not end.",
                 got="a step that terminated its episode",
                 allowed="episodes that the time limit ends",
-                fix="take sac, or an environment that does not terminate (terminates: false where there is such an argument)",
+                fix="take sac, or an environment whose episodes end by the time limit alone",
             )
         return super().learn(data) | {"mean_reward": self.rate}
 

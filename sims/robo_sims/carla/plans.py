@@ -8,6 +8,7 @@ one seed is a group of plans from one snapshot. With `whole` it is a whole route
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -267,5 +268,5 @@ class PlannedFamily:
             raise
 
 
-SETTINGS = ("horizon", "pace", "safe", "prefix", "weights", "whole")
+SETTINGS = tuple(inspect.signature(PlannedEnv).parameters)[1:]
 FAMILY = PlannedFamily()

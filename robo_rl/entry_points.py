@@ -7,8 +7,11 @@ A third party adds one by declaring an entry point in its own package; nothing h
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from traceback import extract_tb
@@ -37,7 +40,20 @@ Group = Literal[
 
 def known(group: Group) -> dict[str, EntryPoint]:
     """Returns name -> entry point of a group, sorted by name; loads nothing."""
+    return dict(_declared(group, tuple(sys.path), tuple(map(_changed, sys.path))))
+
+
+@lru_cache(maxsize=64)
+def _declared(group: Group, path: tuple[str, ...], changed: tuple[int, ...]) -> dict[str, EntryPoint]:
+    """Return what `known` returns, read again after a package was installed in a folder of `sys.path`."""
     return {point.name: point for point in sorted(entry_points(group=f"robo_rl.{group}"), key=lambda point: point.name)}
+
+
+def _changed(folder: str) -> int:
+    """Return the time of a folder's last change, ns; 0 if there is none."""
+    with suppress(OSError):
+        return os.stat(folder or ".").st_mtime_ns
+    return 0
 
 
 def load(group: Group, name: str, *, fix: str | None = None) -> Any:

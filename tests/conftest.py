@@ -28,13 +28,18 @@ def floating_point_errors_raise():
         yield
 
 
-@pytest.fixture(autouse=True)
-def away_from_the_checkout(tmp_path_factory, monkeypatch):
-    """Every test works in an empty folder: MuJoCo writes MUJOCO_LOG.TXT where it stands, commands write runs/."""
-    monkeypatch.chdir(tmp_path_factory.mktemp("cwd"))
+@pytest.fixture(scope="session")
+def beginnings(tmp_path_factory):
+    """Folder of the folders that tests start in; pytest's numbered ones take a search of all numbers each."""
+    return tmp_path_factory.mktemp("tests")
 
 
 @pytest.fixture(autouse=True)
-def away_from_the_users_cache(tmp_path_factory, monkeypatch):
-    """What reward models answer is kept in an empty folder."""
-    monkeypatch.setenv("ROBO_RL_CACHE", str(tmp_path_factory.mktemp("cache")))
+def away_from_the_checkout(beginnings, monkeypatch):
+    """Every test works in an empty folder: MuJoCo writes MUJOCO_LOG.TXT where it stands, commands write runs/.
+
+    Answers of reward models are kept beside it, away from the user's cache.
+    """
+    folder = tempfile.mkdtemp(dir=beginnings)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("ROBO_RL_CACHE", f"{folder}-cache")

@@ -198,3 +198,15 @@ def test_unknown_component_lists_close_matches():
 def test_known_names_are_sorted():
     assert list(known("environments")) == sorted(known("environments"))
     assert {"robo", "gymnasium", "dm_control", "metaworld", "gymnasium_robotics", "minigrid"} <= set(known("environments"))
+
+
+def test_a_package_installed_meanwhile_is_found(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "later" not in known("learners")
+    package = tmp_path / "later-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: later\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[robo_rl.learners]\nlater = later:Config\n")
+    assert known("learners")["later"].value == "later:Config"
+    monkeypatch.setattr("sys.path", [entry for entry in sys.path if entry != str(tmp_path)])
+    assert "later" not in known("learners")

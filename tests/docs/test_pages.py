@@ -148,7 +148,8 @@ class Link:
 
 def test_example_driver_gets_guard_and_returns_executed_action(module_of):
     link = Link()
-    limits = replace(TWIN, joint_low=(-3.0,) * 6, joint_high=(3.0,) * 6, joint_speed=(2.0,) * 6, box_high=(0.47, 0.3, 0.4))
+    patient = replace(TWIN, command_age=5.0, state_age=5.0, late_in_a_row=1000, stop_after=60.0)  # a busy machine is late
+    limits = replace(patient, joint_low=(-3.0,) * 6, joint_high=(3.0,) * 6, joint_speed=(2.0,) * 6, box_high=(0.47, 0.3, 0.4))
     robot: Robot = GuardedArm(module_of("adding-a-robot.md").VendorArm(link=link), limits)
     robot.connect()
     robot.arm()
@@ -158,7 +159,10 @@ def test_example_driver_gets_guard_and_returns_executed_action(module_of):
     np.testing.assert_allclose(executed.action, [10 / 15, 0.2, 0.0, 0.0, 1.0], atol=1e-5)
     end = time.monotonic() + 60  # set points come at a rate of their own
     while np.abs(np.subtract(link.position, [0.47, 0.003, 0.24])).max() > 1e-4 and time.monotonic() < end:
-        robot.apply(np.array([0.0, 0.0, 0.0, 0.0, 1.0], np.float32)) if robot.watchdog.is_holding else time.sleep(0.005)
+        if robot.watchdog.is_holding:
+            robot.observe()
+            robot.apply(np.array([0.0, 0.0, 0.0, 0.0, 1.0], np.float32))
+        time.sleep(0.005)
     robot.stop()
     assert link.is_halted
     robot.close()

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from importlib.metadata import EntryPoint, EntryPoints
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 from robo_cli.main import dispatch
@@ -19,8 +19,8 @@ def test_the_example_of_the_page(make, cells, tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setitem(sys.modules, "npz_folder", None)
     monkeypatch.delitem(sys.modules, "npz_folder")
-    points = EntryPoints([EntryPoint("npz", "npz_folder:FORMAT", "robo_rl.formats")])
-    monkeypatch.setattr("robo_rl.entry_points.entry_points", lambda group: points.select(group=group))
+    points = {"npz": EntryPoint("npz", "npz_folder:FORMAT", "robo_rl.formats")}
+    monkeypatch.setattr("robo_rl.entry_points._declared", lambda group, *path: points if group == "formats" else {})
     assert isinstance(load("formats", "npz"), Format)
     dataset = make(spec=cells["spec"](cells["FLAT"]))
     assert dispatch(["data", "convert", str(dataset.path), "--to", "npz", "--out", str(tmp_path / "out")]) == 0

@@ -40,7 +40,18 @@ def require_continuous(spec: EnvironmentSpec, learner: str) -> None:
             f"{learner} needs continuous actions, and those of {spec.name!r} are discrete.",
             got=f"{spec.action.size} choices: {', '.join(spec.action.names)}",
             allowed="an action in [-1, 1]^A",
-            fix="use sb3-dqn or sb3-ppo, or bc with demonstrations",
+            fix="use dqn or ppo, or bc with demonstrations",
+        )
+
+
+def require_choices(spec: EnvironmentSpec, learner: str) -> None:
+    """Raise InvalidSetting if the actions of an environment are continuous."""
+    if not spec.action.is_discrete:
+        raise InvalidSetting(
+            f"{learner} needs discrete actions, and those of {spec.name!r} are continuous.",
+            got=f"{spec.action.size} numbers: {', '.join(spec.action.names)}",
+            allowed="one of several choices",
+            fix="use sac or ppo, or bc with demonstrations",
         )
 
 

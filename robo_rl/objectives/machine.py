@@ -26,7 +26,10 @@ STATE = "machine_state"
 """Observation: state of the machine, one-hot."""
 LABELS = "machine_labels"
 """In `info`: names of the labels that hold after a step."""
-FORMS = "{entry: NAME, near: [...], within: D}, {entry: NAME, index: I, above: X} or below, or {reward: NAME, settings: {...}}"
+FORMS = (
+    "{entry: NAME, near: [...], within: D}, {entry: NAME, index: I, above: X} or below, {success: true}, "
+    "or {reward: NAME, settings: {...}}"
+)
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,22 @@ class EntryLabel:
     above: float = -np.inf
     below: float = np.inf
 
-    def holds(self, observation: Observation) -> bool:
+    def holds(self, observation: Observation, info: Mapping[str, Any]) -> bool:
         """Return True if the label holds after a step."""
+        del info
         values = np.asarray(observation[self.entry], np.float64).ravel()
         if self.near:
             return bool(np.linalg.norm(values - np.array(self.near)) <= self.within)
         return bool(self.above < values[self.index] < self.below)
+
+
+class SuccessLabel:
+    """Holds where the environment says that its own task succeeded."""
+
+    def holds(self, observation: Observation, info: Mapping[str, Any]) -> bool:
+        """Return True if the label holds after a step."""
+        del observation
+        return bool(info.get("success", False))
 
 
 class MachineEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -119,7 +132,7 @@ class MachineEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         holding = [
             name
             for name, label in self._labels.items()
-            if (label.value(action, taken) > 0 if isinstance(label, ScoredSteps) else label.holds(observation))
+            if (label.value(action, taken) > 0 if isinstance(label, ScoredSteps) else label.holds(observation, info))
         ]
         holds, before = self.machine.number(holding), self.state
         executed = np.asarray(info.get("executed_action", action))
@@ -183,8 +196,10 @@ class MachineEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {**observation, STATE: one_hot} if self._observes else observation
 
 
-def _label(name: str, given: Any, spec: EnvironmentSpec) -> EntryLabel | ScoredSteps:
+def _label(name: str, given: Any, spec: EnvironmentSpec) -> EntryLabel | SuccessLabel | ScoredSteps:
     """Return a label; raises InvalidSetting, UnknownName."""
+    if given == {"success": True}:
+        return SuccessLabel()
     if isinstance(given, Mapping) and "reward" in given and set(given) <= {"reward", "settings"}:
         return ScoredSteps(f"label {name!r}", str(given["reward"]), given.get("settings", {}), spec)
     is_near = isinstance(given, Mapping) and set(given) == {"entry", "near", "within"}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from factories import rest_slow
 from robo_cli import main
 from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting
@@ -25,6 +26,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "bc": {"hidden": [8], "batch_size": 8},
     "hg-dagger": {"hidden": [8], "batch_size": 8},
     "iql": {"hidden": [8], "batch_size": 8},
+    "dqn": {"hidden": [8], "batch_size": 8, "learning_starts": 5},
     "sb3-sac": {"learning_starts": 5, "batch_size": 8, "device": "cpu", "policy_kwargs": {"net_arch": [8]}},
     "sb3-ppo": {"n_steps": 8, "batch_size": 8, "device": "cpu", "policy_kwargs": {"net_arch": [8]}},
     "sb3-dqn": {"learning_starts": 5, "batch_size": 8, "device": "cpu", "policy_kwargs": {"net_arch": [8]}},
@@ -41,11 +43,13 @@ CHANGES: dict[Feature, dict[str, Any]] = {
 CELLS = [
     *((name, feature) for name in ("sac", "ppo", "bc", "sb3-sac") for feature in (F.PERSON, F.RECORDING, F.ONLINE_PHASE)),
     *((name, feature) for name in ("rlpd", "sac", "ppo", "iql", "sb3-ppo") for feature in (F.DEMONSTRATIONS, F.COLLECTORS)),
-    *((name, F.DISCRETE) for name in ("sac", "ppo", "iql", "sb3-ppo", "sb3-dqn", "sb3-sac")),
+    *((name, F.DISCRETE) for name in ("sac", "ppo", "dqn", "iql", "sb3-ppo", "sb3-dqn", "sb3-sac")),
     *((name, F.LEARNER_PROCESS) for name in ("hil-serl", "ppo", "sb3-sac")),
     *((name, F.PERSON) for name in ("hg-dagger", "hil-serl", "drq", "sb3-ppo")),
     *(("drq", feature) for feature in (F.COLLECTORS, F.DISCRETE)),
 ]
+SLOW = [("rlpd", F.COLLECTORS), ("ppo", F.COLLECTORS), ("drq", F.COLLECTORS), ("hil-serl", F.LEARNER_PROCESS)]
+"""Cells whose trainings start processes; ("sac", F.COLLECTORS) stands for them with every change."""
 
 
 def recipe_with(name: str, features: frozenset[Feature]) -> dict[str, Any]:
@@ -60,7 +64,9 @@ def recipe_with(name: str, features: frozenset[Feature]) -> dict[str, Any]:
     return recipe | {"evaluation": {"episodes": 1, "videos": 0}}
 
 
-@pytest.mark.parametrize(("name", "feature"), CELLS, ids=str)
+@pytest.mark.parametrize(
+    ("name", "feature"), [*(cell for cell in CELLS if cell not in SLOW), *rest_slow(SLOW, fast=0)], ids=str
+)
 def test_cell_is_what_happens(name: str, feature: Feature) -> None:
     able = Capabilities.of(load("learners", name)())
     cell = able.cell(feature)

@@ -17,6 +17,7 @@ from robo_policies.learners.cal_ql import CalQLConfig
 from robo_policies.learners.cpo import CPOConfig
 from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
+from robo_policies.learners.dqn import DQNConfig
 from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.f_dvl import FDVLConfig
 from robo_policies.learners.fisor import FISORConfig
@@ -70,6 +71,7 @@ LEARNERS = {
     "sac-asymmetric": (SACConfig(hidden=(8,), batch_size=8, privileged_critic=True, normalization_rows=20), KNOWN),
     "rarl": (RARLConfig(hidden=(8,), batch_size=8), with_temperature(ARM)),
     "qarl": (QARLConfig(hidden=(8,), batch_size=8), with_temperature(ARM)),
+    "dqn": (DQNConfig(hidden=(8,), batch_size=8, exploration_updates=4), GRID),
     "drq": (DrQConfig(**SEES), ARM),
     "drq-asymmetric": (DrQConfig(**SEES, privileged_critic=True, normalization_rows=20), KNOWN),
     "sac-lagrangian": (SACLagrangianConfig(hidden=(8,), batch_size=8, multiplier="pid", initial_multiplier=0.5), COSTLY),

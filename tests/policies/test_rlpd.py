@@ -182,7 +182,7 @@ def test_an_observation_that_is_not_finite_refuses_the_update(spec, make_batch, 
 
 
 def test_discrete_actions_are_refused(discrete_spec):
-    with pytest.raises(InvalidSetting, match=r"RLPD needs continuous actions(.*\n)*.*sb3-dqn or sb3-ppo, or bc"):
+    with pytest.raises(InvalidSetting, match=r"RLPD needs continuous actions(.*\n)*.*dqn or ppo, or bc"):
         SMALL.build(discrete_spec, 0)
 
 

@@ -1,0 +1,131 @@
+"""Deep Q-learning for discrete actions: Mnih et al. 2015, "Human-level control through deep reinforcement learning".
+
+The target is that of van Hasselt et al. 2016, "Deep Reinforcement Learning with Double Q-learning", arXiv:1509.06461.
+B rows, C choices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from robo_policies.learners.parts import Learned, LearnerParts
+from robo_policies.networks.actor_critic import NetworkFactory
+from robo_policies.networks.encoders import TensorBatch
+from robo_policies.networks.settings import NetworkSettings
+from robo_rl.errors import require_allowed
+from robo_rl.protocols.contract import STEPS, Feature, Needs
+from robo_rl.protocols.sampling import Sampling
+from robo_rl.requirements import require_choices, require_ranges
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Batch, Metrics
+
+
+@dataclass(frozen=True)
+class DQNConfig(NetworkSettings):
+    """Settings of DQN for tasks of vectors; those of the paper are for Atari's pictures."""
+
+    needs = Needs(STEPS, frozenset({Feature.DISCRETE}))
+
+    lr: float = 3e-4
+    """Learning rate of the values."""
+    batch_size: int = 128
+    """Transitions of one update."""
+    discount: float = 0.99
+    """Weight of a reward one step later."""
+    tau: float = 0.005
+    """Share of the online values that enters the target at each update."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Units of the hidden layers."""
+    layer_norm: bool = False
+    """LayerNorm before each ReLU."""
+    normalization_rows: int = 0
+    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+    n_step: int = 1
+    """Steps of reward before the bootstrap value."""
+    exploration_updates: int = 10_000
+    """Updates over which the chance of a random choice falls from 1."""
+    exploration: float = 0.05
+    """That chance afterwards."""
+    learning_starts: int = 1_000
+    """Environment steps with random choices before the first update."""
+    replay_capacity: int = 1_000_000
+    """Rows of the replay memory."""
+    replay_folder: str | None = None
+    """Folder on a disk in which the online replay memory is mapped; None keeps it in RAM."""
+    offline_fraction: float = 0.0
+    """Share of each batch that comes from demonstrations."""
+
+    def __post_init__(self) -> None:
+        require_ranges(self)
+        allowed = {"exploration_updates": (self.exploration_updates >= 1, "1 or more")}
+        require_allowed(self, allowed | {"exploration": (0.0 <= self.exploration <= 1.0, "0 to 1")})
+
+    @property
+    def sampling(self) -> Sampling:
+        """Requirements of the training loop."""
+        return Sampling.of(self)
+
+    def build(self, spec: EnvironmentSpec, seed: int) -> DQN:
+        """Returns a fresh learner."""
+        return DQN(spec, self, seed)
+
+
+class EpsilonGreedy(nn.Module):
+    """Takes the choice of the largest value Q(s, a), or any one with a chance that is saved with the values."""
+
+    epsilon: Tensor
+
+    def __init__(self, factory: NetworkFactory, inputs: int, choices: int, *, layer_norm: bool) -> None:
+        super().__init__()
+        self.layers = factory.critic(inputs, 1, layer_norm=layer_norm, outputs=choices)
+        self.register_buffer("epsilon", torch.ones(()))
+
+    def values(self, observations: Tensor) -> Tensor:
+        """Return Q(s, .) (B, C)."""
+        values: Tensor = self.layers(observations).squeeze(0)
+        return values
+
+    def mode(self, observations: Tensor) -> Tensor:
+        """Return the best choices (B,)."""
+        return self.values(observations).argmax(-1)
+
+    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
+        """Return choices (B,), each random with chance epsilon."""
+        values = self.values(observations).cpu()  # the generator's device
+        others = torch.randint(values.shape[-1], values.shape[:1], generator=generator)
+        return torch.where(torch.rand(values.shape[:1], generator=generator) < self.epsilon.cpu(), others, values.argmax(-1))
+
+
+class DQN(Learned):
+    """Learns values of choices from a replay memory."""
+
+    def __init__(self, spec: EnvironmentSpec, config: DQNConfig, seed: int) -> None:
+        require_choices(spec, "DQN")
+        self.config = config
+        self.parts = parts = LearnerParts(spec, config, seed)
+        actor = EpsilonGreedy(parts.networks, parts.encoder.size, spec.action.size, layer_norm=config.layer_norm)
+        self.actor = parts.add("values", actor, config.lr, trains_encoder=True)
+        self.target = parts.add_target("target_values", self.actor, sees=True)
+        parts.act_with(self.actor)
+
+    def update(self, batch: Batch) -> Metrics:
+        """Takes one gradient step, and lets the chance of a random choice fall."""
+        data, config = self.parts.batch(batch), self.config
+        values = self.actor.values(self.parts.encoder(data.observations))
+        taken = values.gather(1, data.actions[:, None]).squeeze(1)
+        loss = (data.weights * functional.smooth_l1_loss(taken, self.targets(data), reduction="none")).mean()
+        self.parts.descend("values", loss)
+        self.parts.track(self.target, self.actor, config.tau)
+        self.actor.epsilon.fill_(max(config.exploration, 1.0 - (self.parts.updates + 1) / config.exploration_updates))
+        return self.parts.finish_update({"loss": loss, "q_mean": taken.mean(), "epsilon": self.actor.epsilon})
+
+    @torch.no_grad()
+    def targets(self, data: TensorBatch) -> Tensor:
+        """Return r + gamma Q'(s', argmax_a Q(s', a)) (B,)."""
+        chosen = self.actor.mode(self.parts.encoder(data.next_observations))
+        values = self.target.values(self.parts.target_encoder(data.next_observations))
+        return data.rewards + data.discounts * data.masks * values.gather(1, chosen[:, None]).squeeze(1)

@@ -8,10 +8,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from robo_datasets.dataset import Dataset
 from robo_rl.spec.environment import ActionMode, ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
+
+
+def rest_slow(values: Iterable[Any], *, fast: int = 1) -> list[Any]:
+    """Return values of a test's parameters, of which those after the first few are for `scripts/test slow`: they are alike."""
+    rows = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*row, marks=[pytest.mark.slow] if number >= fast else []) for number, row in enumerate(rows)]
 
 
 def picture_spec(name: str = "camera_front", shape: tuple[int, int, int] = (4, 4, 3)) -> ArraySpec:

@@ -181,8 +181,9 @@ def test_killed_learner_is_replaced_and_versions_only_grow(tmp_path: Path, actin
     assert_learnt_as_if_nothing_had_happened(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_learner_that_hangs_is_replaced_and_nothing_is_lost(tmp_path: Path, acting: Any) -> None:
-    tell(tmp_path, beat=1.5, slow=60.0)  # it may hang while it writes the checkpoint of step 80
+    tell(tmp_path, beat=1.5, slow=25.0)  # it may hang while it writes the checkpoint of step 80
     training = acting(tmp_path, 140, Killing(tmp_path, {90: send(tmp_path, signal.SIGSTOP)}))
     told: list[str] = []
     training.process.tell = told.append

@@ -55,6 +55,7 @@ def test_every_case_runs(name):
     assert [row["case"] for row in rows_of(name)[:-1]] == [case.name for case in cases_of(name, effort)]
 
 
+@pytest.mark.slow
 def test_an_unknown_case_lists_those_that_there_are():
     done = bench("resume", "--only", "nothing")
     assert done.returncode == 1
@@ -97,6 +98,7 @@ def test_bench_refuses_options_of_another_bench(words, needs):
     assert f"{words[1]} is for one bench" in done.stderr and f"allowed: {needs}" in done.stderr
 
 
+@pytest.mark.slow
 def test_bench_prints_a_table_with_ratios(monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     done = bench("memory", "--seconds", "0.05", "--repeats", "1", "--only", "in RAM")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
+from factories import rest_slow
 from robo_app.recipes import environments
 from robo_app.training import assembly
 from robo_cli import main  # assembly, so that its own environments, which evaluate, are not counted
@@ -91,7 +92,7 @@ def test_no_step_beyond_the_budget(loop: str, stepped: list[int], capsys: pytest
     assert ("are too few for another step or rollout" in capsys.readouterr().out) == (reached < 40)
 
 
-@pytest.mark.parametrize("algorithm", ["sac", "ppo"])
+@pytest.mark.parametrize("algorithm", rest_slow(["sac", "ppo"]))
 def test_collectors_take_no_step_beyond_the_budget(algorithm: str) -> None:
     recipe = {**ARM, "algorithm": "sac", "learner": SAC} if algorithm == "sac" else {**GRID, "algorithm": "ppo"}
     run = trained(recipe | ({} if algorithm == "sac" else {"learner": {**ROLLOUTS, "num_envs": 4}}), "--collectors", "2")

@@ -70,6 +70,7 @@ def learnt(run: Run, step: int) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in state.items()}
 
 
+@pytest.mark.slow
 def test_killed_collector_run_resumes_bit_for_bit(
     written: Any, tmp_path: Path, in_this_process: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from socket import SHUT_RDWR
 
 import numpy as np
+import pytest
 import yaml
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
@@ -101,6 +102,7 @@ def learners(folder):
     return found
 
 
+@pytest.mark.slow
 def test_console_training_survives_lost_operator_and_learner(tmp_path):
     (tmp_path / "reach.yaml").write_text(yaml.safe_dump(RECIPE))
     runs, demos = tmp_path / "runs", tmp_path / "demos"

@@ -150,6 +150,7 @@ demonstrations: {{dataset: {recorded}}}
     return run
 
 
+@pytest.mark.slow
 def test_a_run_can_be_resumed_after_its_dataset_has_grown(recorded, capsys):
     run = half_a_run(recorded)
     dispatch(["record", TASK, "--episodes", "2", "--seed", "6", "--out", str(recorded), "--append"])

@@ -22,7 +22,8 @@ from robo_rl.runs.run import find_run
 SHORT = ["demo", "hil", "--human", "simulated", "--steps", "60", "--episodes", "1", "--speed", "3"]
 
 
-@pytest.mark.parametrize("task", ["pick", pytest.param("peg", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["pick", "peg"])
 def test_one_command_teaches_the_twin_and_the_same_goes_on(task, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(hil_demo, "DEMONSTRATIONS", 2)
     order = [*SHORT, "--task", task, "--out", str(tmp_path)]
@@ -72,6 +73,7 @@ def test_a_twin_that_cannot_start_is_told(monkeypatch, tmp_path):
         pass
 
 
+@pytest.mark.slow
 def test_demo_plays_the_episode_that_its_operator_begins(tmp_path):
     command = [sys.executable, "-m", "robo_cli.main", "demo", "hil", "--out", str(tmp_path), "--port", "0", "--no-browser"]
     process = subprocess.Popen([*command, "--episodes", "1"], stdout=subprocess.PIPE, text=True)

@@ -60,6 +60,7 @@ class Terminal:
             os.close(self.master)
 
 
+@pytest.mark.slow
 def test_arm_is_driven_recorded_and_stopped_from_a_terminal(tmp_path):
     with twin_process(tmp_path / "audit.jsonl", task="robo/ArmReach-v0") as url:
         terminal = Terminal(url, "--out", str(tmp_path / "driven"), "--environment.arguments.max_steps", "400")

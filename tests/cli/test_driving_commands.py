@@ -39,6 +39,7 @@ def robo_rl(*commands, folder, without="", limit=90):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_evaluate_routes_writes_measures_video_and_report(tmp_path):
     told = robo_rl(
         f"train drive-route {LITTLE}",

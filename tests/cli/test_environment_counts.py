@@ -91,8 +91,8 @@ PICTURES = {
     ("name", "changes", "read"),
     [
         ("arm-pick-rlpd", {}, 0),
-        ("arm-pick-rlpd", {"learner_process": "on"}, 0),
-        ("arm-pick-vlm", {"reward": PICTURES}, 1),  # without what is drawn for the reward
+        pytest.param("arm-pick-rlpd", {"learner_process": "on"}, 0, marks=pytest.mark.slow),
+        pytest.param("arm-pick-vlm", {"reward": PICTURES}, 1, marks=pytest.mark.slow),  # without what is drawn for the reward
     ],
 )
 def test_training_makes_no_environment_in_vain(

@@ -35,6 +35,7 @@ def test_the_page_shows_plans_that_can_be_read(text: str, kind: type) -> None:
     assert type(read_plan("plan.yaml")) is kind
 
 
+@pytest.mark.slow
 def test_three_names_are_one_command(in_this_process: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     Path("plan.yaml").write_text(yaml.safe_dump(RACE))
     for name in ("race", "experiment", "study"):

@@ -75,6 +75,7 @@ def steps_of(dataset: Dataset) -> list[int]:
     return [episode.metadata["training_step"] for episode in dataset]
 
 
+@pytest.mark.slow
 def test_medium_is_the_first_policy_a_third_of_the_way(run):
     dataset = record("medium", run, "medium", "--episodes", "3")
     assert dataset.card["medium"] == {"step": 40, "evaluated": 0.5, "threshold": pytest.approx(0.4)}
@@ -93,6 +94,7 @@ def test_medium_replay_holds_no_episode_later_than_medium(run, returns, step):
     assert all(originals[entry.identity] == entry.file for entry in dataset.entries()), "copies, byte for byte"
 
 
+@pytest.mark.slow
 def test_replay_is_all_of_it_or_a_draw(run):
     assert steps_of(record("replay", run, "all")) == [*ENDS]
     drawn = [steps_of(record("replay", run, f"some-{seed}", "--episodes", "2", "--seed", str(seed))) for seed in range(3)]
@@ -165,6 +167,7 @@ def test_a_scripted_expert_needs_no_run(family, monkeypatch):
     assert card["reference"]["success"]["expert"] == 1.0 and card["run"] is None
 
 
+@pytest.mark.slow
 def test_a_killed_recording_is_completed_by_the_same_command(run):
     """Sampled actions too are the same: each episode follows from its seed."""
     arguments = ["record", TASK, "--family", "medium", "--run", str(run.path), "--episodes", "4"]

@@ -56,9 +56,10 @@ def test_every_episode_with_the_step_at_which_it_ended(uninterrupted):
     assert verify(dataset) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step",  # two episodes after a checkpoint; before any of either; at the end
-    ["47", pytest.param("10", marks=pytest.mark.slow), pytest.param("70", marks=pytest.mark.slow)],
+    ["47", "10", "70"],
 )
 def test_a_killed_run_keeps_the_same_episodes(recipe, uninterrupted, tmp_path, step):
     script = Path(__file__).with_name("train_and_die.py")

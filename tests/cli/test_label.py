@@ -55,6 +55,7 @@ def are_equal(one, other) -> bool:
     return all(np.array_equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_oracle_labels_train_same_policy_as_rewards(dataset, capsys):
     dispatch(["label", "data", "--reward", "oracle", "--name", "oracle"])
     dispatch(["label", "data", "--reward", "constant", "--reward.settings.value", "1", "--name", "flat"])
@@ -107,6 +108,7 @@ def test_a_reward_from_a_file_and_settings_over_it(dataset):
     assert dispatch(["label", "data", "--shuffled", "two", "--name", "control"]) == 0
 
 
+@pytest.mark.slow
 def test_the_model_may_be_deleted_but_the_cache_kept(dataset, capsys):
     config = BradleyTerryConfig(hidden=(4,))
     size = inputs_of(dataset.spec, next(iter(dataset))).shape[1]

@@ -29,6 +29,7 @@ claims: [{better: lare, than: episodic}]
 """
 
 
+@pytest.mark.slow
 def test_a_study_writes_programs_trains_and_makes_nothing_twice(in_this_process, capsys):
     Path("study.yaml").write_text(STUDY)
     order = ["study", "study.yaml", "--out", "out"]

@@ -63,6 +63,7 @@ def assert_all_was_learnt_from(run: Run) -> None:
     assert (run.path / "evaluation.json").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_behind_its_last_step(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = Path(__file__).with_name("train_and_die.py")
     died = subprocess.run([sys.executable, script, recipe, tmp_path, "step", "57"], timeout=200, check=False)
@@ -77,6 +78,7 @@ def test_a_killed_run_goes_on_behind_its_last_step(recipe: Path, tmp_path: Path,
     assert "is finished: 90 steps" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_has_saved_everything_before_it_ends(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +117,7 @@ def test_robot_lost_before_first_step_stops_learner(recipe: Path, tmp_path: Path
     assert_all_was_learnt_from(find_run("latest", tmp_path))
 
 
+@pytest.mark.slow
 def test_scorers_are_closed_and_control_loop_comes_first(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     robot = {"environment": {"name": "robot/Fake-v0", "arguments": {"max_steps": 12}}, "algorithm": "sac", "human": {}}
     more = {"learner": {"hidden": [8], "batch_size": 8}, "demonstrations": {}, "steps": 20, "evaluation": {"before": True}}

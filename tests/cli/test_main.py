@@ -191,6 +191,7 @@ def test_a_family_without_its_package_says_what_to_install(
         main.dispatch(["envs", "metaworld/reach-v3"])
 
 
+@pytest.mark.slow
 def test_evaluation_is_refused_if_action_meaning_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.dispatch(["train", tiny(tmp_path), "--out", str(tmp_path / "runs")]) == 0
     shown = capsys.readouterr().out
@@ -207,7 +208,7 @@ def test_evaluation_is_refused_if_action_meaning_differs(tmp_path: Path, capsys:
     [
         ("rlpd", {"hidden": [4], "batch_size": 4, "critics": 2, "updates_per_step": 1, "learning_starts": 2}),
         ("bc", {"hidden": [4], "batch_size": 4}),
-        ("sb3-ppo", {"n_steps": 10, "batch_size": 10, "clone_epochs": 1}),
+        pytest.param("sb3-ppo", {"n_steps": 10, "batch_size": 10, "clone_epochs": 1}, marks=pytest.mark.slow),
     ],
 )
 def test_a_run_with_demonstrations_is_evaluated_without_them(

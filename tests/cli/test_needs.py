@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from factories import rest_slow
 from robo_app.recipes.recipe import read_recipe, recipe_files
 from robo_app.recipes.required_files import require_needs
 from robo_cli.main import dispatch
@@ -51,7 +52,7 @@ def test_another_path_on_the_command_line_needs_nothing(tmp_path: Path) -> None:
     require_needs(recipe)
 
 
-@pytest.mark.parametrize("kind", [*NEEDED])
+@pytest.mark.parametrize("kind", rest_slow(NEEDED))
 def test_the_hint_of_a_missing_fit_is_a_whole_command(kind: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointCorrupt) as told:
         fitted(tmp_path / "none", "reward" if kind == "preference" else kind, kind=kind)

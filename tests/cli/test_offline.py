@@ -77,6 +77,7 @@ def test_the_environment_is_that_of_the_dataset(dataset, recipe, capsys):
     assert "4 episodes of data" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_dataset_may_grow_between_two_halves_of_a_run(dataset, recipe):
     """What was recorded later changes nothing of a run that is resumed."""
     assert dispatch(["train", recipe, "--dataset", str(dataset)]) == 0
@@ -102,6 +103,7 @@ def test_the_dataset_may_grow_between_two_halves_of_a_run(dataset, recipe):
     assert all(np.array_equal(again[name], value) for name, value in parameters(first).items())
 
 
+@pytest.mark.slow
 def test_both_phases_at_once_equal_one_after_the_other(dataset, recipe, capsys):
     """`--then online` at the start, and `resume --then online` after the end, lead to the same parameters, bit for bit."""
     order = ["train", recipe, "--dataset", str(dataset)]
@@ -194,6 +196,7 @@ def test_a_study_runs_its_jobs_as_processes(study):
     assert "report" in Path("out/logs/bc--reach-replay-0.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_study_makes_what_is_missing_and_nothing_twice(study, in_this_process, capsys):
     order = ["study", study, "--out", "out"]
     assert dispatch(order) == 0
@@ -339,6 +342,7 @@ CHANGES = [  # file, before, after, message
 ]
 
 
+@pytest.mark.slow
 def test_foreign_sources_and_datasets_are_refused_untouched(study, in_this_process):
     assert dispatch(["study", study, "--out", "out"]) == 0
     made = {path: path.stat().st_mtime_ns for path in Path("out").rglob("*") if path.is_file()}

@@ -142,6 +142,7 @@ def test_claims_accept_measures_and_lower_is_better(tmp_path):
     assert "| careful < fast, crashes | +0.85 [" in page and "| careful | 0.5 | 0.1 [0.00253, 0.557] |" in page
 
 
+@pytest.mark.slow
 def test_driving_study_evaluates_on_unseen_routes():
     study = read_plan("driving")
     for method, _, seed in study.cells():

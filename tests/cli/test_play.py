@@ -182,6 +182,7 @@ def length(film: Path) -> tuple[int, float]:
 
 
 @pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.slow
 def test_film_shows_the_evaluated_episodes(
     name: str, runs: dict[str, robo_rl.Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,6 +201,7 @@ def test_film_shows_the_evaluated_episodes(
     assert read_frames(film, [0.5])[0].std() > 5, "there is something to see"
 
 
+@pytest.mark.slow
 def test_film_at_another_speed_of_another_seed_and_step(runs: dict[str, robo_rl.Run], tmp_path: Path) -> None:
     for name, options in {
         "usual": [],
@@ -214,6 +216,7 @@ def test_film_at_another_speed_of_another_seed_and_step(runs: dict[str, robo_rl.
     assert not np.array_equal(last["usual"], last["other"]) and not np.array_equal(last["usual"], last["early"])
 
 
+@pytest.mark.slow
 def test_film_elsewhere_ignores_unread_cameras(runs: dict[str, robo_rl.Run], tmp_path: Path) -> None:
     order = ["play", str(runs["sac"].path), "--video"]
     assert dispatch([*order, str(tmp_path / "own.mp4")]) == 0
@@ -226,6 +229,7 @@ def test_film_elsewhere_ignores_unread_cameras(runs: dict[str, robo_rl.Run], tmp
 
 
 @pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.slow
 def test_page_is_served_until_the_episodes_are_played(
     name: str, runs: dict[str, robo_rl.Run], no_display: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,6 +57,7 @@ def test_recipes_of_a_person_are_those_of_the_race(task: str, name: str) -> None
         assert getattr(recipe, part) == getattr(raced, part), part
 
 
+@pytest.mark.slow
 def test_a_race_trains_each_once_and_writes_a_table(
     plan: Path, tmp_path: Path, in_this_process: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -68,6 +68,7 @@ def refine(trained, url, *more):
     return ["refine", run, "--robot", url, "--dataset", str(trained / "demos"), "--runs", str(trained / "refined"), *more]
 
 
+@pytest.mark.slow
 def test_a_run_of_the_simulation_is_refined_on_the_twin(trained, twin, capsys, tmp_path):
     order = refine(trained, twin, "--human", "wrong", "--steps", "40", "--episodes", "2", "--runs", str(tmp_path))
     assert dispatch(order) == 0
@@ -116,6 +117,7 @@ FAKE = {
 
 
 @pytest.mark.parametrize("kills", [[17, 31], [5]], ids=["twice", "before a checkpoint"])
+@pytest.mark.slow
 def test_killed_robot_training_replays_recorded_steps(kills, tmp_path, capsys, monkeypatch):
     path = tmp_path / "fake.yaml"
     path.write_text(yaml.safe_dump(FAKE))
@@ -151,6 +153,7 @@ def lived_in(run: Run) -> list[np.ndarray]:
     return found
 
 
+@pytest.mark.slow
 def test_killed_refinement_resumes_and_counts_interventions(trained, twin, tmp_path, capsys):
     capsys.readouterr()
     settings = ["--human", "wrong", "--steps", "45", "--episodes", "1", "--checkpoint-every", "0"]

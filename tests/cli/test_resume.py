@@ -49,7 +49,13 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-ALIKE = ("before a checkpoint's first byte", "episode start", "last step")
+ALIKE = (
+    "before a checkpoint's first byte",
+    "episode start",
+    "last step",
+    "before the first checkpoint",
+    "between a checkpoint's files",
+)
 """Deaths that only the slow tests try: the others pass through the same code, and each takes some 15 seconds."""
 
 

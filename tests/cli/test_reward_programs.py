@@ -138,6 +138,7 @@ evaluation: {{episodes: 1, videos: 0}}
 """
 
 
+@pytest.mark.slow
 def test_run_names_its_program_and_refuses_another(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(FIRST)
     Path("tiny.yaml").write_text(RECIPE.format(reward=f"{{name: 'program:{tmp_path / 'mine.py'}', weight: 2.0}}"))

@@ -103,6 +103,7 @@ def test_killed_search_resumes_and_replays_identically(monkeypatch, capsys):
         dispatch([*search, *rule, "--recipe.steps", "40"])
 
 
+@pytest.mark.slow
 def test_a_program_is_written_mended_and_improved_by_feedback(capsys):
     write = ["reward", "write", "robo/ArmPush-v0", "--llm", "pack:text2reward-push", "--out", "push"]
     assert dispatch(write) == 0
@@ -122,6 +123,7 @@ def test_a_program_is_written_mended_and_improved_by_feedback(capsys):
     assert "push/program.py stays the newest program" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done_is_said_before_anything_is_asked():
     with pytest.raises(InvalidSetting, match="Who answers") as told:
         dispatch(["reward", "write", "robo/ArmPush-v0", "--out", "push"])

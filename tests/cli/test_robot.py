@@ -30,6 +30,7 @@ def twin(*arguments: str):
         process.stdout.close()
 
 
+@pytest.mark.slow
 def test_twin_is_served_recorded_stopped_and_rearmed(capsys, tmp_path):
     with twin("--log", str(tmp_path / "audit.jsonl")) as (process, url):
         dispatch(["robot", "check", url])
@@ -58,6 +59,7 @@ def test_twin_is_served_recorded_stopped_and_rearmed(capsys, tmp_path):
     assert [event["by"] for event in events if event["event"] == "rearm"] == ["Ada"]
 
 
+@pytest.mark.slow
 def test_sim_run_is_evaluated_on_twin_at_same_rate_only(capsys):
     recipe = {
         "environment": {"name": "robo/ArmReach-v0"},

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import robo_rl
+from factories import rest_slow
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import SpecMismatch
 from robo_rl.runs.run import Run
@@ -45,7 +46,7 @@ def trained(algorithm: str, out: Path, learner: dict[str, Any] | None = None, **
     return robo_rl.train(recipe, out=out)
 
 
-@pytest.mark.parametrize("algorithm", LEARNERS)
+@pytest.mark.parametrize("algorithm", rest_slow(LEARNERS))
 def test_cameras_that_are_not_read_change_no_action(algorithm: str, tmp_path: Path) -> None:
     run = trained(algorithm, tmp_path)
     own, there = run.evaluate(2), run.evaluate(2, arguments=CAMERAS, videos=0)
@@ -80,6 +81,7 @@ def test_other_pictures_are_refused_by_name(change: dict[str, Any], said: str) -
         seen.require_interface(other, what="The policy")
 
 
+@pytest.mark.slow
 def test_training_goes_on_with_the_camera_it_began_with(tmp_path: Path) -> None:
     first = trained("rlpd", tmp_path, cameras=["wrist"], image_size=16, learner={"convolutions": [4]})
     more = {"initial": {"run": str(first.path)}, "record_episodes": True, "learner": {"convolutions": [4]}}

@@ -123,6 +123,7 @@ def test_without_optuna_it_says_what_to_install(monkeypatch, space):
 # sweeps
 
 
+@pytest.mark.slow
 def test_a_sweep_finds_the_best_stops_what_is_behind_and_reports(stub, space, capsys):
     assert sweep(space) == 0
     told = facts()
@@ -223,6 +224,7 @@ def test_interrupted_sweep_stops_trainings_and_resumes(stub, space, monkeypatch)
     assert len(trained) == len({*trained}) == 15
 
 
+@pytest.mark.slow
 def test_sweep_killed_anywhere_equals_uninterrupted(stub, space, tmp_path):
     one_by_one = [*SMALL, "--jobs", "1", "--seed", "2"]
     sweep(space, trials=5, recipe=one_by_one)

@@ -72,6 +72,7 @@ def test_train_refuses_a_program_that_ranks_failure_higher():
         require(recipe())
 
 
+@pytest.mark.slow
 def test_train_tries_programs_inside_of_rewards():
     sound = {"reward": "program:sound.py"}
     phi = {"stage": "potential", "settings": {"program": "next.py"}}
@@ -86,6 +87,7 @@ def test_train_tries_programs_inside_of_rewards():
     require(recipe({"name": "lare", "settings": {"path": "sound.py"}}))
 
 
+@pytest.mark.slow
 def test_train_tries_factors_beside_a_total_that_says_nothing():
     """Of a decoder's program only the terms count, so that a total of 0 is no fault, and a term of other rows is one."""
     total = "return np.zeros_like(distance), "

@@ -59,6 +59,7 @@ def test_the_interval_over_seeds_is_students():
     assert "no interval" in str(student_interval([1.0])) and "no interval" in str(student_interval([1.0, 1.0]))
 
 
+@pytest.mark.slow
 def test_seeds_are_trained_once_and_tabled_together(tmp_path, capsys, in_this_process):
     out = str(tmp_path)
     assert main.dispatch(["train", *SHORT, "--seeds", "0-1", "--out", out]) == 0

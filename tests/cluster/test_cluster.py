@@ -86,6 +86,7 @@ def test_where_nobody_listens_it_says_so_at_once():
         pass
 
 
+@pytest.mark.slow
 def test_a_port_that_says_nothing_is_not_waited_for(monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "x" * 64)
@@ -143,6 +144,7 @@ def test_locked_folder_follows_no_links(tmp_path):
 # workers
 
 
+@pytest.mark.slow
 def test_files_of_the_cluster_are_private(cluster):
     """Ray itself lets everybody write into its folder, and so into its sockets."""
     session = Path(cluster.ray._private.worker._global_node.get_session_dir_path())
@@ -183,6 +185,7 @@ def sockets_of(pids: set[int]) -> set[str]:
     return {link[8:-1] for link in links if link.startswith("socket:[")}
 
 
+@pytest.mark.slow
 def test_results_match_tasks_and_lost_tasks_are_repeated(cluster, tmp_path):
     said = []
     timeouts = Timeouts(answer=8.0)
@@ -210,6 +213,7 @@ def test_what_no_node_can_hold_is_refused(cluster):
         TaskPool(cluster, "asked:Asked", [b""], cores=3.0)
 
 
+@pytest.mark.slow
 def test_another_ray_or_python_is_refused_at_the_door(cluster):
     preflight.require_open(cluster.address)
     usage = importlib.import_module("ray._common.usage.usage_lib")
@@ -231,12 +235,14 @@ def test_another_ray_or_python_is_refused_at_the_door(cluster):
             put(known)
 
 
+@pytest.mark.slow
 def test_another_robo_rl_ends_the_command_with_one_error(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(host, "version", lambda _: "0.0.1")
     with pytest.raises(ClusterUnavailable, match=r"A node has another robo-rl\.\n  got: .*\n  allowed: 0\.0\.1"):
         dispatch(["train", *SHORT, "--seeds", "0-2", "--out", str(tmp_path), "--ray", "auto"])
 
 
+@pytest.mark.slow
 def test_impossible_need_is_an_error_and_extra_workers_queue(cluster):
     timeouts = Timeouts(losses=1)
     fatal = pytest.raises(WorkerFailed, match=r"Worker 0 was lost 1 times in a row")
@@ -293,6 +299,7 @@ def returns_of(path: Path) -> list[float]:
     return json.loads(path.read_text())["returns"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_news_is_stored_is_put_off_until_it_is(cluster, tmp_path, monkeypatch):
     def interrupted(*arguments):
         monkeypatch.undo()
@@ -318,6 +325,7 @@ def test_labels_are_those_that_are_made_here(cluster, capsys):
     assert len({LabelSet(dataset, name).digest(dataset.entries()) for name in ("here", "there", "again")}) == 1
 
 
+@pytest.mark.slow
 def test_a_budget_holds_for_all_workers_together(cluster):
     arguments = [
         "--environment.arguments.max_steps",
@@ -341,6 +349,7 @@ def test_a_budget_holds_for_all_workers_together(cluster):
     assert len(LabelSet(Dataset(Path("seen")), "mine").labelled) < 4
 
 
+@pytest.mark.slow
 def test_episodes_are_those_that_are_played_here(cluster, capsys):
     words = [
         "record",

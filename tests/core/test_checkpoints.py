@@ -45,6 +45,7 @@ def same(a: object, b: object) -> bool:
 
 @given(state=STATES)
 @settings(max_examples=60, deadline=None)
+@pytest.mark.slow
 def test_any_state_comes_back_bit_for_bit(tmp_path_factory: pytest.TempPathFactory, state: dict[str, object]) -> None:
     folder = tmp_path_factory.mktemp("checkpoints")
     save_checkpoint(folder, Checkpoint(7, {"part": state}))

@@ -177,6 +177,7 @@ def test_ppo_shares_one_sampler_between_environments():
     assert curriculum_state(environments)["seen"].sum() == 3
 
 
+@pytest.mark.slow
 def test_hints_from_a_dataset_and_bad_curricula_by_recipe(tmp_path):
     environment = make_environment(REACH, action_repeat=3, max_steps=60)
     dataset = Dataset.create(tmp_path / "teacher", specification(environment), {})
@@ -221,6 +222,7 @@ def test_loops_without_it_refuse_a_curriculum(tmp_path):
         robo_rl.train({**RECIPE, "algorithm": "sb3-sac", "learner": {}}, steps=20, out=tmp_path)
 
 
+@pytest.mark.slow
 def test_levels_are_recorded_and_played_by_split(tmp_path):
     dataset = record(Record(REACH, tmp_path / "data", episodes=7, levels=3, noise=0.3, arguments={"action_repeat": 3}))
     assert [entry.seed for entry in dataset.entries()] == [level_seed("train", level % 3) for level in range(7)]

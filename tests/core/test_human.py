@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from factories import axes, make_spec
+from factories import axes, make_spec, rest_slow
 from robo_policies.learners.hg_dagger import HGDAggerConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_rl.environments.make import make_environment
@@ -321,7 +321,7 @@ def everything(training: OnlineTraining[EnvironmentSteps]) -> bytes:
     )
 
 
-@pytest.mark.parametrize("config", [HIL, HGDAggerConfig(hidden=(8,), batch_size=8)], ids=["hil-serl", "hg-dagger"])
+@pytest.mark.parametrize("config", rest_slow([HIL, HGDAggerConfig(hidden=(8,), batch_size=8)]), ids=["hil-serl", "hg-dagger"])
 def test_resume_inside_intervention_is_exact(config: Any, tmp_path: Path) -> None:
     whole = picking(config)
     acting: list[int] = []

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from factories import rest_slow
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.machines.formulas import FALSE, TRUE, Formula, is_fulfilled, joined, negated, parsed, progressed
 from robo_rl.machines.machine import RewardMachine
@@ -59,7 +60,7 @@ def drawn(random: np.random.Generator, depth: int) -> str:
     return f"({drawn(random, depth - 1)}) {sign} ({drawn(random, depth - 1)})"
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", rest_slow(range(40), fast=12))
 def test_progression_is_the_semantics(seed):
     """All traces of at most five steps; X, N and negation of temporal formulas among them."""
     formula = parsed(drawn(np.random.default_rng(seed), 3))

@@ -54,6 +54,7 @@ OPERATIONS = st.lists(st.sampled_from(["step", "terminated", "truncated", "cut",
 
 
 @given(operations=OPERATIONS, capacity=st.integers(2, 12))
+@pytest.mark.slow
 def test_mapped_and_ram_give_the_same_samples(tmp_path_factory, operations, capacity):
     folder = tmp_path_factory.mktemp("rows")
     pair = [ReplayBuffer(PIXELS, capacity, 3, storage) for storage in (InMemory(), Mapped(folder))]

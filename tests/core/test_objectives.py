@@ -107,6 +107,7 @@ def trained(environment, config, steps):
 
 
 @pytest.mark.parametrize(("objective", "is_careful"), [(None, False), ({"share": 0.2, "threshold": 0.5}, True)])
+@pytest.mark.slow
 def test_the_worst_fifth_makes_a_policy_careful(objective, is_careful):
     environment = CVaR(**objective).applied(Lottery()) if objective else Lottery()
     policy = trained(environment, SACConfig(**SMALL, target_entropy_per_action=-2.0), 800).policy

@@ -70,6 +70,7 @@ def test_plain_starts_differ_after_a_teachers(teacher):
     assert 8 < len(plain) < 32
 
 
+@pytest.mark.slow
 def test_clusters_are_drawn_alike_and_their_members_too(teacher, monkeypatch):
     rule = replace(RULE, clusters=4)
     environment = made(teacher, rule)

@@ -92,6 +92,7 @@ class Quiet:
     def say(self, message): ...
 
 
+@pytest.mark.slow
 def test_the_activities_of_a_training_add_up_to_its_wall_clock(monkeypatch, tmp_path):
     """Every reading of the clock is a second later than the one before: no second may be lost or counted twice."""
     readings = itertools.count()

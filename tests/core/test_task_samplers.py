@@ -120,6 +120,7 @@ def test_logistic_fit_is_that_of_a_solver():
     assert np.isfinite(fitted_logistic(places, np.ones(40))).all()
 
 
+@pytest.mark.slow
 def test_a_lock_opens_sooner_with_a_frontier_of_hints():
     found = {name: [opened(KINDS[name](), seed) for seed in (0, 1)] for name in ("`frontier`", "`uniform`")}
     assert all(2 * frontier[0] < uniform[0] for frontier, uniform in zip(*found.values(), strict=True))

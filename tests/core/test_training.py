@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from factories import rest_slow
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
@@ -83,7 +84,7 @@ def fingerprint(state: Any) -> bytes:
     return np.asarray(state).tobytes()
 
 
-@pytest.mark.parametrize("make", TRAININGS)
+@pytest.mark.parametrize("make", rest_slow([sac_on_mujoco, bc_on_minigrid, rlpd_on_the_arm], fast=2))
 def test_resumed_anywhere_equals_uninterrupted(make: Callable[[], OnlineTraining[EnvironmentSteps]], tmp_path: Path) -> None:
     expected, ends = finished(make())
     first_end = next((step for step, _ in ends if step > 5), STEPS // 2)

@@ -270,6 +270,7 @@ JSON = st.recursive(
 
 @given(key=st.sampled_from(["schema", "spec", "terminated", "spec_fingerprint", "metadata"]), value=JSON, within=st.booleans())
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.slow
 def test_no_header_leads_to_another_error(tmp_path_factory, spec, make_episode, key, value, within):
     folder = tmp_path_factory.mktemp("headers")
     write_episode(folder, IDENTITY, make_episode(), spec)

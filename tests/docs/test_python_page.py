@@ -17,6 +17,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "python.md").read_text()
 
 
+@pytest.mark.slow
 def test_example_runs_from_an_empty_folder(tmp_path: Path) -> None:
     command = [sys.executable, str(DOCS / "examples" / "first_policy.py")]
     environment = os.environ | {"STEPS": "60"}

@@ -57,6 +57,7 @@ def test_the_page_shows_what_the_comparison_of_rewards_wrote():
     assert (DOCS / "benchmarks" / "text2reward.md").read_text().strip() in (DOCS / "text2reward.md").read_text()
 
 
+@pytest.mark.slow
 def test_contrasting_goals_figures_match_evaluations(capsys):
     sides = [str(DOCS / "benchmarks" / "driving-evaluations.zip" / f"driving-{method}-*.json") for method in ("speed", "clg")]
     assert compare(Compare(*sides, json=True)) == 0

@@ -295,6 +295,7 @@ def test_without_force_it_is_plain_sac_bit_for_bit(config):
     assert learner.parts.updates > 100 and mine == other
 
 
+@pytest.mark.slow
 def test_policy_is_asked_for_the_temperature_of_the_curriculum():
     config = QARLConfig(**SMALL, rollouts=2, return_bound=1.0)
     training = config.training(make, steps=200, seed=0)

@@ -76,10 +76,12 @@ def corners(learner, updates=600):
     return [float(value) for value in np.sign(learner.policy.act({"state": np.ones(1, np.float32)}, deterministic=True))]
 
 
+@pytest.mark.slow
 def test_rare_good_corner_is_chosen():
     assert corners(CORNERS.build(SPEC, 0)) == [-1.0, -1.0]
 
 
+@pytest.mark.slow
 def test_elements_that_do_not_see_each_other_miss_it(monkeypatch):
     plain = Choices.forward
 

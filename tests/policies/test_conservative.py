@@ -30,6 +30,7 @@ def violations(values, baseline):
 
 
 @pytest.mark.parametrize("name", ["StepMix", "EpsMix"])
+@pytest.mark.slow
 def test_guarantee_holds_in_every_episode(played, name):
     training, values, baseline = played[name]
     assert violations(values, baseline) == 0
@@ -37,6 +38,7 @@ def test_guarantee_holds_in_every_episode(played, name):
     assert 0 < training.baseline_episodes < EPISODES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["UCB alone", "StepMix that trusts estimates", "StepMix with bounds of no width"])
 def test_controls_violate(played, name):
     _, values, baseline = played[name]

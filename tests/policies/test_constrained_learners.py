@@ -219,6 +219,7 @@ def trained(config, steps=60_000):
     return means, probabilities(training.policy)
 
 
+@pytest.mark.slow
 def test_pid_lagrangian_finds_mix_and_multiplier_of_a_known_cmdp():
     means, (first, second) = trained(
         PPOLagrangianConfig(**EXACT, multiplier="pid", initial_multiplier=0.3, kp=0.15, ki=0.03, kd=0.15)
@@ -228,17 +229,20 @@ def test_pid_lagrangian_finds_mix_and_multiplier_of_a_known_cmdp():
     assert first > 0.9 and second == pytest.approx(0.2, abs=0.15)
 
 
+@pytest.mark.slow
 def test_adam_lagrangian_keeps_the_limit_of_a_known_cmdp():
     means, (first, second) = trained(PPOLagrangianConfig(**EXACT, multiplier_lr=0.01, initial_multiplier=0.3))
     assert 0.4 < means["cost"] < 0.7  # it swings around the limit
     assert first > 0.9 and second < 0.9
 
 
+@pytest.mark.slow
 def test_frozen_multiplier_violates_a_known_cmdp():
     means, _ = trained(PPOLagrangianConfig(**EXACT, multiplier_lr=0.0), 20_000)
     assert means["cost"] > 0.9
 
 
+@pytest.mark.slow
 def test_flipped_cost_violates_a_known_cmdp(monkeypatch):
     plain = PPOLagrangian.weigh
     monkeypatch.setattr(PPOLagrangian, "weigh", lambda self, gains, costs: plain(self, gains, -costs))
@@ -246,6 +250,7 @@ def test_flipped_cost_violates_a_known_cmdp(monkeypatch):
     assert means["cost"] > 0.9
 
 
+@pytest.mark.slow
 def test_cpo_keeps_the_limit_of_a_known_cmdp():
     means, (first, second) = trained(CPOConfig(**EXACT, max_kl=0.005))
     assert means["cost"] == pytest.approx(0.6, rel=0.1)

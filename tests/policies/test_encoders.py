@@ -85,12 +85,14 @@ def encoded(folder: Path, **settings: Any) -> EncodedEnv:
 # fitting
 
 
+@pytest.mark.slow
 def test_fit_finds_the_dot_on_held_out_episodes(fitted: tuple[Path, list[TargetError]]) -> None:
     errors = fitted[1]
     assert [error.target for error in errors] == ["dot_position[0]", "dot_position[1]"]
     assert all(error.error < 0.3 * error.blind for error in errors), errors
 
 
+@pytest.mark.slow
 def test_fit_on_blank_pictures_finds_nothing(tmp_path: Path) -> None:
     errors = fit_encoder(collect(Dot(blank=True), QUICK, silent), tmp_path / "blank", QUICK, {}, silent)
     assert errors[1].error > 0.95 * errors[1].blind, errors
@@ -198,6 +200,7 @@ def test_learner_reads_features_and_stores_no_pictures(folder: Path) -> None:
     assert list(learner.policy.environment_spec.observation) == ["camera_place", "dot_position", "picture_features"]
 
 
+@pytest.mark.slow
 def test_command_fits_an_encoder_that_a_training_uses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     size = ["--environment.arguments.image_size", "16"]
     fit = ["fit-encoder", "robo/ArmPick-v0", "--out", str(tmp_path / "pick"), "--environment.arguments.cameras", "[wrist]"]

@@ -118,6 +118,7 @@ def srpo(score, seed, steps=6400):
     return training, heard
 
 
+@pytest.mark.slow
 def test_srpo_improves_a_clone_and_permuted_scores_do_not(monkeypatch):
     training, heard = srpo("progress", 0)
     assert np.mean(heard.episodes[:64]) < 0.6
@@ -207,11 +208,13 @@ def barfi(environment, **settings):
     return training.learner.weight
 
 
+@pytest.mark.slow
 def test_the_weight_of_a_heuristic_follows_its_worth():
     assert barfi(Grid) > 0.05 and barfi(Misleading) < -0.05
     assert barfi(Grid, learns_blend=False) == 0.0  # the control
 
 
+@pytest.mark.slow
 def test_a_series_that_diverges_is_warned_of():
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
@@ -240,6 +243,7 @@ def _unknown():
     return make_episode({"x": np.zeros((3, 1), np.float32)}, actions=np.zeros((2, 1), np.float32), success=None)
 
 
+@pytest.mark.slow
 def test_a_recipe_trains_and_resumes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = ["--learner.hidden", "8", "--learner.episodes", "4", "--learner.group", "2", "--learner.clone-updates", "5"]

@@ -73,6 +73,7 @@ def test_bonus_falls_with_visits():
     assert not fresh.counts
 
 
+@pytest.mark.slow
 def test_both_solve_a_chain_that_the_reward_alone_does_not():
     alone = np.mean(successes(1, 9000, bonus=0.0, reward_lr=0.0)[-100:])
     both = np.mean(successes(1, 9000)[-100:])

@@ -97,6 +97,7 @@ def test_wrong_settings_are_one_error(settings):
         replace(SMALL, **settings).build(SPEC, 0)
 
 
+@pytest.mark.slow
 def test_region_grows_towards_the_kernel():
     before = agreement(CODINGS["+1 / -1"].build(SPEC, 0))[0]
     learner = trained(replace(CODINGS["+1 / -1"], hidden=(64, 64), discount=0.97), 0, 700)

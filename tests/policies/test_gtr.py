@@ -77,6 +77,7 @@ def success(training):
     return float(np.mean(evaluate(training.policy, Gate(), seeds=range(20)).successes))
 
 
+@pytest.mark.slow
 def test_corrections_teach_and_rewards_alone_do_not():
     assert success(trained(5000)) > 0.9
     assert success(trained(5000, weight=0.0)) < 0.1

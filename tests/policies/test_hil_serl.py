@@ -184,6 +184,7 @@ def test_a_gripper_that_is_not_there_or_not_read_is_refused(gripper):
         replace(SMALL, gripper=gripper).build(ARM, 0)
 
 
+@pytest.mark.slow
 def test_the_gripper_learns_known_values():
     """Closing pays 1 and ends the task, opening pays nothing and leads back: Q = (1, gamma)."""
     built = learner(grasp_penalty=0.0, tau=0.1, updates_per_step=1, batch_size=32)

@@ -102,12 +102,14 @@ def offline_error(config, episodes, updates=600):
     return error(learner.policy)
 
 
+@pytest.mark.slow
 def test_recoil_follows_few_of_an_expert_among_many_others():
     episodes = recorded(5, is_expert=True) + recorded(95, is_expert=False, seed=1)
     bc = BCConfig(hidden=(32,), batch_size=64, lr=3e-3, normalization_rows=0)
     assert offline_error(RECOIL, episodes) < 0.1 < offline_error(bc, episodes)
 
 
+@pytest.mark.slow
 def test_recoil_without_the_pull_follows_nobody(monkeypatch):
     plain = ReCOIL.critic_loss
 
@@ -224,10 +226,12 @@ def online_error(config, steps=900):
 
 
 @pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.slow
 def test_expert_is_imitated_without_its_rewards(name):
     assert online_error(LEARNERS[name]) < 0.12
 
 
+@pytest.mark.slow
 def test_gail_learns_nothing_from_a_discriminator_that_does_not(monkeypatch):
     monkeypatch.setattr(GAIL, "learn_discriminator", lambda *_: {})
     assert online_error(LEARNERS["gail"], 500) > 0.15

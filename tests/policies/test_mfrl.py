@@ -78,6 +78,7 @@ def fitted(*, uses_low, flights=12, seed=0):
     return model
 
 
+@pytest.mark.slow
 def test_few_labels_suffice_beside_many_of_the_low_fidelity():
     test = points(500, 9)
     truth = curve(test) > 0.15
@@ -87,6 +88,7 @@ def test_few_labels_suffice_beside_many_of_the_low_fidelity():
     assert right[True] > 0.88 and right[True] > right[False] + 0.04
 
 
+@pytest.mark.slow
 def test_high_fidelity_corrects_a_low_one_that_is_wrong():
     test = points(500, 9)
     model = fitted(uses_low=True, flights=150)
@@ -94,6 +96,7 @@ def test_high_fidelity_corrects_a_low_one_that_is_wrong():
     assert model.probability("low", test)[between].mean() > 0.5 > model.probability("high", test)[between].mean()
 
 
+@pytest.mark.slow
 def test_least_certain_plans_lie_at_the_boundary():
     test = points(500, 9)
     model = fitted(uses_low=True)
@@ -102,6 +105,7 @@ def test_least_certain_plans_lie_at_the_boundary():
     assert np.abs(curve(test[chosen])).mean() < 0.3 * np.abs(curve(test)).mean()
 
 
+@pytest.mark.slow
 def test_probability_is_the_probit_averaged_over_the_latent():
     model = fitted(uses_low=True)
     mean, deviation = model.latent("low", points(5, 4))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from factories import rest_slow
 from robo_cli.main import dispatch
 from robo_policies.networks.conformance import check_encoder
 from robo_rl.environments.make import make_environment
@@ -56,7 +57,7 @@ def robo_rl(folder, *words):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False, env=environment)
 
 
-@pytest.mark.parametrize("training", TRAININGS.values(), ids=TRAININGS)
+@pytest.mark.parametrize("training", rest_slow(TRAININGS.values()), ids=TRAININGS)
 def test_own_networks_train_and_resume(imported, training, capsys):
     assert dispatch(["train", *training.split(), *TINY.split()]) == 0
     assert dispatch(["resume", "latest", "--steps", "128"]) == 0
@@ -64,6 +65,7 @@ def test_own_networks_train_and_resume(imported, training, capsys):
     assert dispatch(["evaluate", "latest", "--episodes", "1"]) == 0
 
 
+@pytest.mark.slow
 def test_run_with_own_networks_needs_the_package(installed):
     done = robo_rl(installed, "train", *TRAININGS["sac"].split(), *TINY.split())
     assert done.returncode == 0, done.stdout + done.stderr
@@ -83,6 +85,7 @@ def test_example_passes_its_checks():
     cameras.close()
 
 
+@pytest.mark.slow
 def test_missing_class_of_the_package_is_one_error(installed):
     done = robo_rl(installed, "train", "arm-reach-sac", "--learner.network", "my_package.nets:Absent")
     assert done.returncode == 1 and "Traceback" not in done.stderr

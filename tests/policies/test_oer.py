@@ -98,6 +98,7 @@ def test_rules_keep_what_they_say():
         assert len(set(kept.tolist())) == 3 and set(select(rule, given, 9, random).tolist()) == set(range(5))
 
 
+@pytest.mark.slow
 def test_the_model_leads_along_the_policy():
     """Recorded steps go both ways from each place; the policy goes up, and so do the steps that are kept."""
     places = np.repeat(np.arange(-20.0, 21.0), 2)[:, None]
@@ -113,6 +114,7 @@ def test_the_model_leads_along_the_policy():
 # learning
 
 
+@pytest.mark.slow
 def test_memories_prevent_forgetting():
     kept = trained()
     assert action(kept, 0.0) > 0.4 and action(kept, 1.0) < -0.4
@@ -123,6 +125,7 @@ def test_memories_prevent_forgetting():
     assert action(trained(dual=False, capacity=0), 0.0) < 0.0
 
 
+@pytest.mark.slow
 def test_elastic_weights_hold_the_actor():
     free, held = (trained(dual=False, capacity=0, ewc=weight) for weight in (0.0, 1e4))
     assert abs(action(held, 0.0) - 0.8) < abs(action(free, 0.0) - 0.8)

@@ -436,6 +436,7 @@ def endless(terminated: bool) -> list[Episode]:
 
 
 @pytest.mark.parametrize("name", ["iql", "td3-bc"])
+@pytest.mark.slow
 def test_a_time_limit_is_not_an_end(name):
     """The value is -1 / (1 - 0.8) = -5 where the limit bootstraps; with the mask set there, none is below -2.5."""
 

@@ -14,7 +14,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
-from factories import axes, choices, make_spec
+from factories import axes, choices, make_spec, rest_slow
 from robo_policies.learners.ppo import PPO, PPOConfig, minibatches
 from robo_policies.networks.policy_value import PolicyValue, orthogonal
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RunError
@@ -403,11 +403,9 @@ class WalksAway(PPO):
     ("environment", "kind", "policy", "learns"),
     [
         (Point, PPO, "normal", True),
-        (Point, PPO, "beta", True),
-        (PointOfChoices, PPO, "normal", True),
         (Point, WalksAway, "normal", False),
-        (Point, WalksAway, "beta", False),
-        (PointOfChoices, WalksAway, "normal", False),
+        *rest_slow([(Point, PPO, "beta", True), (PointOfChoices, PPO, "normal", True)], fast=0),
+        *rest_slow([(Point, WalksAway, "beta", False), (PointOfChoices, WalksAway, "normal", False)], fast=0),
     ],
 )
 def test_a_point_learns_to_go_to_its_goal(environment, kind, policy, learns, silent):

@@ -276,6 +276,7 @@ class Drunk:
 
 
 @pytest.mark.parametrize(("environment", "learns"), [(Dots, True), (Shuffled, False)])
+@pytest.mark.slow
 def test_a_dot_goes_to_another_dot_from_pixels_alone(environment, learns):
     config = PPOConfig(num_envs=16, steps_per_env=32, batch_size=128, epochs=6, lr=2e-3, hidden=(32,), convolutions=(8, 16))
     learner, _ = trained(environment, replace(config, policy="beta", discount=0.9), 6144)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from factories import axes, make_spec, picture_spec
+from factories import axes, make_spec, picture_spec, rest_slow
 from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_policies.learners.rlpd import RLPDConfig
@@ -129,7 +129,7 @@ def test_privileged_entries_are_standardised_last():
     assert learner.parts.encoder.mean.shape == (4,) and float(learner.parts.encoder.mean[-1]) == pytest.approx(1003.5)
 
 
-@pytest.mark.parametrize("name", ["sac", "drq", "rlpd-pictures"])
+@pytest.mark.parametrize("name", rest_slow(["sac", "drq", "rlpd-pictures"]))
 @pytest.mark.parametrize("privileged", [True, False])
 def test_values_of_a_hidden_coin_need_the_privileged_critic(name, privileged):
     config = replace(CONFIGS[name], privileged_critic=privileged, batch_size=64, lr=1e-2, normalization_rows=0, hidden=(16,))

@@ -110,6 +110,7 @@ def test_what_has_no_residual_is_refused():
         ResidualEnv(Point(), lambda seed: Zero(residual().environment_spec)).reset(seed=0)
 
 
+@pytest.mark.slow
 def test_a_learnt_correction_beats_the_base():
     class Silent:
         def on_episode(self, *_, **__):

@@ -154,16 +154,19 @@ def trained(config, steps=2000):
     return float(np.mean(late[-len(late) // 3 :])), float(np.mean(observer.costs[-steps // 3 :]))
 
 
+@pytest.mark.slow
 def test_multiplier_and_cost_of_a_known_problem():
     multiplier, cost = trained(replace(EXACT, multiplier="pid", kp=1.0, ki=0.02, kd=0.0))
     assert cost == pytest.approx(0.09, rel=0.2)
     assert 1.3 < multiplier < 2.2
 
 
+@pytest.mark.slow
 def test_frozen_multiplier_violates_the_known_problem():
     assert trained(replace(EXACT, multiplier_lr=0.0), 800)[1] > 0.5
 
 
+@pytest.mark.slow
 def test_flipped_cost_violates_the_known_problem(monkeypatch):
     plain = SACLagrangian.cost_target
     monkeypatch.setattr(SACLagrangian, "cost_target", lambda self, data: -plain(self, data))

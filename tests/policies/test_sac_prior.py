@@ -119,6 +119,7 @@ def test_divergence_is_to_the_prior_of_that_observation():
         np.testing.assert_allclose(ratios.detach().numpy(), expected.detach().numpy(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_policy_is_the_priors_posterior():
     """Both factors are normal here: precisions add, and means are weighed by them (cut tails move them little)."""
     found = {}
@@ -145,6 +146,7 @@ def test_environments_without_a_prior_are_refused(tmp_path):
             replace(SACPriorConfig(), **changes)
 
 
+@pytest.mark.slow
 def test_resume_is_exact(tmp_path):
     recipe = {
         "environment": {"name": f"prior:{REACH}", "arguments": {"action_repeat": 3, "max_steps": 12}},

@@ -12,7 +12,7 @@ import torch
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from factories import axes, choices, make_spec, picture_spec
+from factories import axes, choices, make_spec, picture_spec, rest_slow
 from robo_policies.sb3.algorithms import A2CConfig, DQNConfig, PPOConfig, SACConfig, TD3Config
 from robo_policies.sb3.environment import STATE, PolicyInput
 from robo_rl.entry_points import load
@@ -156,7 +156,7 @@ EQUAL = {
 }
 
 
-@pytest.mark.parametrize("name", EQUAL)
+@pytest.mark.parametrize("name", rest_slow(EQUAL))
 def test_equals_plain_sb3_on_halfcheetah_bit_for_bit(name):
     config, algorithm, arguments = EQUAL[name]
     plain = algorithm("MlpPolicy", gymnasium.make("HalfCheetah-v5"), seed=3, device="cpu", **arguments, **deepcopy(SMALL))
@@ -190,6 +190,7 @@ def test_fewer_steps_than_a_rollout_are_refused():
         SACConfig(train_freq=4, n_envs=2).training(Reach, steps=7, seed=0)
 
 
+@pytest.mark.slow
 def test_dqn_equals_plain_sb3_on_cartpole_bit_for_bit():
     settings = REPLAY | {"exploration_fraction": 0.5, "target_update_interval": 100}
     plain = sb3.DQN("MlpPolicy", gymnasium.make("CartPole-v1"), seed=3, device="cpu", **settings, **deepcopy(SMALL))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from sb3_contrib import TQC, RecurrentPPO
 
+from factories import rest_slow
 from robo_bench.trainings import Silent
 from robo_policies.sb3.contrib import RecurrentPPOConfig, TQCConfig
 from robo_rl.entry_points import load
@@ -44,7 +45,7 @@ def parameters_of(model):
     return {name: value.clone() for name, value in model.policy.state_dict().items()}
 
 
-@pytest.mark.parametrize("name", EQUAL)
+@pytest.mark.parametrize("name", rest_slow(EQUAL))
 def test_equals_plain_sb3_contrib_bit_for_bit(name):
     config, plain = EQUAL[name]
     alone = plain()

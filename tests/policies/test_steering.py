@@ -71,6 +71,7 @@ def flow():
     return cloned(FlowBCConfig(chunk=2, executed=1, hidden=(32, 32), batch_size=64, lr=1e-3, tau=0.05), 1500)
 
 
+@pytest.mark.slow
 def test_the_flow_takes_both_ways(flow):
     drawn = np.concatenate([flow.policy.act({"place": place}) for place in SAMPLED * 5])
     assert 0.25 < (drawn > 0.3).mean() < 0.75
@@ -85,6 +86,7 @@ def test_the_noise_is_the_beginning_of_the_chunk(flow):
     np.testing.assert_array_equal(environment.acted(seen, np.array([0.5], np.float32)), chunk[0])
 
 
+@pytest.mark.slow
 def test_steering_finds_the_open_way_and_changes_no_weight(flow):
     before = {name: value.clone() for name, value in flow.velocity.state_dict().items()}
     averaged = {name: value.clone() for name, value in flow.averaged.state_dict().items()}

@@ -78,6 +78,7 @@ def test_wrong_mounting_shows_in_the_error():
     assert calibrate(pictures, hands, BOARD, mounting="fixed").error > 5.0
 
 
+@pytest.mark.slow
 def test_one_wrong_pose_shows_in_error_and_spread():
     pictures, hands = views("hand")
     good = calibrate(pictures, hands, BOARD)
@@ -86,6 +87,7 @@ def test_one_wrong_pose_shows_in_error_and_spread():
     assert bad.error > 3 * good.error and bad.position_spread > 3 * good.position_spread
 
 
+@pytest.mark.slow
 def test_pictures_without_the_board_are_left_out_or_refused():
     pictures, hands = views("hand", 10)
     grey = np.full((480, 640), 128, np.uint8)
@@ -115,6 +117,7 @@ def test_boards_out_of_range_are_refused(setting):
         Charuco(**setting)
 
 
+@pytest.mark.slow
 def test_errors_of_views_find_the_one_that_is_off():
     pictures, hands = views("hand")
     grey = np.full((480, 640), 128, np.uint8)

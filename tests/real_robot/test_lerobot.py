@@ -15,6 +15,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent))
 from lerobot_bench import DEVICES, LEROBOT, STAND_IN, journal, servo_arm
 
+from factories import rest_slow
 from robo_real.arm import ArmTarget
 from robo_real.drivers.lerobot import LeRobotArm, LeRobotOptions
 from robo_real.guard import LATCHED
@@ -107,7 +108,7 @@ def test_guard_keeps_the_box(tmp_path, opened):
     assert 0.038 < lowest < 0.045  # what the motors were sent
 
 
-@pytest.mark.parametrize("way", ["die", "hang", "bus", "kill"])
+@pytest.mark.parametrize("way", rest_slow(["kill", "die", "hang", "bus"]))
 def test_lost_process_holds_the_arm(tmp_path, opened, way):
     fault = {} if way == "kill" else {"robot": {"fault": way, "after": 0.5}}
     robot = opened(GuardedArm(arm(tmp_path, **fault), LIMITS))

@@ -215,6 +215,7 @@ def test_no_method_moves_a_stopped_arm_behind_the_contract(serve, latch):
     require_still(robot, inner._plant._physics.gripper_position.copy, lambda: time.sleep(0.1))
 
 
+@pytest.mark.slow
 def test_no_method_moves_a_stopped_universal_robot():
     pytest.importorskip("rtde_receive", reason="pip install ur_rtde")
     sys.path.insert(0, str(Path(__file__).parent))

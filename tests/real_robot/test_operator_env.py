@@ -117,6 +117,7 @@ def asked(serve, unhurried, monkeypatch):
     operator.close()
 
 
+@pytest.mark.slow
 def test_operator_events_reach_learner_through_log(asked, tmp_path):
     simulated = make_environment("robo/ArmReach-v0", max_steps=10)
     demonstrations = [rollout(simulated, RandomPolicy(specification(simulated), 0), seed=0)]

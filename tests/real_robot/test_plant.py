@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from factories import rest_slow
 from robo_real.http_client import RobotClient
 from robo_real.limits import TWIN
 from robo_rl.errors import RobotError
@@ -21,7 +22,7 @@ from plant_truth import MARGINS, Flood, Recorder, measured
 SLOW = replace(TWIN, speed=0.1, acceleration=1.0, reach=0.01, turn_speed=0.5, turn_acceleration=5.0)
 
 
-@pytest.mark.parametrize("limits", [TWIN, SLOW], ids=["twin", "slow"])
+@pytest.mark.parametrize("limits", rest_slow([TWIN, SLOW]), ids=["twin", "slow"])
 def test_plant_keeps_the_limits_in_a_flood(limits):
     flood = Flood(11, limits)
     worst = flood.play(700)

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
+from factories import rest_slow
 from robo_real.http_client import RobotClient
 from robo_real.remote_robot import RemoteRobot
 from robo_rl.errors import RobotStopped, RobotUnavailable
@@ -75,7 +76,7 @@ def begun(robot: RemoteRobot) -> RemoteRobot:
     return robot
 
 
-@pytest.mark.parametrize("call", ["observe", "enable", "pause"])
+@pytest.mark.parametrize("call", rest_slow(["observe", "enable", "pause"]))
 def test_a_slow_server_is_borne_until_something_moves(robot, call, monkeypatch):
     begun(robot)
     monkeypatch.setattr(Slow, "moving", (f"/robo/{call}",))
@@ -83,6 +84,7 @@ def test_a_slow_server_is_borne_until_something_moves(robot, call, monkeypatch):
         getattr(robot, call)()
 
 
+@pytest.mark.slow
 def test_a_slow_server_is_borne_again_once_a_stop_has_arrived(robot, monkeypatch):
     begun(robot)
     monkeypatch.setattr(Slow, "moving", ("/robo/stop",))

@@ -223,6 +223,7 @@ def test_report_of_a_person_compares_their_steps_alone(robots):
         shadow_report([replace(episode, metadata={})], spec.action)
 
 
+@pytest.mark.slow
 def test_person_drives_in_a_shadow_run_of_the_console(serve, unhurried):
     server = serve(unhurried, task="robo/ArmPick-v0")
     console = RobotConsole(

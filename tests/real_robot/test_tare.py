@@ -163,6 +163,7 @@ def test_tare_needs_the_lease(arm):
         routes.writes["/robo/tare"]({})
 
 
+@pytest.mark.slow
 def test_tare_of_a_universal_robot_is_its_own(arm):
     pytest.importorskip("rtde_receive", reason="pip install ur_rtde")
     sys.path.insert(0, str(Path(__file__).parent))

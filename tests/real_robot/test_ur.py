@@ -70,6 +70,7 @@ def numbers(peer, command):
     return [doubles for number, doubles in peer.get("commands") if number == command]
 
 
+@pytest.mark.slow
 def test_what_is_measured_has_the_units_and_frames_of_an_arm(peer, arm):
     turn = Rotation.from_rotvec([0, np.pi, 0]) * Rotation.from_rotvec([0, 0, 0.5])
     peer.set(actual_TCP_pose=[0.4, 0.1, 0.3, *turn.as_rotvec()], actual_TCP_speed=[0.1, 0, 0, 0, 0, 0.2])
@@ -85,6 +86,7 @@ def test_what_is_measured_has_the_units_and_frames_of_an_arm(peer, arm):
     assert state.fault is None and state.is_finite
 
 
+@pytest.mark.slow
 def test_a_target_is_sent_as_a_pose_with_the_settings_of_servol(peer, arm):
     arm.move(ArmTarget(np.array([0.41, 0.1, 0.3]), DOWN, 0.05))
     wait_until(lambda: numbers(peer, 24))
@@ -95,6 +97,7 @@ def test_a_target_is_sent_as_a_pose_with_the_settings_of_servol(peer, arm):
     assert numbers(peer, 16) == [[10.0]]
 
 
+@pytest.mark.slow
 def test_controller_watchdog_is_fed_only_by_motion_commands(peer, arm):
     assert numbers(peer, 35) == [[5.0]]
     words = peer.get("words")
@@ -108,6 +111,7 @@ def test_controller_watchdog_is_fed_only_by_motion_commands(peer, arm):
     wait_until(lambda: peer.get("words") > words + 2)
 
 
+@pytest.mark.slow
 def test_controller_ends_program_of_silent_driver(peer, arm):
     """Nothing of ours holds the arm here: its control program ends by the controller's own watchdog, and that is told."""
     arm.move(ArmTarget(np.array([0.6, 0.1, 0.3]), DOWN, 0.0))
@@ -135,6 +139,7 @@ def test_set_points_reach_the_pose_and_end_with_the_commands(peer, robot):
     assert len(numbers(peer, 24)) == sent
 
 
+@pytest.mark.slow
 def test_gripper_that_is_none_is_told_closed_and_refused(robot):
     robot.arm()
     robot.observe()
@@ -148,8 +153,8 @@ def test_gripper_that_is_none_is_told_closed_and_refused(robot):
     [
         ({"safety_status_bits": 1 << 2}, "robot: protective stop"),
         ({"safety_status_bits": 1 << 7 | 1 << 6 | 1 << 2}, "robot: emergency stop"),
-        ({"robot_mode": 3}, "robot: robot mode 3"),
-        ({"runs": False}, "robot: the control program has ended"),
+        pytest.param({"robot_mode": 3}, "robot: robot mode 3", marks=pytest.mark.slow),
+        pytest.param({"runs": False}, "robot: the control program has ended", marks=pytest.mark.slow),
     ],
 )
 def test_self_stopped_robot_stays_latched(peer, robot, facts, reason):
@@ -168,6 +173,7 @@ def test_self_stopped_robot_stays_latched(peer, robot, facts, reason):
     assert len(numbers(peer, 24)) == sent
 
 
+@pytest.mark.slow
 def test_person_unlocks_protective_stop_and_restarts_program(peer, robot):
     robot.arm()
     peer.set(safety_status_bits=1 << 2, runs=False)
@@ -242,6 +248,7 @@ def test_settings_that_servol_does_not_take_are_refused():
         UROptions(gain=50.0)
 
 
+@pytest.mark.slow
 def test_freedrive_ends_with_the_process_that_wanted_it(peer, arm):
     peer.set(watches=True)
     arm.freedrive(True)

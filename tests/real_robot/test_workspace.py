@@ -143,6 +143,7 @@ def driving():
         robot.close()
 
 
+@pytest.mark.slow
 def test_wizard_writes_limits_of_a_driven_twin_that_serve_it(serve, driving, tmp_path, capsys, unhurried):
     server = serve(unhurried)
     twin, seen = server.application.robot.driver, []
@@ -177,6 +178,7 @@ def test_wizard_says_what_is_wrong_and_writes_nothing(words, said, tmp_path):
     assert not (tmp_path / "lab.yaml").exists()
 
 
+@pytest.mark.slow
 def test_universal_robot_is_free_during_the_drive_alone(tmp_path):
     pytest.importorskip("rtde_receive", reason="pip install ur_rtde")
     sys.path.insert(0, str(Path(__file__).parent))

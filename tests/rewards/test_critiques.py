@@ -52,6 +52,7 @@ def test_shared_spans_are_worth_one_at_any_rate(start, length, rate):
     assert rewards.sum() == pytest.approx(0.0 if missed else 1.0)
 
 
+@pytest.mark.slow
 def test_only_the_place_teaches(monkeypatch):
     monkeypatch.setattr(critiques, "UPDATES", 50)
     assert critiques.learned("spans", 0) > 0.9

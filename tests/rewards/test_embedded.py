@@ -156,6 +156,7 @@ def test_same_seed_repeats_and_another_differs():
     assert torch.equal(before, torch.random.get_rng_state())
 
 
+@pytest.mark.slow
 def test_the_encoder_learns_where_a_dot_is():
     data = dots(64)
     model, _ = fit(data, replace(CONFIG, see_steps=60, see_batch=16))

@@ -75,6 +75,7 @@ def searched(model, attempt, rounds=9):
     return [*search.rounds()], trainer.trained, search.ended
 
 
+@pytest.mark.slow
 def test_each_fault_has_a_status_and_only_budget_ends_search(attempt):
     log = Path("calls.jsonl")
     with language_model("pack:faults-reach", log=log) as model:

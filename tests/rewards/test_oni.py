@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from factories import rest_slow
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.sb3 import algorithms as sb3
 from robo_rl.environments.make import make_environment, make_vector_environment
@@ -290,7 +291,7 @@ def saved(folder: Path, training):
     return load_checkpoint(folder / "checkpoints").parts
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("kind", rest_slow(KINDS.values()), ids=KINDS)
 def test_replayed_run_has_same_parameters(kind, tmp_path):
     reward = kind(rule=AnnotationRule(latency_s=0.002), batch=4)
     one, seen = trained(reward, pause=0.02)
@@ -303,6 +304,7 @@ def test_replayed_run_has_same_parameters(kind, tmp_path):
     assert told.metrics["reward/missing"] == seen.metrics["reward/missing"]
 
 
+@pytest.mark.slow
 def test_a_replayed_run_resumes_exactly_and_a_live_one_says_warm(tmp_path):
     one, _ = trained(ONIRanking(rule=AnnotationRule(latency_s=0.002)), pause=0.02)
     saved(tmp_path / "one", one)

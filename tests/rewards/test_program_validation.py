@@ -71,6 +71,7 @@ def test_notes_name_weak_terms_but_accept_program():
     )
 
 
+@pytest.mark.slow
 def test_success_must_earn_more_than_failure():
     good = np.where(CLIPS.success[CLIPS.clip], 1.0, -1.0) + 0.1 * COLUMNS["x"]
     verdict = tried("x", columns=COLUMNS | {"x": good}, clips=CLIPS)

@@ -86,6 +86,7 @@ def measured(walks, critic, member_of, best=0.1) -> tuple[float, float]:
     return (dropped & truth).sum() / dropped.sum(), (dropped & truth).sum() / truth.sum()
 
 
+@pytest.mark.slow
 def test_detours_are_found_by_the_member_that_has_not_seen_them():
     walks = [walk(seed) for seed in range(60)]
     critic = fit(parts_of(walks), CONFIG)
@@ -98,6 +99,7 @@ def test_detours_are_found_by_the_member_that_has_not_seen_them():
     assert start < 0.4 and end > 0.8
 
 
+@pytest.mark.slow
 def test_without_ends_nothing_is_known():
     """The control: the same walks, whose successes are dealt out by chance."""
     walks = [walk(seed) for seed in range(60)]
@@ -108,6 +110,7 @@ def test_without_ends_nothing_is_known():
     assert precision < 0.6 or recall < 0.4
 
 
+@pytest.mark.slow
 def test_a_retry_makes_a_failure_of_what_came_before_it():
     positions, _ = walk(0, 0.0)
     whole, failed = tracks_of(SPEC, episode_of(positions, retries=[7]))
@@ -123,6 +126,7 @@ def test_a_retry_makes_a_failure_of_what_came_before_it():
     assert with_failures[0] < 0.8 * without[0]
 
 
+@pytest.mark.slow
 def test_filtered_steps_have_no_label_and_the_dataset_keeps_them(tmp_path, capsys):
     walks = [walk(seed) for seed in range(30)]
     make_dataset(tmp_path / "data", SPEC, [episode_of(positions) for positions, _ in walks])

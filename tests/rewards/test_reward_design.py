@@ -95,6 +95,7 @@ def test_impossible_places_are_one_error():
             ExpRDSettings(**changes)
 
 
+@pytest.mark.slow
 def test_q_learning_is_faster_with_the_designed_reward():
     made, design = in_rooms()
     paid = {"task": made.rewards, "designed": design.rewards, "misleading": -design.rewards}

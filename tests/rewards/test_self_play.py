@@ -42,6 +42,7 @@ def test_worth_is_the_share_of_wins_less_a_half():
     assert len(again) == 4 and again.comparisons == 12
 
 
+@pytest.mark.slow
 def test_in_a_circle_the_average_is_even_not_the_last_policy():
     average, last = played(CIRCLE, 0, steps=3000)
     np.testing.assert_allclose(average, 1 / 3, atol=0.05)
@@ -288,6 +289,7 @@ def test_a_mixture_draws_one_policy_for_a_whole_episode():
         MixturePolicy([])
 
 
+@pytest.mark.slow
 def test_a_recipe_trains_resumes_and_is_evaluated_as_a_mixture(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     small = ["--learner.num-envs", "2", "--learner.steps-per-env", "32", "--learner.batch-size", "32", "--learner.hidden", "8"]

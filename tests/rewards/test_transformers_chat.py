@@ -147,6 +147,7 @@ def test_the_same_files_are_the_same_judge(folder, tmp_path):
     assert TransformersChat(str(copy)).identity != TransformersChat(str(folder)).identity
 
 
+@pytest.mark.slow
 def test_what_cannot_be_used_is_one_error(folder, tmp_path, monkeypatch):
     for settings, message in (({}, "a folder or a name"), ({"model": "x", "dtype": "int8"}, "float32, bfloat16")):
         with pytest.raises(InvalidSetting, match=message):

@@ -43,6 +43,7 @@ def two_kinds():
     return fit_users(answers_of([1.0, -1.0] * 15), STEPS, CONFIG)
 
 
+@pytest.mark.slow
 def test_more_answers_tell_more_and_coin_flips_tell_nothing(two_kinds):
     found = two_kinds.accuracies
     assert found[0] < 0.8 < found[8] and found[3] > found[0] + 0.1 and found[16] > 0.9
@@ -149,6 +150,7 @@ def test_bad_input_has_one_clear_error():
             UsersConfig(**wrong)
 
 
+@pytest.mark.slow
 def test_from_answers_to_a_policy_that_knows_its_user(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert dispatch(["record", "robo/ArmReach-v0", "--policy", "random", "--episodes", "4", "--out", "data"]) == 0

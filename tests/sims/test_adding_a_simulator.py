@@ -46,6 +46,7 @@ def test_the_page_shows_one_file_one_entry_point_and_one_test():
     assert [language for language, _ in BLOCKS] == ["python", "toml", "python"]
 
 
+@pytest.mark.slow
 def test_the_examples_test_row_passes(package):
     done = run(package, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_simulator.py")
     assert done.returncode == 0, done.stdout + done.stderr

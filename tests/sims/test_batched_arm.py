@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from factories import rest_slow
 from robo_rl.conformance.vector import Subject, require_same
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.environments.vector import SequentialEnvironments
@@ -46,7 +47,7 @@ class Experts:
         return np.stack(actions)
 
 
-@pytest.mark.parametrize(("task", "arguments", "steps"), CASES)
+@pytest.mark.parametrize(("task", "arguments", "steps"), rest_slow(CASES, fast=3))
 def test_experts_episodes_equal_the_single_environment(task, arguments, steps):
     subject, mode = Subject(f"robo/{task}", arguments), AutoresetMode.SAME_STEP
     with (

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from factories import rest_slow
 from robo_rl.conformance.vector import Subject, compare
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.environments.vector import SequentialEnvironments
@@ -14,7 +15,7 @@ from robo_sims.gymnasium_mujoco import FAMILY
 NEVER_ENDING = {"gymnasium/HalfCheetah-v5", "gymnasium/Swimmer-v5", "gymnasium/HumanoidStandup-v5"}
 
 
-@pytest.mark.parametrize("task", FAMILY.names())
+@pytest.mark.parametrize("task", rest_slow(FAMILY.names(), fast=3))
 def test_thousand_steps_and_resets_equal_single_environment(task):
     name, steps = f"gymnasium/{task}", 1010
     mode = AutoresetMode.NEXT_STEP

@@ -42,6 +42,7 @@ def follow_the_singles(subject, mode, steps):
 
 
 @pytest.mark.parametrize("mode", AutoresetMode, ids=lambda mode: mode.value)
+@pytest.mark.slow
 def test_pictures_equal_single_ones_across_uneven_episodes(mode):
     assert follow_the_singles(HOPPER, mode, 40) == 2
 
@@ -123,6 +124,7 @@ def test_pictures_of_a_finished_episode_are_caught(monkeypatch):
 @pytest.mark.parametrize(
     "name", ["gymnasium/Ant-v5", "gymnasium/InvertedPendulum-v5", "robo/ArmPush-v0", "dm_control/cheetah-run"]
 )
+@pytest.mark.slow
 def test_render_returns_a_picture_of_each_environment(name):
     subject = Subject(name, {"render_mode": "rgb_array", "detail": "sensor"})
     with subject.vector() as vector, subject.singles() as singles:

@@ -164,6 +164,7 @@ PICTURED = {
 
 
 @pytest.mark.parametrize(("name", "camera"), PICTURED.items())
+@pytest.mark.slow
 def test_every_mujoco_family_observes_pictures(name, camera):
     make = functools.partial(make_environment, name)
     plain, pictured = make(), make(cameras=(camera,), image_size=24)

@@ -52,6 +52,7 @@ def test_plans_of_one_seed_begin_in_one_state(environment):
     assert specification(environment).observation.space.contains(states[0])
 
 
+@pytest.mark.slow
 def test_a_plan_is_worth_what_it_drives(environment):
     fork = at(environment, True, [1.0, 1.0])
     worth = {plan: judged(environment, fork, plan) for plan in PLANS}
@@ -76,6 +77,7 @@ def test_a_lane_that_there_is_not_is_worth_nothing(environment):
     assert judged(environment, edge, "faster_right")[1] > VALID
 
 
+@pytest.mark.slow
 def test_routes_of_plans_pass_the_obstacle():
     environment = make_environment(NAME, whole=True, **HIGHWAY)
     spec = specification(environment)
@@ -104,6 +106,7 @@ def test_no_plan_is_faster_than_the_pace():
     environment.close()
 
 
+@pytest.mark.slow
 def test_states_lie_before_the_end_of_the_route():
     """On 25 m three plans of the script often reach the end: the state is then one that has a plan left."""
     environment = make_environment(NAME, route_length=25.0, prefix=6)

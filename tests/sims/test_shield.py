@@ -28,6 +28,7 @@ def violations(task, episodes=12, **settings):
 
 
 @pytest.mark.parametrize("task", TASKS)
+@pytest.mark.slow
 def test_shield_prevents_all_violations(task):
     assert violations(task, is_on=False) == 12
     assert violations(task) == 0

@@ -220,6 +220,7 @@ environment.close()
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_printed_at_exit_after_rendering():
     done = subprocess.run([sys.executable, "-c", QUIET_EXIT], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -232,6 +233,7 @@ make.make_environment("minigrid/BabyAI-BossLevel-v0").reset(seed=0)
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_printed_by_listing_and_making():
     done = subprocess.run([sys.executable, "-c", IMPORT_QUIETLY], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

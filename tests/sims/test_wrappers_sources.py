@@ -102,6 +102,7 @@ def test_manipulation_equals_its_source_and_keeps_250_steps():
         assert reward == step.reward
 
 
+@pytest.mark.slow
 def test_reassembly_ignores_previous_episode_order():
     environment = make_environment("dm_control/manipulation-reassemble_5_bricks_random_order_features")
     orders = [environment.reset(seed=seed)[0]["desired_order"].tolist() for seed in (7, 7, 8, 7)]
@@ -227,6 +228,7 @@ def test_fetch_velocities_are_metres_per_step():
     assert specification(environment).observation["gripper_velocity"].unit == "m"
 
 
+@pytest.mark.slow
 def test_kitchen_equals_its_source_and_states_its_real_limits():
     goals = ("microwave", "kettle")
     ours = make_environment("gymnasium_robotics/FrankaKitchen-v1", goals=goals)

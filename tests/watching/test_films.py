@@ -155,6 +155,7 @@ def until(condition, seconds=60.0):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_films_are_drawn_in_turn_and_replaced(tmp_path, monkeypatch):
     monkeypatch.setattr(films_module, "REST", 0.0)
     spec = make_spec("robot/Real", picture_spec(), action=axes("x", "y", control_period=0.05))

@@ -112,6 +112,7 @@ def test_taken_port_is_one_error_and_leaves_no_thread(tmp_path):
         WatchServer(Selection((), tmp_path), int(url.rstrip("/").rpartition(":")[2]))
 
 
+@pytest.mark.slow
 def test_snapshot_needs_no_server_and_no_network(tmp_path):
     run = new_run(tmp_path / "runs")
     with run:

@@ -174,6 +174,7 @@ def test_a_cut_hdf5_file_is_called_so(exported):
         recognized(out)
 
 
+@pytest.mark.slow
 def test_no_flipped_byte_of_hdf5_is_a_traceback(exported, tmp_path):
     out = exported(ROBOMIMIC)
     content = out.read_bytes()

@@ -40,6 +40,7 @@ def test_minari_loads_what_was_exported(make, tmp_path, monkeypatch):
     assert [facts["seed"] for facts in found.storage.get_episode_metadata(range(3))] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_minari_recovers_the_environment(tmp_path):
     dispatch(["record", "robo/ArmReach-v0", "--episodes", "2", "--out", "data", "--environment.arguments.action_repeat", "3"])
     export(MINARI, Dataset(Path("data")), tmp_path / "reach-v0")
@@ -64,6 +65,7 @@ def their_dataset(path: Path, observation_space, action_space, observations, act
     return path
 
 
+@pytest.mark.slow
 def test_minari_nested_observations_texts_and_physical_actions(tmp_path):
     space = gymnasium.spaces.Dict(
         {"goal": gymnasium.spaces.Dict({"desired": gymnasium.spaces.Box(-2, 2, (3,))}), "mission": gymnasium.spaces.Text(20)}
@@ -97,6 +99,7 @@ def test_minari_of_choices_and_pictures(tmp_path, as_jpeg):
     assert ("stored as JPEG, and so they stay: observation" in notes) == as_jpeg
 
 
+@pytest.mark.slow
 def test_minari_in_arrow(make, tmp_path):
     export(MINARI, make(), tmp_path / "out")
     path = tmp_path / "out" / "data" / "metadata.json"

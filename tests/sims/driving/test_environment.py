@@ -3,6 +3,7 @@
 import pytest
 
 
+@pytest.mark.slow
 def test_scripted_driver_arrives_on_every_map_by_seed(driven):
     result = driven("""
         environment = FAMILY.make("Ring-v0", birdseye=0)
@@ -75,6 +76,7 @@ def test_episodes_end_for_what_was_done_and_rewards_say_so(driven):
     assert result["shaped"][3] < -9.0
 
 
+@pytest.mark.slow
 def test_hitting_a_crossing_walker_is_its_own_infraction(driven):
     result = driven("""
         def end(seeds, sees, **arguments):
@@ -107,6 +109,7 @@ def test_hitting_a_crossing_walker_is_its_own_infraction(driven):
     assert result["blocked"][0][0] == "time_limit"
 
 
+@pytest.mark.slow
 def test_driving_in_the_oncoming_lane_is_no_success(driven):
     result = driven("""
         for task, reward in (("Ring-v0", "carl"), ("Ring-v0", "shaped"), ("Town-v0", "carl")):
@@ -198,6 +201,7 @@ def test_fifty_episodes_leave_no_actor_on_named_server(driven):
     assert result["map"] == "Carla/Maps/grid" and result["synchronous"] is False
 
 
+@pytest.mark.slow
 def test_dead_or_hung_server_cuts_episode_and_next_starts(driven):
     result = driven("""
         import signal
@@ -234,6 +238,7 @@ def test_dead_or_hung_server_cuts_episode_and_next_starts(driven):
     assert result["again"] and result["steps"] == "goal"
 
 
+@pytest.mark.slow
 def test_link_notices_at_once_that_its_own_server_dies_in_a_tick(driven):
     result = driven("""
         import signal, threading
@@ -281,6 +286,7 @@ def test_server_death_during_reset_is_recovered(driven):
     assert result["ended"] == -9 and result["end"] == "goal"
 
 
+@pytest.mark.slow
 def test_unclosed_environment_exits_cleanly_with_server(driven):
     result = driven("""
         environment = FAMILY.make("Ring-v0", birdseye=32, camera=32, traffic=3)
@@ -294,6 +300,7 @@ def test_unclosed_environment_exits_cleanly_with_server(driven):
         os.kill(result["server"], 0)
 
 
+@pytest.mark.slow
 def test_each_thing_that_is_missing_is_one_clear_error(driven):
     result = driven("""
         import socket, subprocess, threading
@@ -330,6 +337,7 @@ def test_each_thing_that_is_missing_is_one_clear_error(driven):
     assert "moon" in result["map"] and result["map"].startswith("ServerUnavailable")
 
 
+@pytest.mark.slow
 def test_without_the_wheel_everything_else_works(driven):
     result = driven("""
         from robo_rl.environments.make import environment_names
@@ -366,6 +374,7 @@ CONFORMANCE = """
 """
 
 
+@pytest.mark.slow
 def test_every_rule_for_environments_is_kept(driven):
     result = driven("""
         from robo_rl.conformance.environments import ENVIRONMENT_CHECKS, closing_twice_is_harmless
@@ -417,6 +426,7 @@ REAL = """
 """
 
 
+@pytest.mark.slow
 def test_actors_are_destroyed_singly_without_world_reload(driven):
     result = driven(REAL.format(traffic=0, steps=60))
     assert result["kinds"] == [[1, 2]] * 4 and min(result["completion"]) > 0.05

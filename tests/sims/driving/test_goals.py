@@ -103,6 +103,7 @@ def test_trained_model_separates_near_collision_from_clear(driven):
     assert abs(np.mean(result["by chance"]) - 0.5) < 0.2 and max(result["by chance"]) < result["learned"]
 
 
+@pytest.mark.slow
 def test_captioned_pictures_repeat_by_seed_with_both_answers(driven):
     result = driven("""
         first, again = (FAMILY.captioned_pictures("Town-v0", camera="birdseye", size=32, count=60, seed=1) for _ in range(2))

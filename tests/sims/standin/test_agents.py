@@ -48,6 +48,7 @@ def require_in_lane(told: dict[str, float | list[str]], seconds: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["grid", "grid_train_0"])
+@pytest.mark.slow
 def test_agents_keep_to_their_lane_in_town(name):
     require_in_lane(drive(name, 60), 60)
 
@@ -59,6 +60,7 @@ def test_agents_keep_to_their_lane_for_ten_minutes():
     assert told["trips"] >= 5 and told["crossed"] >= 20
 
 
+@pytest.mark.slow
 def test_agents_see_a_light_exactly_ahead(client):
     result = client(
         AT_THE_LIGHT

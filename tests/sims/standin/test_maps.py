@@ -37,6 +37,7 @@ def loaded(paths, program: str = LOAD) -> dict[str, list[int]]:
     }
 
 
+@pytest.mark.slow
 def test_all_maps_load_in_client_with_written_links(tmp_path):
     for name in SOME:
         (tmp_path / f"{name}.xodr").write_text(town(name).text)
@@ -47,6 +48,7 @@ def test_all_maps_load_in_client_with_written_links(tmp_path):
             assert seen[name][0] == sum(len(way.successors) for way in town(name).lanes.ways)
 
 
+@pytest.mark.slow
 def test_every_lane_continues_and_spawn_points_lie_on_lanes():
     for name in NAMES:
         lanes = town(name).lanes
@@ -111,6 +113,7 @@ def test_a_broken_map_is_refused_with_its_place(what):
         Town(from_opendrive(broken))
 
 
+@pytest.mark.slow
 def test_mutated_valid_maps_do_not_crash_client(tmp_path):
     chance, count = random.Random(0), 0
     for number in range(200):
@@ -142,6 +145,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_maps_permit_no_change_into_oncoming_lanes(tmp_path):
     for name in SOME:
         (tmp_path / f"{name}.xodr").write_text(town(name).text)

@@ -109,7 +109,8 @@ import json
 """
 
 
-@pytest.mark.parametrize("repetition", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2))])
+@pytest.mark.slow
+@pytest.mark.parametrize("repetition", range(3))
 def test_a_script_that_makes_traffic_ends(client, repetition):
     result = client("", opening=TRAFFIC, limit=90.0, map="grid")
     assert result["moved"] >= 5

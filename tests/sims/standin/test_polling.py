@@ -85,5 +85,6 @@ result["used"] = used() - before
 """
 
 
+@pytest.mark.slow
 def test_idle_server_uses_no_processor_time(client):
     assert client(PROGRAM)["used"] < 0.05

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from factories import rest_slow
+
 pytest.importorskip("msgpack")
 
 from carla_standin import layouts, population
@@ -60,7 +62,7 @@ def touching(world: World) -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["ring", "grid", "highway", "grid_train_6", "highway_test_1", "stops"])
+@pytest.mark.parametrize("name", rest_slow(["ring", "grid", "highway", "grid_train_6", "highway_test_1", "stops"], fast=2))
 def test_traffic_flows_for_minutes_without_a_touch_or_a_jam(name):
     world = world_of(name, cars=24)
     assert len(world.cars) == 24
@@ -77,6 +79,7 @@ def test_traffic_flows_for_minutes_without_a_touch_or_a_jam(name):
     assert longest.max() < 60 and travelled.min() > 90  # nobody waits for ever
 
 
+@pytest.mark.slow
 def test_nobody_crosses_a_red_light():
     world = world_of("grid", cars=30)
     of_way, before = world.lights.of_way, world.cars.way.copy()
@@ -188,6 +191,7 @@ def locked(name: str, cars: int, seed: int, seconds: float) -> float:
     return longest
 
 
+@pytest.mark.slow
 def test_full_town_does_not_lock_up():
     assert locked("grid", 45, 11, 150) < 120  # red: a car that was let in past one that waits held everybody, for ever
 
@@ -226,6 +230,7 @@ def test_a_car_of_the_traffic_begins_on_a_lane_or_not_at_all():
     assert len(world.cars) == 0 and world.tick()
 
 
+@pytest.mark.slow
 def test_walkers_cross_and_come_back_and_wait_for_cars():
     world = world_of("ring", cars=12, walkers=8)
     start = world.bodies.motion[world.walkers.rows][:, [X, Y]].copy()
@@ -276,6 +281,7 @@ def bytes_of(seed: int) -> list[bytes]:
     return [message[:56] + message[64:] if stream == 1 else message for stream, message in world.streams.sent]
 
 
+@pytest.mark.slow
 def test_same_calls_repeat_bytes_and_seed_changes_them():
     first, second, other = bytes_of(5), bytes_of(5), bytes_of(6)
     assert len(first) == 150 * 6 and first == second

@@ -61,6 +61,7 @@ result["end"] = speed(walker)
     assert result["walker"][0] > 10 and result["end"] == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_walkers_stop_at_buildings_props_and_each_other(program):
     result = program(
         WALKING
@@ -88,6 +89,7 @@ result["ghost"] = place(second)
     assert result["ghost"][0] > 204
 
 
+@pytest.mark.slow
 def test_crossing_walker_waits_at_obstacle(program):
     result = program(
         WALKING
@@ -105,6 +107,7 @@ result["car"] = place(parked)
     assert result["car"][:2] == [0, -2]
 
 
+@pytest.mark.slow
 def test_the_same_crash_is_the_same_to_the_bit(program):
     result = program(
         WALKING

@@ -114,6 +114,7 @@ result["rest"] = first == place(walker), speed(walker)
     assert result["height"] == pytest.approx(0.9) and result["rest"] == [True, [0, 0, 0]]
 
 
+@pytest.mark.slow
 def test_a_crowd_walks_among_traffic_for_a_minute_and_is_gone(program):
     result = program(
         CROWD
@@ -134,6 +135,7 @@ result["left"] = [actor.type_id for actor in world.get_actors() if actor.type_id
     assert result["errors"] == [""] * 20 and result["left"] == []
 
 
+@pytest.mark.slow
 def test_the_same_calls_lead_walkers_the_same_way_to_the_bit(program):
     runs = [
         program(
@@ -150,6 +152,7 @@ result["ways"] = [flat(place) for places in walk(walkers, 300) for place in plac
     assert runs[0] == runs[1] and len(np.unique(runs[0], axis=0)) > 1000
 
 
+@pytest.mark.slow
 def test_client_map_has_walkers_only_with_pavements(program):
     result = program(
         CROWD
@@ -234,6 +237,7 @@ def test_no_pavement_leads_through_a_building():
     assert 2 <= len(gone) <= 4 and (np.abs(places.mean(1) - [0.0, -44.5]) < [10.0, 5.0]).all()
 
 
+@pytest.mark.slow
 def test_more_pavements_than_a_tile_holds_are_no_mesh():
     row = [Polygon(((i, 0), (i + 1, 0), (i + 1, 1), (i, 1)), Area.SIDEWALK) for i in range(0x4000)]
     assert connected(row) == row and mesh(row) == b"" and len(mesh(row[1:])) > 1_000_000

@@ -92,6 +92,7 @@ def test_no_step_beyond_the_budget(loop: str, stepped: list[int], capsys: pytest
     assert ("are too few for another step or rollout" in capsys.readouterr().out) == (reached < 40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", rest_slow(["sac", "ppo"]))
 def test_collectors_take_no_step_beyond_the_budget(algorithm: str) -> None:
     recipe = {**ARM, "algorithm": "sac", "learner": SAC} if algorithm == "sac" else {**GRID, "algorithm": "ppo"}

@@ -174,6 +174,7 @@ def test_a_run_is_not_resumed_with_other_episodes(recorded):
         dispatch(["resume", "latest"])
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_after_its_dataset_was_moved(recorded, capsys):
     run = half_a_run(recorded)
     recorded.rename("moved")

@@ -45,6 +45,7 @@ def test_three_names_are_one_command(in_this_process: list[Any], capsys: pytest.
     assert Path("out/curves.png").exists()
 
 
+@pytest.mark.slow
 def test_a_race_is_refused_if_any_seed_began_otherwise(in_this_process: list[Any]) -> None:
     """Also if the seed that began is not the first one of the plan as it is now."""
     Path("plan.yaml").write_text(yaml.safe_dump({**RACE, "seeds": [1]}))

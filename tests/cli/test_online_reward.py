@@ -107,6 +107,7 @@ def test_online_reward_resumes_exactly_and_refuses_another(monkeypatch, capsys):
     assert all(np.array_equal(value, whole[name]) for name, value in parameters(run).items())
 
 
+@pytest.mark.slow
 def test_demonstrations_of_the_expert_have_the_models_rewards(monkeypatch, capsys):
     seen = []
     score = Brightness.score

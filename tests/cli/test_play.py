@@ -239,6 +239,7 @@ def test_page_is_served_until_the_episodes_are_played(
     assert re.search(r"plays at http://127\.0\.0\.1:\d+/", said) and "2 episodes played" in said
 
 
+@pytest.mark.slow
 def test_interruption_ends_with_a_summary(
     runs: dict[str, robo_rl.Run], no_display: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

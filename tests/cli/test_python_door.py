@@ -242,6 +242,7 @@ def test_recorded_episodes_open_as_a_dataset(tmp_path: Path) -> None:
         robo_rl.open_dataset(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOOPS)
 def test_every_loop_is_trained_longer(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = LOOPS[name]

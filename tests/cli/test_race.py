@@ -107,6 +107,7 @@ def test_races_that_come_with_the_package_can_be_read() -> None:
     assert grippers == ["gripper_opening", ""]
 
 
+@pytest.mark.slow
 def test_learning_with_subgoals_is_resumed_exactly(
     plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], interrupted_at: Any
 ) -> None:

@@ -55,6 +55,7 @@ ALIKE = (
     "last step",
     "before the first checkpoint",
     "between a checkpoint's files",
+    "before a checkpoint's rename",
 )
 """Deaths that only the slow tests try: the others pass through the same code, and each takes some 15 seconds."""
 

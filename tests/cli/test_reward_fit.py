@@ -20,6 +20,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_model_is_fitted_and_labels_and_compares(capsys):
     dispatch(["reward", "fit", "embedded", "--environment", TASK, "--out", "model", *TINY])
     told = capsys.readouterr().out

@@ -157,6 +157,7 @@ def test_run_names_its_program_and_refuses_another(tmp_path, capsys):
         dispatch(["train", "tiny.yaml", "--reward.hold", "3"])
 
 
+@pytest.mark.slow
 def test_a_recipe_may_name_a_pipeline(capsys):
     shaped = """
   name: pipeline

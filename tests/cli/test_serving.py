@@ -46,6 +46,7 @@ def trained(algorithm: str, out: Path, learner: dict[str, Any] | None = None, **
     return robo_rl.train(recipe, out=out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", rest_slow(LEARNERS))
 def test_cameras_that_are_not_read_change_no_action(algorithm: str, tmp_path: Path) -> None:
     run = trained(algorithm, tmp_path)

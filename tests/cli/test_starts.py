@@ -56,6 +56,7 @@ def trained(tmp_path, settings, *, stops):
     return run
 
 
+@pytest.mark.slow
 def test_training_with_starts_is_resumed_exactly(tmp_path, teacher):
     settings = recipe(teacher, "sac", learning_starts=10, batch_size=8)
     first, second = (trained(tmp_path, settings, stops=stops).load().parts["learner"] for stops in ((64,), (32, 64)))

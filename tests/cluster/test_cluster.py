@@ -156,6 +156,7 @@ def test_files_of_the_cluster_are_private(cluster):
             assert looking.returncode != 0
 
 
+@pytest.mark.slow
 def test_every_port_is_on_loopback_and_asks_for_the_token(cluster):
     assert cluster.address.startswith("127.0.0.1:") and cluster.cores == 2
     assert os.environ["RAY_AUTH_MODE"] == "token" and len(os.environ["RAY_AUTH_TOKEN"]) == 64

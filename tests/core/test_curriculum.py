@@ -155,6 +155,7 @@ def test_resume_goes_on_with_the_same_tasks(tmp_path):
     assert any("curriculum/seen" in line for line in whole.metrics())
 
 
+@pytest.mark.slow
 def test_splits_keep_the_arguments_of_the_evaluation(tmp_path):
     recipe = {**RECIPE, "evaluation": {"episodes": 1, "videos": 0, "arguments": {"max_steps": 3}}}
     run = robo_rl.train(recipe, steps=20, out=tmp_path)

@@ -139,6 +139,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_nothing_and_the_checkpoint_goes_on(tmp_path):
     code = KILLED.format(tests=[str(folder) for folder in Path(__file__).parents[:2]], folder=str(tmp_path))
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL

@@ -77,6 +77,7 @@ def test_a_copy_loses_nothing_more(tmp_path, spec, make_episode):
     }
 
 
+@pytest.mark.slow
 def test_recording_with_a_camera(tmp_path, capsys):
     command = [
         "record",

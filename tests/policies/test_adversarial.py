@@ -11,6 +11,7 @@ import torch
 from scipy.integrate import quad
 from scipy.stats import gamma
 
+from factories import rest_slow
 from robo_policies.learners.adversarial import TEMPERATURE
 from robo_policies.learners.qarl import Gamma, GammaCurriculum, QARLConfig, effective_samples, expected_return, moved
 from robo_policies.learners.rarl import LinearCurriculum, RARLConfig
@@ -284,7 +285,9 @@ def test_without_force_nothing_pushes_and_only_the_policy_learns():
     assert not training.environment.get_wrapper_attr("data").xfrc_applied.any()
 
 
-@pytest.mark.parametrize("config", [RARLConfig(**SMALL, force=0.0), QARLConfig(**SMALL, force=0.0)], ids=["rarl", "qarl"])
+@pytest.mark.parametrize(
+    "config", rest_slow([QARLConfig(**SMALL, force=0.0), RARLConfig(**SMALL, force=0.0)]), ids=["qarl", "rarl"]
+)
 def test_without_force_it_is_plain_sac_bit_for_bit(config):
     opposed, plain = config.training(make, steps=150, seed=3), Observer()
     opposed.run(seen := Observer())

@@ -45,6 +45,7 @@ def test_controls_violate(played, name):
     assert violations(values, baseline) >= 5
 
 
+@pytest.mark.slow
 def test_stepmix_regrets_less_than_epsmix(played):
     assert np.mean(played["StepMix"][1]) > np.mean(played["EpsMix"][1])
 

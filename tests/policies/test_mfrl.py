@@ -165,6 +165,7 @@ def test_learning_prefers_what_is_rewarded():
     assert means[:5].min() > 0.1 and means[13:18].max() < -0.1
 
 
+@pytest.mark.slow
 def test_labels_and_flights_are_counted():
     training, observer = SMALL.training(make, steps=5, seed=0), Observer()
     training.run(observer)

@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 from scipy.optimize import brentq
 
-from factories import make_spec
+from factories import make_spec, rest_slow
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
@@ -231,7 +231,7 @@ def true_values(ends: bool) -> np.ndarray:
     return np.linalg.solve(np.eye(3) - 0.8 * to_next, [0.5, -1.0, 2.0])
 
 
-@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("ends", rest_slow([True, False]))
 @pytest.mark.parametrize("name", LEARNERS)
 def test_three_states_reach_their_known_values(name, ends):
     """Rewards do not depend on actions, so that every method has to find the same values; and a mask ends the task."""
@@ -298,6 +298,7 @@ def test_cloning_repeats_the_mean_action():
     assert learnt_action(BCConfig(hidden=(32,), lr=1e-2)) == pytest.approx(-0.2, abs=0.07)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BETTER_THAN_CLONING)
 def test_methods_exceed_recorded_actions_by_their_key_part(name):
     config, without = BETTER_THAN_CLONING[name]

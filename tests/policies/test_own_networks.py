@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from factories import axes, make_spec, picture_spec
+from factories import axes, make_spec, picture_spec, rest_slow
 from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cql import CQLConfig
@@ -93,7 +93,7 @@ LEARNERS = {
 CHUNKS = ("diffusion-bc", "flow-bc", "act")
 
 
-@pytest.mark.parametrize("config", LEARNERS.values(), ids=LEARNERS)
+@pytest.mark.parametrize("config", rest_slow(LEARNERS.values(), fast=3), ids=LEARNERS)
 def test_learner_with_own_networks_conforms(config):
     check_learner(lambda seed: config.build(ARM, seed), ARM, config.batch_size * config.sampling.updates_per_step)
 

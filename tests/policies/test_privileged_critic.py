@@ -129,6 +129,7 @@ def test_privileged_entries_are_standardised_last():
     assert learner.parts.encoder.mean.shape == (4,) and float(learner.parts.encoder.mean[-1]) == pytest.approx(1003.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(["sac", "drq", "rlpd-pictures"]))
 @pytest.mark.parametrize("privileged", [True, False])
 def test_values_of_a_hidden_coin_need_the_privileged_critic(name, privileged):

@@ -77,6 +77,7 @@ def test_the_flow_takes_both_ways(flow):
     assert 0.25 < (drawn > 0.3).mean() < 0.75
 
 
+@pytest.mark.slow
 def test_the_noise_is_the_beginning_of_the_chunk(flow):
     seen, noise = {"place": SAMPLED[3]}, np.array([[0.4], [0.4]], np.float32)
     chunk = flow.policy.steered(seen, noise)

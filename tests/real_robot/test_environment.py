@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from factories import rest_slow
 from robo_datasets.dataset import Dataset
 from robo_datasets.repair import repair
 from robo_real.arm_spec import arm_spec
@@ -164,7 +165,7 @@ def test_another_control_mode_and_a_task_that_grasps_are_told():
 # the same behaviour
 
 
-@pytest.mark.parametrize("task", ["ArmReach-v0", "ArmPick-v0", "ArmPush-v0", "ArmPegInsert-v0"])
+@pytest.mark.parametrize("task", rest_slow(["ArmPick-v0", "ArmReach-v0", "ArmPush-v0", "ArmPegInsert-v0"]))
 def test_scripted_sim_policy_succeeds_on_twin(task):
     environment = lockstep(f"robo/{task}")
     results = [rollout(environment, environment.scripted_policy(seed), seed=seed) for seed in range(4)]

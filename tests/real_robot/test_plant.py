@@ -39,6 +39,7 @@ def test_plant_keeps_the_limits_in_twenty_thousand_commands():
     assert worst.broken(TWIN) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wait", [0.0, 0.002])
 def test_plant_is_no_faster_for_a_flood_over_http(serve, wait):
     """Four plain clients stream poses ahead of the hand, as fast as the server answers, in real time."""

@@ -101,6 +101,7 @@ def test_active_gripper_is_not_activated_again(gripper, peer):
     assert not [line for line in peer.requests if "ACT" in line]
 
 
+@pytest.mark.slow
 def test_go_returns_at_once_while_the_gripper_is_silent(gripper, peer):
     gripper.connect()
     peer.silent = True

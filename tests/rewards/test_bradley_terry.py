@@ -62,6 +62,7 @@ def test_swapping_the_segments_turns_the_sign():
     torch.testing.assert_close(logits_of(reward, *pairs), -logits_of(reward, *reversed(pairs)))
 
 
+@pytest.mark.slow
 def test_noise_is_tolerated_and_inversion_inverts_reward():
     assert correlation(comparisons(2000, 0.2)) >= 0.95
     assert correlation(comparisons(2000, 0.8)) <= -0.9

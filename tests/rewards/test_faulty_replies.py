@@ -95,6 +95,7 @@ def test_each_fault_has_a_status_and_only_budget_ends_search(attempt):
     assert again[-1].incumbent.program.source == second.incumbent.program.source
 
 
+@pytest.mark.slow
 def test_a_server_that_says_the_same_is_searched_the_same(chat_server, attempt):
     """Over the wire, with the faults of a server among the replies."""
     chat_server.script.append(chat_server.fail(429, Retry_After="0.01"))

@@ -30,6 +30,7 @@ def started(url, log) -> subprocess.Popen:
     return process
 
 
+@pytest.mark.slow
 def test_killed_sampling_loses_and_repays_nothing(slow_server, tmp_path):
     log, kills = tmp_path / "calls.jsonl", 1
     for number in range(kills):

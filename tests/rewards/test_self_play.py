@@ -51,6 +51,7 @@ def test_in_a_circle_the_average_is_even_not_the_last_policy():
     assert np.abs(stale - 1 / 3).max() > 0.05
 
 
+@pytest.mark.slow
 def test_a_winner_is_found_and_fitted_rewards_follow_frequencies():
     average, last = played(WINNER, 0, steps=1500, coins=0.4)
     assert average[0] > 0.9 and last[0] > 0.95

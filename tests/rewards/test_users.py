@@ -54,6 +54,7 @@ def test_more_answers_tell_more_and_coin_flips_tell_nothing(two_kinds):
     assert averaged < 0.8  # one reward for all suits nobody
 
 
+@pytest.mark.slow
 def test_kinds_are_apart_and_more_answers_are_surer(two_kinds):
     model, answers = two_kinds.model, answers_of([1.0, -1.0] * 4, seed=3)
     latents = np.array([model.posterior(Answers.of(pairs)).mean.tolist() for pairs in answers.values()])

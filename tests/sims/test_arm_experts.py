@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from factories import rest_slow
 from robo_bench.arm_tasks import measure
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_sims.arm.control import CLOSED, CONTROLS
@@ -12,7 +13,7 @@ from robo_sims.arm.tasks import TASKS
 EVERY = [(task, control) for task, kind in TASKS.items() for control in CONTROLS if not (kind.grasps and control == CLOSED)]
 
 
-@pytest.mark.parametrize(("task", "control"), EVERY)
+@pytest.mark.parametrize(("task", "control"), rest_slow(EVERY, fast=4))
 def test_experts_succeed(task, control):
     got = measure(ArmEnv(task, control=control), seeds=range(1000, 1020))
     assert got.successes >= 19, got
@@ -29,6 +30,7 @@ def test_pick_survives_noise():
     assert measure(ArmEnv("ArmPick-v0"), seeds=range(1000, 1015), noise=0.3).successes >= 14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", list(TASKS))
 def test_standing_still_and_random_motion_do_not_succeed(task):
     env = ArmEnv(task)

@@ -7,6 +7,7 @@ import mujoco
 import numpy as np
 import pytest
 
+from factories import rest_slow
 from robo_rl.conformance.environments import ENVIRONMENT_CHECKS
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
@@ -185,7 +186,7 @@ def test_every_mujoco_family_observes_pictures(name, camera):
     plain.close()
 
 
-@pytest.mark.parametrize("check", ENVIRONMENT_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", rest_slow(ENVIRONMENT_CHECKS, fast=4), ids=lambda check: check.__name__)
 def test_pictures_break_no_promise(check):
     check(lambda: make_environment("gymnasium/HalfCheetah-v5", cameras=("track",), image_size=16))
 
@@ -211,6 +212,7 @@ def test_wrong_camera_settings(arguments, words):
         make_environment("gymnasium/HalfCheetah-v5", **arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gymnasium/Hopper-v5", "dm_control/cheetah-run", "metaworld/reach-v3", "robo/ArmReach-v0"])
 def test_detail_is_a_name_and_changes_pictures_for_people(name):
     pictures = []
@@ -224,6 +226,7 @@ def test_detail_is_a_name_and_changes_pictures_for_people(name):
         make_environment(name, detail="prety")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["Reacher-v5", "InvertedPendulum-v5", "Pusher-v5", "Humanoid-v5"])
 def test_pictures_are_taken_from_where_gymnasium_takes_them(task):
     ours = make_environment(f"gymnasium/{task}", render_mode="rgb_array")

@@ -89,6 +89,7 @@ def test_hand_stays_upright_and_still_without_a_command():
     assert physics.gripper_matrix[2, 2] < -0.999
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_slow_wiper_finishes_and_a_hard_one_costs(seed):
     environment = make_environment("contact/ArmWipe-v0")

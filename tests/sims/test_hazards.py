@@ -21,6 +21,7 @@ def expert(environment, *, straight=False):
     return policy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_detour_is_free_of_cost_and_pays_less(name):
     environment = make_environment(name)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from factories import rest_slow
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, MissingExtra
 from robo_rl.evaluation.evaluation import evaluate
@@ -32,12 +33,13 @@ def violations(task, episodes=40, **settings):
     return sum(episode.costs["hazard"].any() for episode in played)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", rest_slow(TASKS))
 def test_exact_model_prevents_all_violations(task):
     assert violations(task, is_on=False) == 40
     assert violations(task) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [-0.1, 0.1])
 @pytest.mark.parametrize("task", TASKS)
 def test_wrong_model_prevents_nearly_all_violations(task, error):

@@ -65,6 +65,7 @@ def test_simulated_episode_is_kept_without_pictures(tmp_path, reach):
     assert newest_file(run.path, "training").stat().st_size < 10_000
 
 
+@pytest.mark.slow
 def test_film_repeats_the_episode_of_the_training(tmp_path, reach):
     """The last picture is that of the episode's end, drawn here by other means."""
     environment, episode = reach

@@ -162,7 +162,7 @@ HUGE = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + (60_000).to_bytes(4) * 2 + b"\x0
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (repeated, "declares more data than it can hold"),
+        pytest.param(repeated, "declares more data than it can hold", marks=pytest.mark.slow),
         (lambda table: with_picture(table, HUGE), r"another size(.|\n)*60000 x 60000"),
         (lambda table: with_picture(table, b"\xff\xd8\xff"), "is not a PNG"),
         (with_texts, "contradicts meta/info.json"),

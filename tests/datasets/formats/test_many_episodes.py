@@ -31,6 +31,7 @@ def open_nodes(monkeypatch):
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["minari", "robomimic"])
 def test_conversion_keeps_few_arrays_open(make, tmp_path, open_nodes, name):
     form, dataset = load("formats", name), make(steps=(2,) * 30)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from factories import rest_slow
 from robo_datasets.conversion import export, formats, import_dataset, losses, recognized
 from robo_datasets.dataset import Dataset
 from robo_datasets.formats.lerobot import LeRobot
@@ -77,7 +78,7 @@ TRIPS = {
 
 @given(**TRIPS)
 @settings(max_examples=4, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", rest_slow(NAMES, fast=2))
 def test_there_and_back(tmp_path_factory, cells, name, **facts):
     travel(tmp_path_factory.mktemp("trip"), cells, name, **facts)
 
@@ -330,7 +331,7 @@ for out in ("one", "two"):
 """
 
 
-@pytest.mark.parametrize("room", [33_000, 150_000])
+@pytest.mark.parametrize("room", rest_slow([33_000, 150_000]))
 def test_a_full_disk_is_one_error(form, tmp_path, room):
     """In a process of its own: HDF5 that was told of a write that failed crashes, then or at a later file."""
     command = [sys.executable, "-c", FULL, str(tmp_path), form.name, str(room)]

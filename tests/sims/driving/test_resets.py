@@ -29,6 +29,7 @@ with StandIn(map="ring") as server:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resets", [50, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(1500)])])
 def test_resets_leave_no_actor_behind(driven, resets):
     result = driven(f"RESETS = {resets}\n{PROGRAM}", limit=60 + resets)

@@ -50,6 +50,7 @@ result["ticks"], result["episodes"], result["first"], result["last"] = ticks, ep
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [3.0, pytest.param(1200.0, marks=[pytest.mark.slow, pytest.mark.timeout(1500)])])
 def test_repeated_episodes_leak_no_memory_or_sockets(client, seconds):
     result = client(f"SECONDS = {seconds}\n{PROGRAM}", limit=seconds + 60)

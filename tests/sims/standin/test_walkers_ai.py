@@ -218,6 +218,7 @@ def test_a_server_without_navigation_lets_clients_make_no_files(program):
     assert result["files"] == [] and result["found"] == [None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ring", "ring_train_1", "grid", "grid_train_1", "grid_test_2"])
 def test_every_pavement_and_crossing_is_in_one_part(name):
     there = town(name)

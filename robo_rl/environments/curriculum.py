@@ -60,7 +60,7 @@ class CurriculumTasks:
         self.kind = ordered[0] if ordered else "levels"
         self.sampler: TaskSampler = sampler_of(kinds[self.kind], rule)
         if self.sampler.is_ordered and not ordered:
-            fix = "take uniform, learnability or replay, or name variants or hints"
+            fix = "take uniform, learnability, gain or replay, or name variants or hints"
             raise InvalidSetting("Levels have no order of difficulty.", got=f"the sampler {rule.sampler}", fix=fix)
         if kept := [each.seed for each in teacher if each.seed is not None and split_of(each.seed) in ("validation", "test")]:
             fix = "record the teacher on other seeds, such as robo-rl record --seed 0"

@@ -1,7 +1,7 @@
 """Samplers of training tasks: which level, variant or hint comes next, given the successes so far.
 
 Prioritised level replay: Jiang, Grefenstette and Rocktaeschel 2021, arXiv:2010.03934. Learnability: Rutherford et al. 2024,
-"No Regrets", arXiv:2408.15099. Hints of adaptive length: SEELE, GHPO. n tasks, numbered from 0; those of an ordered sampler
+"No Regrets", arXiv:2408.15099. Gain: Matiisen et al. 2017, "Teacher-Student Curriculum Learning", arXiv:1707.00183. Hints of adaptive length: SEELE, GHPO. n tasks, numbered from 0; those of an ordered sampler
 from the easiest, 0, to the task itself, n - 1.
 """
 
@@ -28,11 +28,13 @@ class SamplerRule:
     """Settings of the samplers."""
 
     sampler: str = ""
-    """uniform, learnability or replay; for tasks in the order of their difficulty also frontier, logistic or ladder."""
+    """uniform, learnability, gain or replay; for tasks in the order of their difficulty also frontier, logistic or ladder."""
     uniform_share: float = 0.2
     """Share of the episodes that begin with any of the tasks, for estimates that stay fresh."""
     rate: float = 0.3
     """Weight of the newest episode in the running success rate of a task."""
+    slow_rate: float = 0.05
+    """gain: the same of the slower one that it is compared with."""
     easy: float = 0.6
     """frontier: success rate from which the next harder task is trained."""
     hard: float = 0.1
@@ -47,7 +49,7 @@ class SamplerRule:
     """replay: share of the weights for tasks that were not seen for long."""
 
     def __post_init__(self) -> None:
-        shares = ("uniform_share", "rate", "easy", "hard", "staleness")
+        shares = ("uniform_share", "rate", "slow_rate", "easy", "hard", "staleness")
         allowed = {name: (0.0 <= getattr(self, name) <= 1.0, "0 to 1") for name in shares}
         allowed |= {name: (getattr(self, name) >= 1, "1 or more") for name in ("least_episodes",)}
         allowed |= {"memory": (self.memory >= 0, "0 or more"), "rank_power": (self.rank_power > 0, "above 0")}
@@ -132,6 +134,41 @@ class LearnabilitySampler(TaskSampler):
     def choose(self, generator: np.random.Generator) -> int:
         weights = self.success * (1.0 - self.success) + 1e-6
         return int(generator.choice(self.count, p=weights / weights.sum()))
+
+
+class GainSampler(TaskSampler):
+    """Tasks by the student's newest gain or loss: the distance of the running success rate from a slower one.
+
+    Both begin at 0, so that a task that never succeeded has none.
+    """
+
+    def __init__(self, count: int, rule: SamplerRule) -> None:
+        super().__init__(count, rule)
+        self.fast, self.slow = np.zeros(count), np.zeros(count)
+
+    @override
+    def choose(self, generator: np.random.Generator) -> int:
+        weights = self.paid() + 1e-3
+        return int(generator.choice(self.count, p=weights / weights.sum()))
+
+    def paid(self) -> Floats:
+        """Return the teacher's pay for each task (n,)."""
+        return np.asarray(np.abs(self.fast - self.slow))
+
+    @override
+    def report(self, task: int, *, success: bool, score: float) -> None:
+        super().report(task, success=success, score=score)
+        self.fast[task] += self.rule.rate * (float(success) - self.fast[task])
+        self.slow[task] += self.rule.slow_rate * (float(success) - self.slow[task])
+
+    @override
+    def state_dict(self) -> StateDict:
+        return super().state_dict() | {"fast": self.fast.copy(), "slow": self.slow.copy()}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        self.fast, self.slow = np.array(state["fast"]), np.array(state["slow"])
 
 
 class ReplaySampler(TaskSampler):
@@ -273,6 +310,7 @@ class LadderSampler(TaskSampler):
 SAMPLERS: dict[str, Callable[[int, SamplerRule], TaskSampler]] = {
     "uniform": UniformSampler,
     "learnability": LearnabilitySampler,
+    "gain": GainSampler,
     "replay": ReplaySampler,
     "frontier": FrontierSampler,
     "logistic": LogisticSampler,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.environments.task_samplers import LearnabilitySampler, SamplerRule, TaskSampler, sampler_of
+from robo_rl.environments.task_samplers import GainSampler, LearnabilitySampler, SamplerRule, TaskSampler, sampler_of
 
 DIGITS, SYMBOLS, GROUP, RATE, MOST = 10, 5, 8, 0.5, 16_000
 SOLVED = 0.9
@@ -34,6 +34,14 @@ class Misfiled(LearnabilitySampler):
         super().report(self.count - 1 - task, success=success, score=score)
 
 
+class PaidBySuccess(GainSampler):
+    """A control: the teacher is paid by the success itself."""
+
+    @override
+    def paid(self) -> npt.NDArray[np.float64]:
+        return self.fast
+
+
 def ruled(name: str, **changes: float) -> Callable[[], TaskSampler]:
     """Return a function that makes a sampler of the lock's tasks."""
     return lambda: sampler_of(DIGITS, SamplerRule(**{"sampler": name, "uniform_share": 0.1, **changes}))  # type: ignore[arg-type]
@@ -45,9 +53,11 @@ KINDS: dict[str, Callable[[], TaskSampler]] = {
     "`frontier`": ruled("frontier", uniform_share=0.0),
     "`logistic`": ruled("logistic"),
     "`learnability`": ruled("learnability"),
+    "`gain`": ruled("gain"),
     "`replay`": ruled("replay"),
     "`ladder`": ruled("ladder", uniform_share=0.0),
     "control: `learnability`, outcomes filed under other tasks": lambda: Misfiled(DIGITS, SamplerRule(uniform_share=0.1)),
+    "control: `gain`, the teacher paid by success": lambda: PaidBySuccess(DIGITS, SamplerRule(uniform_share=0.1)),
     "control: `logistic` that forgets nothing": ruled("logistic", memory=0),
 }
 

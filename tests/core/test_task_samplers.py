@@ -60,6 +60,17 @@ def test_learnability_follows_p_times_one_minus_p():
     np.testing.assert_allclose(frequencies(sampler), weights / weights.sum(), atol=0.02)
 
 
+def test_gain_is_paid_for_change_alone():
+    sampler = made("gain", count=4, rate=0.5, slow_rate=0.1)
+    fed(sampler, [0] * 50, task=0)  # never solved
+    fed(sampler, [1] * 200, task=1)  # mastered
+    fed(sampler, [1, 1], task=2)  # just found
+    fed(sampler, [1] * 200 + [0, 0], task=3)  # just lost
+    just = 0.75 - (1 - 0.9**2)
+    np.testing.assert_allclose(sampler.paid(), [0.0, 0.0, just, just], atol=1e-6)
+    np.testing.assert_allclose(frequencies(sampler), [0.0, 0.0, 0.5, 0.5], atol=0.02)
+
+
 def test_success_is_a_running_mean():
     sampler = made("uniform", count=2, rate=0.3)
     fed(sampler, [1, 0], task=1)

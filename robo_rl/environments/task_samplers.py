@@ -1,8 +1,9 @@
 """Samplers of training tasks: which level, variant or hint comes next, given the successes so far.
 
 Prioritised level replay: Jiang, Grefenstette and Rocktaeschel 2021, arXiv:2010.03934. Learnability: Rutherford et al. 2024,
-"No Regrets", arXiv:2408.15099. Gain: Matiisen et al. 2017, "Teacher-Student Curriculum Learning", arXiv:1707.00183. Hints of adaptive length: SEELE, GHPO. n tasks, numbered from 0; those of an ordered sampler
-from the easiest, 0, to the task itself, n - 1.
+"No Regrets", arXiv:2408.15099. Gain: Matiisen et al. 2017, "Teacher-Student Curriculum Learning", arXiv:1707.00183. Hints of
+adaptive length: SEELE, GHPO. n tasks, numbered from 0; those of an ordered sampler from the easiest, 0, to the task itself,
+n - 1.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from factories import make_spec
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.runner import end_workers
-from robo_rl.rewards.shaping.stages import Bound, Clip, Delta, Gate, Potential, PreferenceAsReward, Scale, shaped
+from robo_rl.rewards.shaping.stages import Bound, Clip, Delta, Gate, Potential, PreferenceAsReward, Scale, Tiers, shaped
 from robo_rl.rewards.step_rewards.place import Memory, Place
 from robo_rl.rewards.step_rewards.steps import StepQueue
 from robo_rl.spec.environment import ArraySpec
@@ -188,6 +188,32 @@ def test_gap_gives_no_delta_and_no_preference(tmp_path):
     assert found.tolist() == [True, False, True, False, True, True]
 
 
+def test_tiers_are_paid_once_each():
+    pieces, _ = lived([6], environments=1)
+    tiers = Tiers((-2.0, -1.0, 0.0))
+    found, _ = through(tiers, pieces, [-3.0, -1.5, -2.5, -1.5, 0.0, 5.0])
+    assert found == pytest.approx([0.0, 1 / 3, 0.0, 0.0, 2 / 3, 0.0])
+    weighted, _ = through(Tiers((-2.0, -1.0, 0.0), (1.0, 2.0, 4.0)), pieces, [-3.0, -1.5, -2.5, -0.5, -1.0, 5.0])
+    assert weighted == pytest.approx([0.0, 1.0, 0.0, 2.0, 0.0, 4.0])
+    gaps, known = through(tiers, pieces, [-3.0, 9.0, -1.5, -1.5, -1.5, -1.5], valid=[True, False, True, True, True, True])
+    assert gaps == pytest.approx([0.0, 0.0, 1 / 3, 0.0, 0.0, 0.0]) and known.tolist() == [True, False, True, True, True, True]
+    for wrong in ({"thresholds": ()}, {"thresholds": (1.0, 1.0)}, {"thresholds": (0.0,), "weights": (1.0, 2.0)}):
+        with pytest.raises(InvalidSetting, match="is out of range"):
+            Tiers(**wrong)
+
+
+@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.given(lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4), cuts=st.sets(st.integers(0, 20)))
+def test_who_came_nearer_has_never_less(lengths, cuts):
+    pieces, episodes = lived(lengths, cuts=cuts, ends=("terminated", "truncated"))
+    values = np.random.default_rng(5).normal(size=sum(map(len, pieces)))
+    found, _ = through(Tiers((-1.0, 0.0, 1.0)), pieces, values)
+    best = np.array([values[rows].max() for rows, _, _ in episodes])
+    total = np.array([found[rows].sum() for rows, _, _ in episodes])
+    assert (np.diff(total[np.argsort(best)]) >= -1e-12).all()
+    np.testing.assert_allclose(total, [np.mean([value >= at for at in (-1.0, 0.0, 1.0)]) for value in best])
+
+
 # preference as reward
 
 
@@ -321,6 +347,7 @@ def test_gated_progress_is_not_collected_instead_of_the_outcome():
 STATEFUL = {
     "gate": lambda folder: Gate(above=-1.0),
     "delta": lambda folder: Delta(),
+    "tiers": lambda folder: Tiers((-0.5, 0.5, 1.0)),
     "par": lambda folder: par(folder, [0.1]),
     "scale": lambda folder: Scale(),
 }

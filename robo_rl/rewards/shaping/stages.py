@@ -104,6 +104,37 @@ class Delta(Stage):
 
 
 @dataclass(frozen=True)
+class Tiers(Stage):
+    """Pays for each threshold that the reward reaches for the first time in an episode.
+
+    Tiers towards the best region, as in Sweet Spot Learning: an episode that came nearer has never less, and going to and fro
+    earns nothing. `weights` of tests that are passed are those of VeRPO, fixed beforehand.
+    """
+
+    thresholds: tuple[float, ...] = ()
+    """Rewards from the outer tier to the best, rising; must be set."""
+    weights: tuple[float, ...] = ()
+    """Pay of each tier; 1 in all, alike, by default."""
+
+    def __post_init__(self) -> None:
+        count = len(self.thresholds)
+        rising = count > 0 and bool(np.isfinite(self.thresholds).all() and (np.diff(self.thresholds) > 0).all())
+        fits = not self.weights or (len(self.weights) == count and all(0 < weight < np.inf for weight in self.weights))
+        allowed = {"thresholds": (rising, "one or more finite numbers, each above the one before")}
+        require_allowed(self, allowed | {"weights": (fits, "as many numbers above 0 as thresholds, or none")})
+
+    def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
+        """Return the pay of new tiers; a missing reward reaches none, and has none."""
+        paid = np.cumsum([0.0, *(self.weights or np.full(len(self.thresholds), 1.0 / len(self.thresholds)))])
+        values, reached = np.zeros(len(steps)), place.memory.setdefault("tiers", {})
+        for row, index in enumerate(map(str, steps.index.tolist())):
+            best = 0 if steps.begins[row] else int(reached[index])
+            here = int(np.searchsorted(self.thresholds, labels.values[row], side="right")) if labels.valid[row] else 0
+            values[row], reached[index] = paid[max(here, best)] - paid[best], max(here, best)
+        return Labels(values, labels.valid)
+
+
+@dataclass(frozen=True)
 class PreferenceAsReward(Stage):
     """Pays nothing until the episode ends, then mean over references of sigmoid(slope * (score - reference)), less `offset`.
 
@@ -328,6 +359,7 @@ STAGES: dict[str, type[Stage]] = {
     "clip": Clip,
     "bound": Bound,
     "delta": Delta,
+    "tiers": Tiers,
     "par": PreferenceAsReward,
     "gate": Gate,
     "scale": Scale,

@@ -6,6 +6,7 @@ python -m robo_bench.credit --seeds 4
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -13,9 +14,10 @@ import numpy as np
 from typing_extensions import override
 
 from robo_bench.exploration import Successes
-from robo_policies.learners.group_ppo import GroupPPOConfig
+from robo_policies.learners.group_ppo import GroupPPO, GroupPPOConfig
+from robo_policies.learners.self_imitation import Kept, SelfImitation
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.types import Array
+from robo_rl.types import Array, Episode
 
 SIZE, LONGEST, UPDATES = 6, 24, 250
 MOVES = ((0, 1), (1, 0), (0, -1), (-1, 0))
@@ -29,6 +31,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "anchor (GiGPO)": {"advantages": "anchor"},
     "graph (SALT)": {"advantages": "graph"},
     "group (GRPO)": {"advantages": "group"},
+    "group, self-imitation 0.1": {"advantages": "group", "self_imitation": 0.1},
+    "control: self-imitation of the newest episodes": {"advantages": "group", "self_imitation": 0.1, "newest": True},
     "control: graph, permuted within each episode": {"advantages": "graph", "shuffles": True},
     "control: credit, permuted within each episode": {"advantages": "credit", "shuffles": True},
 }
@@ -65,9 +69,29 @@ class Walled(gymnasium.Env[Any, Any]):
         return {"place": np.eye(SIZE * SIZE, dtype=np.float32)[self._place[0] * SIZE + self._place[1]]}
 
 
+class Newest(SelfImitation):
+    """A control: the newest episodes are kept, good or not."""
+
+    @override
+    def remember(self, episodes: Sequence[Episode]) -> None:
+        super().remember(episodes)
+        self.kept = [Kept(0.0, {"place": each.observations["place"][:-1]}, each.actions) for each in episodes]
+
+
+class ImitatesNewest(GroupPPOConfig):
+    """Settings of that control."""
+
+    @override
+    def build(self, spec: EnvironmentSpec, seed: int) -> GroupPPO:
+        learner = super().build(spec, seed)
+        learner.best = Newest(learner, self.self_imitation, self.kept_episodes)
+        return learner
+
+
 def successes(seed: int, updates: int = UPDATES, **settings: Any) -> list[bool]:
     """Return the success of each episode of a training."""
-    heard, config = Successes(), GroupPPOConfig(**{**SETTINGS, **settings})
+    kind = ImitatesNewest if settings.pop("newest", False) else GroupPPOConfig
+    heard, config = Successes(), kind(**{**SETTINGS, **settings})
     config.training(Walled, steps=updates * config.episodes * LONGEST, seed=seed).run(heard)
     return heard.found[: updates * config.episodes]
 

@@ -132,9 +132,9 @@ def test_sets_count_in_the_window_of_all_but_the_first(monkeypatch):
     assert found[8] > max(found[16], found[24]) and figures["diversity"] == 0.5
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_state_goes_on_as_before(kind):
-    config = replace(SMALL, advantages=kind, set_size=2)
+@pytest.mark.parametrize(("kind", "self_imitation"), [*((kind, 0.0) for kind in KINDS), ("group", 0.5)])
+def test_state_goes_on_as_before(kind, self_imitation):
+    config = replace(SMALL, advantages=kind, set_size=2, self_imitation=self_imitation, kept_episodes=1)
     spec, random = Walled.environment_spec, RandomPolicy(Walled.environment_spec, 0)
     episodes = [rollout(Walled(), random, seed=seed) for seed in range(8)]
     episodes[0] = replace(episodes[0], rewards=episodes[0].rewards + 1.0)
@@ -190,6 +190,42 @@ def test_variety_keeps_two_right_plans_and_f1_is_not_hacked():
     assert sum(chance for chance, each in zip(chances, SETS, strict=True) if len(each) >= 3) > 0.5
 
 
+def paid(total, seed):
+    episode = rollout(Walled(), RandomPolicy(Walled.environment_spec, seed), seed=seed)
+    return replace(episode, rewards=np.full(len(episode), total / len(episode), np.float32))
+
+
+def test_the_best_and_newest_episodes_are_kept():
+    learner = replace(SMALL, self_imitation=0.3, kept_episodes=3).build(Walled.environment_spec, 0)
+    best = learner.best
+    best.remember([paid(0.0, seed) for seed in range(4)])
+    assert best.kept == [] and float(learner.other_loss()) == 0.0, "none is better than the worst"
+    best.remember([paid(0.5, 4), paid(1.0, 5), paid(0.5, 6)])
+    best.remember([paid(0.5, 7), paid(0.0, 8)])
+    assert [round(each.score, 3) for each in best.kept] == [1.0, 0.5, 0.5]
+    places = [each.seen["place"] for each in best.kept]
+    for place, seed in zip(places, (5, 7, 6), strict=True):
+        np.testing.assert_array_equal(place, paid(0.0, seed).observations["place"][:-1])
+
+
+def test_loss_is_that_of_cloning_them():
+    learner = replace(SMALL, self_imitation=0.3, kept_episodes=2).build(Walled.environment_spec, 0)
+    episodes = [paid(0.0, 0), paid(1.0, 1), paid(0.5, 2)]
+    learner.best.remember(episodes)
+    rows = np.random.default_rng(0).integers(sum(map(len, episodes[1:])), size=256)
+    assert learner.random.bit_generator.state == np.random.default_rng(0).bit_generator.state
+    features, actions = learner.inputs(episodes[1:])
+    expected = -0.3 * learner.log_densities(features, actions)[rows].mean()
+    assert float(learner.other_loss().detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
+
+
+@pytest.mark.slow
+def test_self_imitation_finds_the_way_sooner():
+    shares = [np.mean(successes(0, advantages="group", **more)) for more in ({}, {"self_imitation": 0.1})]
+    newest = np.mean(successes(0, advantages="group", self_imitation=0.1, newest=True))
+    assert shares[1] > shares[0] + 0.2 > newest + 0.2
+
+
 def test_bad_settings_are_refused():
     for changes in (
         {"group": 1, "episodes": 8},
@@ -197,6 +233,8 @@ def test_bad_settings_are_refused():
         {"resolution": 0.0},
         {"window": 0},
         {"advantages": "q"},
+        {"self_imitation": -0.1},
+        {"kept_episodes": 0},
     ):
         with pytest.raises(InvalidSetting):
             replace(SMALL, **changes)

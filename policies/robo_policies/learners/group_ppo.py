@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from robo_policies.learners.episodic import ClippedConfig, ClippedLearner, EpisodicTraining
 from robo_policies.learners.group_advantages import KINDS, Advantages
+from robo_policies.learners.self_imitation import SelfImitation
 from robo_policies.learners.step_credit import Floats
 from robo_rl.environments.starts import BranchingEnv
 from robo_rl.errors import require_allowed
@@ -62,6 +63,10 @@ class GroupPPOConfig(ClippedConfig):
     """Deviation of continuous actions after cloning, to explore with."""
     variety: float = 0.0
     """Share of its return's size, at most, that an episode loses for the share of its group that takes the same actions."""
+    self_imitation: float = 0.0
+    """Weight of cloning its own best episodes so far."""
+    kept_episodes: int = 32
+    """self_imitation: episodes that are kept."""
     shuffles: bool = False
     """A control: advantages are permuted within each episode."""
 
@@ -69,9 +74,10 @@ class GroupPPOConfig(ClippedConfig):
         super().__post_init__()
         positive = ("resolution", "critic_lr", "largest_return", "initial_std")
         allowed = {name: (getattr(self, name) > 0, "above 0") for name in positive}
-        allowed |= {name: (getattr(self, name) >= 1, "1 or more") for name in ("sets", "window")}
+        allowed |= {name: (getattr(self, name) >= 1, "1 or more") for name in ("sets", "window", "kept_episodes")}
         allowed |= {
             "clone_updates": (self.clone_updates >= 0, "0 or more"),
+            "self_imitation": (0.0 <= self.self_imitation < np.inf, "0 or more"),
             "gae_lambda": (0 <= self.gae_lambda <= 1, "0 to 1"),
         }
         kind = KINDS.get(self.advantages)
@@ -101,6 +107,7 @@ class GroupPPO(ClippedLearner):
         super().__init__(spec, config, seed)
         self.config = config
         self.advantages: Advantages = KINDS[config.advantages](self)
+        self.best = SelfImitation(self, config.self_imitation, config.kept_episodes) if config.self_imitation else None
 
     @override
     def prepare(self, demonstrations: Sequence[Episode]) -> Metrics:
@@ -121,8 +128,16 @@ class GroupPPO(ClippedLearner):
             parts = np.split(advantages, np.cumsum([len(each) for each in episodes])[:-1])
             advantages = np.concatenate([self.random.permutation(part) for part in parts])
         figures |= more
-        figures["ratio"] = self.climb(episodes, advantages) if advantages.any() else 1.0
+        if self.best is not None:
+            self.best.remember(episodes)
+            figures["kept"] = len(self.best.kept)
+        is_clear = bool(advantages.any()) or (self.best is not None and bool(self.best.kept))
+        figures["ratio"] = self.climb(episodes, advantages) if is_clear else 1.0
         return self.parts.finish_update(figures)
+
+    @override
+    def other_loss(self) -> Tensor:
+        return super().other_loss() if self.best is None else self.best.loss()
 
     def common(self, episodes: Sequence[Episode]) -> Floats:
         """Return the share of each episode's group (E,) that takes its actions, itself included."""
@@ -153,12 +168,15 @@ class GroupPPO(ClippedLearner):
 
     @override
     def state_dict(self) -> StateDict:
-        return super().state_dict() | {"advantages": self.advantages.state_dict()}
+        best = {} if self.best is None else {"best": self.best.state_dict()}
+        return super().state_dict() | {"advantages": self.advantages.state_dict()} | best
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         self.advantages.load_state_dict(state["advantages"])
+        if self.best is not None:
+            self.best.load_state_dict(state["best"])
 
 
 class BranchingTraining(EpisodicTraining):

@@ -88,6 +88,25 @@ def test_the_machine_pays_and_ends_the_episode():
     assert other[-1][3] and not other[-1][2] and other[-1][4]["success"] is False and other[-1][1] == 0.0
 
 
+class Reaching(Line):
+    """Its own task is to be at 1."""
+
+    def step(self, action):
+        observation, reward, ends, cut, _ = super().step(action)
+        return observation, reward, ends, cut, {"success": bool(observation["x"][0] >= 1.0)}
+
+
+def test_success_of_the_task_itself_is_a_label():
+    machine = {"labels": {**LABELLED["labels"], "done": {"success": True}}, "formula": "F (left & X F done)"}
+    _, steps = played(WAY, machine, Reaching())
+    assert [step[4][LABELS] for step in steps] == [[], ["left"], [], [], [], ["done"]]
+    assert steps[-1][2] and steps[-1][1] == 1.0
+    _, direct = played([1.0] * 6, machine, Reaching())
+    assert ["done"] in [step[4][LABELS] for step in direct] and sum(step[1] for step in direct) == 0.0
+    with pytest.raises(InvalidSetting, match=r"'done' is not complete(.|\n)*\{success: true\}"):
+        played(WAY, {**machine, "labels": {**LABELLED["labels"], "done": {"success": 1.5}}}, Reaching())
+
+
 def test_failure_and_the_end_of_a_trace():
     never = {**LABELLED, "formula": "G !left"}
     _, steps = played([1.0] * 6, never)

@@ -26,6 +26,7 @@ from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.statistics import pass_at_k
 from robo_rl.rollout.episode import rollout
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
+from robo_rl.system.durable_files import write_durably
 from robo_rl.types import Array, Episode
 
 LAYOUTS, SIZE, LONGEST = 20, 19, 100
@@ -38,10 +39,11 @@ SETTINGS: dict[str, Any] = {
     "clone_updates": 3000,
 }  # fmt: skip
 KINDS: dict[str, dict[str, Any]] = {
-    "return (PPO)": {"advantages": "critic"},
-    "sets (polychromic)": {"advantages": "set"},
-    "control: sets, permuted within each episode": {"advantages": "set", "shuffles": True},
+    "return": {"advantages": "critic"},
+    "sets": {"advantages": "set"},
+    "sets-permuted": {"advantages": "set", "shuffles": True},
 }
+"""PPO, polychromic sets, and a control: the advantages of sets, permuted within each episode."""
 
 
 class FourRooms(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -171,15 +173,15 @@ def main() -> None:
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     for seed in range(given.seeds):
-        for number, kind in enumerate(KINDS):
-            path = given.out / f"{number}--{seed}.json"
+        for kind in KINDS:
+            path = given.out / f"{kind}--{seed}.json"
             if not path.exists():
-                path.write_text(json.dumps(trained(kind, seed, given.steps, given.episodes)))
-                print(path, path.read_text(), flush=True)
+                write_durably(path, json.dumps(trained(kind, seed, given.steps, given.episodes)).encode())
+            print(path.stem, path.read_text(), flush=True)
     print("| objective | pass@1 | pass@10 | from another room | rooms visited |\n|---|---|---|---|---|")
-    for number, kind in enumerate(KINDS):
-        found = [json.loads((given.out / f"{number}--{seed}.json").read_text()) for seed in range(given.seeds)]
-        for part in ("clone", "trained") if number == 0 else ("trained",):
+    for kind in KINDS:
+        found = [json.loads((given.out / f"{kind}--{seed}.json").read_text()) for seed in range(given.seeds)]
+        for part in ("clone", "trained") if kind == "return" else ("trained",):
             cells = [", ".join(f"{each[part][key]:.2f}" for each in found) for key in ("pass@1", "pass@10", "moved", "rooms")]
             print(f"| {'clone' if part == 'clone' else kind} | {' | '.join(cells)} |")
 

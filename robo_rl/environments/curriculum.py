@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import SyncVectorEnv
 from typing_extensions import override
 
-from robo_rl.environments.levels import level_seed, split_of
+from robo_rl.environments.levels import level_seed, require_training_seeds
 from robo_rl.environments.starts import require_teacher, restored
 from robo_rl.environments.task_samplers import SamplerRule, TaskSampler, sampler_of
 from robo_rl.errors import InvalidSetting, require_allowed
@@ -62,12 +62,7 @@ class CurriculumTasks:
         if self.sampler.is_ordered and not ordered:
             fix = "take uniform, learnability, gain or replay, or name variants or hints"
             raise InvalidSetting("Levels have no order of difficulty.", got=f"the sampler {rule.sampler}", fix=fix)
-        if kept := [each.seed for each in teacher if each.seed is not None and split_of(each.seed) in ("validation", "test")]:
-            fix = "record the teacher on other seeds, such as robo-rl record --seed 0"
-            allowed = "seeds of neither validation nor test"
-            raise InvalidSetting(
-                "Hints would show levels that are kept apart.", got=f"seed {kept[0]}", allowed=allowed, fix=fix
-            )
+        require_training_seeds((each.seed for each in teacher), "Hints")
         self.teacher = [each for each in teacher if each.seed is not None and each.success is not False and len(each) > 1]
         if rule.hints and not self.teacher:
             fix = "record a teacher that succeeds, in simulation: robo-rl record"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, get_args
 
 from robo_rl.errors import InvalidSetting, UnknownName
@@ -32,3 +33,14 @@ def as_split(name: str) -> Split:
 def split_of(seed: int) -> Split | None:
     """Return the pool of a reset seed, None for seeds of none."""
     return next((split for split, first in FIRST_LEVEL.items() if first <= seed < first + MOST_LEVELS), None)
+
+
+def require_training_seeds(seeds: Iterable[int | None], source: str) -> None:
+    """Raise InvalidSetting if one of these reset seeds is a level of validation or test; source: such as "Hints"."""
+    if kept := [seed for seed in seeds if seed is not None and split_of(seed) in ("validation", "test")]:
+        raise InvalidSetting(
+            f"{source} would show levels that are kept apart.",
+            got=f"seed {kept[0]}",
+            allowed="seeds of neither validation nor test",
+            fix="record the teacher on other seeds, such as robo-rl record --seed 0",
+        )

@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 from typing_extensions import override
 
+from robo_rl.environments.levels import require_training_seeds
 from robo_rl.errors import InvalidSetting, SimulationFailed, require_allowed
 from robo_rl.extras import returns_to_go
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
@@ -64,13 +65,14 @@ class TeacherStarts(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(
         self, environment: gymnasium.Env[Any, Any], episodes: Sequence[Episode], rule: StartRule, recorded: EnvironmentSpec
     ) -> None:
-        """Raises SpecMismatch for episodes of another environment, InvalidSetting for those without such a state.
+        """Raises SpecMismatch for episodes of another environment, InvalidSetting without such a state, or for those of the test.
 
         episodes: of the teacher. recorded: spec of their environment.
         """
         super().__init__(environment)
         self._rule = rule
         require_teacher(environment, recorded)
+        require_training_seeds((each.seed for each in episodes), "Starts")
         self.clusters = clustered(starts_of(episodes, rule), rule.clusters)
         """Starts of each cluster."""
         self._random = np.random.default_rng(0)

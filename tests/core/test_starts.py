@@ -11,6 +11,7 @@ from scipy import stats
 
 from factories import make_episode
 from robo_rl.environments import starts
+from robo_rl.environments.levels import level_seed
 from robo_rl.environments.make import make_environment
 from robo_rl.environments.starts import StartRule, TeacherStarts, clustered, starts_of
 from robo_rl.errors import InvalidSetting, SimulationFailed, SpecMismatch
@@ -122,6 +123,8 @@ def test_other_environments_and_empty_teachers_are_refused(teacher):
         made(teacher, name="gymnasium/HalfCheetah-v5")
     with pytest.raises(InvalidSetting, match="no state to begin in"):
         made((teacher[0], [replace(episode, seed=None) for episode in teacher[1]]))
+    with pytest.raises(InvalidSetting, match=r"Starts would show levels that are kept apart(.|\n)*seed 1000000"):
+        made((teacher[0], [*teacher[1], replace(teacher[1][0], seed=level_seed("test", 0))]))
     for changes in ({"share": 1.5}, {"every": 0}, {"clusters": 0}):
         with pytest.raises(InvalidSetting):
             replace(RULE, **changes)

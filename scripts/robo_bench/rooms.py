@@ -41,9 +41,10 @@ SETTINGS: dict[str, Any] = {
 KINDS: dict[str, dict[str, Any]] = {
     "return": {"advantages": "critic"},
     "sets": {"advantages": "set"},
+    "sets-reference": {"advantages": "set", "reference_weight": 0.05},
     "sets-permuted": {"advantages": "set", "shuffles": True},
 }
-"""PPO, polychromic sets, and a control: the advantages of sets, permuted within each episode."""
+"""PPO, polychromic sets, these with a penalty of the distance to the clone, and a control: permuted within each episode."""
 
 
 class FourRooms(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from factories import make_episode
 from robo_bench.credit import SETTINGS, Walled, successes
@@ -134,7 +135,8 @@ def test_sets_count_in_the_window_of_all_but_the_first(monkeypatch):
 
 @pytest.mark.parametrize(("kind", "self_imitation"), [*((kind, 0.0) for kind in KINDS), ("group", 0.5)])
 def test_state_goes_on_as_before(kind, self_imitation):
-    config = replace(SMALL, advantages=kind, set_size=2, self_imitation=self_imitation, kept_episodes=1)
+    more = {"self_imitation": self_imitation, "kept_episodes": 1, "reference_weight": self_imitation}
+    config = replace(SMALL, advantages=kind, set_size=2, **more)
     spec, random = Walled.environment_spec, RandomPolicy(Walled.environment_spec, 0)
     episodes = [rollout(Walled(), random, seed=seed) for seed in range(8)]
     episodes[0] = replace(episodes[0], rewards=episodes[0].rewards + 1.0)
@@ -199,7 +201,7 @@ def test_the_best_and_newest_episodes_are_kept():
     learner = replace(SMALL, self_imitation=0.3, kept_episodes=3).build(Walled.environment_spec, 0)
     best = learner.best
     best.remember([paid(0.0, seed) for seed in range(4)])
-    assert best.kept == [] and float(learner.other_loss()) == 0.0, "none is better than the worst"
+    assert best.kept == [] and float(best.loss()) == 0.0, "none is better than the worst"
     best.remember([paid(0.5, 4), paid(1.0, 5), paid(0.5, 6)])
     best.remember([paid(0.5, 7), paid(0.0, 8)])
     assert [round(each.score, 3) for each in best.kept] == [1.0, 0.5, 0.5]
@@ -216,7 +218,33 @@ def test_loss_is_that_of_cloning_them():
     assert learner.random.bit_generator.state == np.random.default_rng(0).bit_generator.state
     features, actions = learner.inputs(episodes[1:])
     expected = -0.3 * learner.log_densities(features, actions)[rows].mean()
-    assert float(learner.other_loss().detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
+    assert float(learner.best.loss().detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
+
+
+def test_distance_to_the_clone_by_hand_and_its_pull():
+    episodes = [rollout(Walled(), RandomPolicy(Walled.environment_spec, seed), seed=seed) for seed in range(8)]
+    learner = replace(SMALL, reference_weight=5.0, clone_updates=50).build(Walled.environment_spec, 0)
+    learner.prepare(episodes[:4])
+    features, actions = learner.inputs(episodes)
+    clone = learner.log_densities(features, actions).detach()
+
+    def distance():
+        now = learner.log_densities(features, actions)
+        return now.detach(), learner.other_loss(features, actions, now).item()
+
+    assert distance()[1] == pytest.approx(0.0, abs=1e-6)
+    moved = [replace(each, rewards=np.full(len(each), float(number), np.float32)) for number, each in enumerate(episodes)]
+    for _ in range(20):
+        learner.learn(moved)
+    now, found = distance()
+    ratio = torch.exp(clone - now)
+    assert found == pytest.approx(5.0 * float((ratio - 1 - (clone - now)).mean()), rel=1e-4) and found > 0.0
+    free = replace(SMALL, clone_updates=50).build(Walled.environment_spec, 0)
+    free.prepare(episodes[:4])
+    for _ in range(20):
+        free.learn(moved)
+    away = [(clone - each.log_densities(features, actions)).square().mean().item() for each in (learner, free)]
+    assert away[0] < 0.5 * away[1], "it stays nearer to the clone"
 
 
 @pytest.mark.slow
@@ -235,6 +263,7 @@ def test_bad_settings_are_refused():
         {"advantages": "q"},
         {"self_imitation": -0.1},
         {"kept_episodes": 0},
+        {"reference_weight": -1.0},
     ):
         with pytest.raises(InvalidSetting):
             replace(SMALL, **changes)

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
 from robo_policies.learners.bc import CategoricalActor
@@ -108,11 +108,13 @@ class EpisodicLearner(Learned, ABC):
         actions = torch.from_numpy(np.concatenate([each.actions for each in episodes])).to(parts.device)
         return encoder(found), actions
 
-    def log_densities(self, features: Tensor, actions: Tensor) -> Tensor:
-        """Return log pi(a|s), (B,)."""
-        if isinstance(self.actor, CategoricalActor):
-            return -self.actor.loss(features, actions)
-        return self.actor.log_density(features, actions, self.parts.generator)
+    def log_densities(self, features: Tensor, actions: Tensor, actor: nn.Module | None = None) -> Tensor:
+        """Return log pi(a|s), (B,), of the policy or of another actor of its kind."""
+        actor = self.actor if actor is None else actor
+        if isinstance(actor, CategoricalActor):
+            return -actor.loss(features, actions)
+        assert isinstance(actor, GaussianActor)
+        return actor.log_density(features, actions, self.parts.generator)
 
 
 @dataclass(frozen=True)
@@ -170,8 +172,10 @@ class ClippedLearner(EpisodicLearner):
             self.random.shuffle(rows)
             for part in np.array_split(rows, max(1, len(rows) // self._clipped.batch_size)):
                 chosen = torch.from_numpy(part)
-                ratio = torch.exp((self.log_densities(features[chosen], actions[chosen]) - old[chosen]).clamp(max=20.0))
-                self.parts.descend("actor", self.loss(ratio, each_step[chosen].to(ratio.device)) + self.other_loss())
+                densities = self.log_densities(features[chosen], actions[chosen])
+                ratio = torch.exp((densities - old[chosen]).clamp(max=20.0))
+                loss = self.loss(ratio, each_step[chosen].to(ratio.device))
+                self.parts.descend("actor", loss + self.other_loss(features[chosen], actions[chosen], densities))
         return ratio.mean()
 
     def loss(self, ratio: Tensor, advantages: Tensor) -> Tensor:
@@ -189,8 +193,8 @@ class ClippedLearner(EpisodicLearner):
         generator: Any = state["random"]
         self.random.bit_generator.state = generator
 
-    def other_loss(self) -> Tensor:
-        """Return a term of the loss of each step: by default 0."""
+    def other_loss(self, features: Tensor, actions: Tensor, log_densities: Tensor) -> Tensor:
+        """Return a term of the loss of each step, given its rows (B, ...) and log pi(a|s) (B,): by default 0."""
         return torch.zeros((), device=self.parts.device)
 
 

@@ -67,6 +67,8 @@ class GroupPPOConfig(ClippedConfig):
     """Weight of cloning its own best episodes so far."""
     kept_episodes: int = 32
     """self_imitation: episodes that are kept."""
+    reference_weight: float = 0.0
+    """Weight of the divergence from the policy before the first episode, the clone."""
     shuffles: bool = False
     """A control: advantages are permuted within each episode."""
 
@@ -78,6 +80,7 @@ class GroupPPOConfig(ClippedConfig):
         allowed |= {
             "clone_updates": (self.clone_updates >= 0, "0 or more"),
             "self_imitation": (0.0 <= self.self_imitation < np.inf, "0 or more"),
+            "reference_weight": (0.0 <= self.reference_weight < np.inf, "0 or more"),
             "gae_lambda": (0 <= self.gae_lambda <= 1, "0 to 1"),
         }
         kind = KINDS.get(self.advantages)
@@ -109,9 +112,14 @@ class GroupPPO(ClippedLearner):
         self.advantages: Advantages = KINDS[config.advantages](self)
         self.best = SelfImitation(self, config.self_imitation, config.kept_episodes) if config.self_imitation else None
 
+        self.reference = self.parts.add_target("reference", self.actor) if config.reference_weight else None
+
     @override
     def prepare(self, demonstrations: Sequence[Episode]) -> Metrics:
-        return self.clone(demonstrations, self.config.clone_updates, self.config.initial_std)
+        found = self.clone(demonstrations, self.config.clone_updates, self.config.initial_std)
+        if self.reference is not None:
+            self.reference.load_state_dict(self.actor.state_dict())
+        return found
 
     @override
     def learn(self, episodes: Sequence[Episode]) -> Metrics:
@@ -136,8 +144,15 @@ class GroupPPO(ClippedLearner):
         return self.parts.finish_update(figures)
 
     @override
-    def other_loss(self) -> Tensor:
-        return super().other_loss() if self.best is None else self.best.loss()
+    def other_loss(self, features: Tensor, actions: Tensor, log_densities: Tensor) -> Tensor:
+        """Return the losses of self-imitation and of the divergence from the clone, e^d - 1 - d with d = log clone - log pi."""
+        found = super().other_loss(features, actions, log_densities) if self.best is None else self.best.loss()
+        if self.reference is None:
+            return found
+        with torch.no_grad():
+            of_clone = self.log_densities(features, actions, self.reference)
+        away = (of_clone - log_densities).clamp(max=20.0)
+        return found + self.config.reference_weight * (torch.exp(away) - 1.0 - away).mean()
 
     def common(self, episodes: Sequence[Episode]) -> Floats:
         """Return the share of each episode's group (E,) that takes its actions, itself included."""

@@ -108,9 +108,9 @@ class GTR(ClippedLearner):
             self._corrections.append((row, episode.metadata[CORRECTED][step]))
 
     @override
-    def other_loss(self) -> Tensor:
+    def other_loss(self, features: Tensor, actions: Tensor, log_densities: Tensor) -> Tensor:
         if not self.weight:
-            return super().other_loss()
+            return super().other_loss(features, actions, log_densities)
         drawn = self.random.integers(len(self._corrections), size=self._clipped.batch_size).tolist()
         rows = [self._corrections[number] for number in drawn]
         encoder, device = self.parts.encoder, self.parts.device

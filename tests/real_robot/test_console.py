@@ -327,6 +327,20 @@ def test_a_label_ends_the_episode_and_decides_whether_it_is_kept(console, page, 
     assert told["episodes"] == (label != "discard")
 
 
+def test_the_end_of_an_episode_is_shown_once_it_is_stored(console, page):
+    class Slow(Keeps):
+        def end(self, rollout):
+            time.sleep(0.5)
+            super().end(rollout)
+
+    kept = Slow()
+    console.keep(kept, {})
+    start(page)
+    page.say(kind="label", label="success")
+    assert page.until(lambda told: told["state"] == "waiting")["message"] == "ended: goal"
+    assert len(kept.ended) == 1, "whoever saw the end may have ended the program"
+
+
 def test_the_second_operator_may_watch_and_stop_and_nothing_else(console, page):
     second = Page(console)
     second.say(kind="sit")

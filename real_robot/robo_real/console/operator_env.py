@@ -51,6 +51,9 @@ class OperatorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._doing = doing
         self.is_discarded = False
         """True if the operator discarded the newest episode."""
+        self.is_stored_after = False
+        """True if `show_end` is called once an episode is stored; by default its end is shown with its last step."""
+        self._ending = ""
         self._operator, self._tally = operator, operator.tally
         assert isinstance(self._robot, RemoteRobot)
         self.may_begin: Callable[[], bool] = lambda: True
@@ -82,8 +85,15 @@ class OperatorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._tally.count(self.human.source, reward)
         if terminated or truncated:
             self._keep(bool(info.get("success")))
-            self._finish(DISCARDED if self.is_discarded else f"ended: {info['stop_reason']}")
+            self._operator_state.end()
+            self._ending = DISCARDED if self.is_discarded else f"ended: {info['stop_reason']}"
+            if not self.is_stored_after:
+                self.show_end()
         return observation, reward, terminated, truncated, info
+
+    def show_end(self) -> None:
+        """Show the end of the episode on the page: whoever sees it may end the program."""
+        self._tally.state, self._tally.acts, self._tally.message = "waiting", "", self._ending
 
     def hold(self) -> None:
         """Hold the robot and end a running episode, while the training waits or ends."""
@@ -121,7 +131,8 @@ class OperatorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _finish(self, message: str) -> None:
         self._operator_state.end()
-        self._tally.state, self._tally.acts, self._tally.message = "waiting", "", message
+        self._ending = message
+        self.show_end()
 
 
 class OperatorEvaluationEnv(OperatorEnv):

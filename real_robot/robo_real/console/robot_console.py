@@ -62,6 +62,7 @@ class RobotConsole:
     def keep(self, store: Store, links: Mapping[str, str]) -> None:
         """Keep episodes from the next one on; links: related pages, title -> address."""
         self._store = store
+        self._operator_env.is_stored_after = True
         self._operator.links.update(links)
 
     def run(self, seed: int = 0) -> None:
@@ -96,6 +97,7 @@ class RobotConsole:
             self.on_episode(rollout.episode())
         if store is not None:
             store.end(rollout if is_kept else None)
+            self._operator_env.show_end()
 
     def start(self, seed: int = 0) -> threading.Thread:
         """Run in a new thread and return it."""

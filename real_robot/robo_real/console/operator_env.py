@@ -92,7 +92,7 @@ class OperatorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, reward, terminated, truncated, info
 
     def show_end(self) -> None:
-        """Show the end of the episode on the page: whoever sees it may end the program."""
+        """Show the end of the episode on the page; an operator who sees it may end the program."""
         self._tally.state, self._tally.acts, self._tally.message = "waiting", "", self._ending
 
     def hold(self) -> None:

@@ -47,8 +47,15 @@ CELLS = [
     *((name, F.LEARNER_PROCESS) for name in ("hil-serl", "ppo", "sb3-sac")),
     *((name, F.PERSON) for name in ("hg-dagger", "hil-serl", "drq", "sb3-ppo")),
     *(("drq", feature) for feature in (F.COLLECTORS, F.DISCRETE)),
+    ("dqn", F.COLLECTORS),
 ]
-SLOW = [("rlpd", F.COLLECTORS), ("ppo", F.COLLECTORS), ("drq", F.COLLECTORS), ("hil-serl", F.LEARNER_PROCESS)]
+SLOW = [
+    ("rlpd", F.COLLECTORS),
+    ("dqn", F.COLLECTORS),
+    ("ppo", F.COLLECTORS),
+    ("drq", F.COLLECTORS),
+    ("hil-serl", F.LEARNER_PROCESS),
+]
 """Cells whose trainings start processes; ("sac", F.COLLECTORS) stands for them with every change."""
 
 

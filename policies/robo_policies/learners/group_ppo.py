@@ -111,7 +111,6 @@ class GroupPPO(ClippedLearner):
         self.config = config
         self.advantages: Advantages = KINDS[config.advantages](self)
         self.best = SelfImitation(self, config.self_imitation, config.kept_episodes) if config.self_imitation else None
-
         self.reference = self.parts.add_target("reference", self.actor) if config.reference_weight else None
 
     @override

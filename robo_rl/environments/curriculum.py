@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import SyncVectorEnv
 from typing_extensions import override
 
-from robo_rl.environments.levels import level_seed, require_training_seeds
+from robo_rl.environments.levels import level_seed, require_training_seeds, training_levels
 from robo_rl.environments.starts import require_teacher, restored
 from robo_rl.environments.task_samplers import SamplerRule, TaskSampler, sampler_of
 from robo_rl.errors import InvalidSetting, require_allowed
@@ -63,12 +63,19 @@ class CurriculumTasks:
             fix = "take uniform, learnability, gain or replay, or name variants or hints"
             raise InvalidSetting("Levels have no order of difficulty.", got=f"the sampler {rule.sampler}", fix=fix)
         require_training_seeds((each.seed for each in teacher), "Hints")
+        self._levels: list[int] | None = None
         self.teacher = [each for each in teacher if each.seed is not None and each.success is not False and len(each) > 1]
         if rule.hints and not self.teacher:
             fix = "record a teacher that succeeds, in simulation: robo-rl record"
             raise InvalidSetting(
                 "Hints need successful episodes with seeds.", got=f"{len(teacher)} episodes, none fits", fix=fix
             )
+
+    def levels_of(self, environment: gymnasium.Env[Any, Any]) -> list[int]:
+        """Return the numbers of the levels, of which no two are alike; raises InvalidSetting if there are not as many."""
+        if self._levels is None:
+            self._levels = training_levels(environment, self.rule.levels)
+        return self._levels
 
 
 class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
@@ -84,6 +91,7 @@ class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
             specification(each).require_interface(spec, what="A variant of the curriculum differs from the task")
         if tasks.rule.hints and tasks.recorded is not None:
             require_teacher(environments[-1], tasks.recorded)
+        self._levels = tasks.levels_of(environments[-1])
         self._random = np.random.default_rng(0)
         self._task: int | None = None
         self._return, self._success = 0.0, False
@@ -100,7 +108,7 @@ class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
         share = tasks.rule.hints[task] if tasks.kind == "hints" else 0.0
         if tasks.rule.levels and not share:
             level = task if tasks.kind == "levels" else int(random.integers(tasks.rule.levels))
-            drawn, facts = level_seed("train", level), {"level": level, "split": "train"}
+            drawn, facts = level_seed("train", self._levels[level]), {"level": level, "split": "train"}
         if tasks.kind == "variants":
             self.env, facts = self.variants[task], {**facts, "variant": task}
         if share:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
+
+import gymnasium
 
 from robo_rl.errors import InvalidSetting, UnknownName
 
@@ -12,6 +14,8 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 FIRST_LEVEL: dict[Split, int] = {"train": 2**29, "validation": 2**29 + 2**28, "test": 1_000_000}
 """Seed of the first level; those of the test are the seeds of every evaluation."""
 MOST_LEVELS = 2**20
+KEPT_APART = 200
+"""First levels of the test whose layouts no level of a training has."""
 
 
 def level_seed(split: Split, level: int) -> int:
@@ -20,6 +24,38 @@ def level_seed(split: Split, level: int) -> int:
         got = f"level {level} of {split!r}"
         raise InvalidSetting("There is no such level.", got=got, allowed=f"0 to {MOST_LEVELS - 1} of {', '.join(SPLITS)}")
     return FIRST_LEVEL[split] + level
+
+
+def training_levels(environment: gymnasium.Env[Any, Any], count: int) -> list[int]:
+    """Return the numbers of the first `count` levels of the training that differ from each other and from those of the test.
+
+    Two seeds of a small grid may draw one layout. Simulations that say what tells a level (`layout`) are reset for it; of
+    others all levels differ. Raises InvalidSetting if there are not as many.
+    """
+    if not environment.has_wrapper_attr("layout") or environment.get_wrapper_attr("layout") is None:
+        return [*range(count)]
+    seen = {_layout(environment, level_seed("test", level)) for level in range(KEPT_APART)}
+    found = list[int]()
+    for level in range(20 * count + KEPT_APART):
+        if len(found) == count:
+            break
+        layout = _layout(environment, level_seed("train", level))
+        if layout not in seen:
+            seen.add(layout)
+            found.append(level)
+    if len(found) < count:
+        raise InvalidSetting(
+            "There are not as many levels with layouts of their own, which the test's do not have.",
+            got=f"{count} levels",
+            allowed=f"{len(found)} or fewer",
+            fix="lower the number of levels, or train without levels",
+        )
+    return found
+
+
+def _layout(environment: gymnasium.Env[Any, Any], seed: int) -> Any:
+    environment.reset(seed=seed)
+    return environment.get_wrapper_attr("layout")
 
 
 def as_split(name: str) -> Split:
@@ -42,5 +78,5 @@ def require_training_seeds(seeds: Iterable[int | None], source: str) -> None:
             f"{source} would show levels that are kept apart.",
             got=f"seed {kept[0]}",
             allowed="seeds of neither validation nor test",
-            fix="record the teacher on other seeds, such as robo-rl record --seed 0",
+            fix="record on other seeds, such as robo-rl record --seed 0",
         )

@@ -31,10 +31,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "anchor (GiGPO)": {"advantages": "anchor"},
     "graph (SALT)": {"advantages": "graph"},
     "group (GRPO)": {"advantages": "group"},
+    "macro, stretches of 4 (ArCHer)": {"advantages": "macro", "macro_steps": 4},
     "group, self-imitation 0.1": {"advantages": "group", "self_imitation": 0.1},
+    "the same, rising over 60 updates (SPEAR)": {"advantages": "group", "self_imitation": 0.1, "self_imitation_rise": 60},
     "control: self-imitation of the newest episodes": {"advantages": "group", "self_imitation": 0.1, "newest": True},
     "control: graph, permuted within each episode": {"advantages": "graph", "shuffles": True},
     "control: credit, permuted within each episode": {"advantages": "credit", "shuffles": True},
+    "control: macro, permuted within each episode": {"advantages": "macro", "macro_steps": 4, "shuffles": True},
 }
 
 
@@ -100,9 +103,11 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=4)
-    seeds = range(parser.parse_args().seeds)
+    parser.add_argument("--rows", default="", help="only those whose name has this in it")
+    given = parser.parse_args()
+    seeds = range(given.seeds)
     print("| advantages | success over the training, mean | of each seed | over the last hundred episodes |\n|---|---|---|---|")
-    for name, settings in KINDS.items():
+    for name, settings in ((name, settings) for name, settings in KINDS.items() if given.rows in name):
         runs = [successes(seed, **settings) for seed in seeds]
         means, last = ([float(np.mean(run[part])) for run in runs] for part in (slice(None), slice(-100, None)))
         shown = ", ".join(f"{mean:.2f}" for mean in means)

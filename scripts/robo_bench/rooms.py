@@ -1,6 +1,7 @@
 """MiniGrid's FourRooms from a clone: PPO on the return, or on sets of episodes that visit different rooms.
 
-python -m robo_bench.rooms --seeds 3 --out rooms
+python -m robo_bench.rooms --seeds 3 --steps 100000 --episodes 4 --out rooms
+python -m robo_bench.rooms --seeds 3 --steps 100000 --episodes 1 --kinds return imitates --out imitates
 
 One JSON file for each seed and objective; those that are there are not computed again.
 """
@@ -45,6 +46,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "sets-permuted": {"advantages": "set", "shuffles": True},
 }
 """PPO, polychromic sets, these with a penalty of the distance to the clone, and a control: permuted within each episode."""
+IMITATES: dict[str, dict[str, Any]] = {
+    f"imitates-{kind}": {"advantages": "critic", "imitation": 0.1, "imitates": kind} for kind in ("always", "failed", "learned")
+}
+"""PPO that goes on cloning the expert's episodes."""
 
 
 class FourRooms(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -154,7 +159,7 @@ def judged(policy: Any) -> dict[str, Any]:
 
 def trained(kind: str, seed: int, steps: int, each: int) -> dict[str, Any]:
     """Return the figures of a clone, and of the same after a training by one objective."""
-    config = GroupPPOConfig(**{**SETTINGS, **KINDS[kind]})
+    config = GroupPPOConfig(**{**SETTINGS, **(KINDS | IMITATES)[kind]})
     shown = demonstrations(seed, each)
     training = config.training(FourRooms, steps=0, seed=seed, demonstrations=shown)
     training.run(Silent())  # no step, the clone alone
@@ -170,17 +175,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=200_000)
     parser.add_argument("--episodes", type=int, default=10, help="of the expert on each layout")
+    parser.add_argument("--kinds", nargs="+", default=[*KINDS], help="beginnings of their names")
     parser.add_argument("--out", type=Path, default=Path("rooms"))
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
+    kinds = [kind for kind in (*KINDS, *IMITATES) if kind.startswith(tuple(given.kinds))]
     for seed in range(given.seeds):
-        for kind in KINDS:
+        for kind in kinds:
             path = given.out / f"{kind}--{seed}.json"
             if not path.exists():
                 write_durably(path, json.dumps(trained(kind, seed, given.steps, given.episodes)).encode())
             print(path.stem, path.read_text(), flush=True)
     print("| objective | pass@1 | pass@10 | from another room | rooms visited |\n|---|---|---|---|---|")
-    for kind in KINDS:
+    for kind in kinds:
         found = [json.loads((given.out / f"{kind}--{seed}.json").read_text()) for seed in range(given.seeds)]
         for part in ("clone", "trained") if kind == "return" else ("trained",):
             cells = [", ".join(f"{each[part][key]:.2f}" for each in found) for key in ("pass@1", "pass@10", "moved", "rooms")]

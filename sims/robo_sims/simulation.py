@@ -68,6 +68,11 @@ class Simulation(Protocol):
         """Model and data of the current episode, or None without MuJoCo."""
         return None
 
+    @property
+    def layout(self) -> str | None:
+        """Fingerprint of the state before the first step, if two seeds may draw the same; None if they never do."""
+        return None
+
     def reset(self, seed: int | None) -> Arrays:
         """Start an episode, determined by the seed; None continues the present random state."""
 
@@ -145,6 +150,11 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
     def simulation(self) -> Simulation:
         """Simulation, for experiments and tests; never for a policy."""
         return self._simulation
+
+    @property
+    def layout(self) -> str | None:
+        """Fingerprint of a level that was just reset, None if no two seeds draw the same."""
+        return self._simulation.layout
 
     @property
     def model(self) -> mujoco.MjModel:

@@ -12,10 +12,11 @@ from robo_app.recipes.environments import RecipeEnvironments
 from robo_app.recipes.recipe import parse_recipe
 from robo_app.recording.record import Record, record
 from robo_bench.levels import scores
+from robo_cli.data.info import summary_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.recorder import record_episode
 from robo_rl.environments.curriculum import CurriculumEnv, CurriculumRule, CurriculumTasks, curriculum_of, curriculum_state
-from robo_rl.environments.levels import level_seed
+from robo_rl.environments.levels import KEPT_APART, level_seed, training_levels
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rollout.episode import RandomPolicy, rollout
@@ -49,6 +50,30 @@ def test_levels_are_those_of_the_training_pool():
     assert found == {0, 1, 2}
     for _ in range(20):  # without a seed, as after an episode of a vector
         assert environment.reset()[1]["metadata"]["level"] in found
+
+
+DOOR = "minigrid/MiniGrid-DoorKey-6x6-v0"
+
+
+def test_equal_layouts_are_taken_once_and_none_of_the_tests():
+    """A room of 4 by 4, in which two seeds often draw one layout."""
+    small = make_environment(DOOR)
+
+    def layout(split, level):
+        small.reset(seed=level_seed(split, level))
+        return small.get_wrapper_attr("layout")
+
+    tested = {layout("test", level) for level in range(KEPT_APART)}
+    levels = training_levels(small, 5)
+    chosen = [layout("train", level) for level in levels]
+    assert len({*chosen}) == 5 and not tested & {*chosen} and levels != [*range(5)]
+    environment = around(CurriculumRule(sampler="uniform", levels=5), DOOR)
+    for seed in range(20):
+        environment.reset(seed=seed)
+        assert environment.get_wrapper_attr("layout") in chosen
+    with pytest.raises(InvalidSetting, match="There are not as many levels"):
+        training_levels(make_environment("minigrid/MiniGrid-Empty-5x5-v0"), 1)
+    assert training_levels(make_environment(REACH), 3) == [0, 1, 2], "drawn from a range, no two are alike"
 
 
 def test_variants_change_the_environment():
@@ -243,6 +268,11 @@ def test_levels_are_recorded_and_played_by_split(tmp_path):
     assert not any("gap" in note for note in run.evaluate(2, split="train", stochastic=True).notes)
     with pytest.raises(UnknownName, match="exam"):
         run.evaluate(2, split="exam")
+    assert summary_of(dataset)["levels"] == {"train": 3}
+    tested = record(Record(REACH, tmp_path / "test", episodes=1, seed=level_seed("test", 7)))
+    assert summary_of(tested)["levels"] == {"test": 1}
+    with pytest.raises(InvalidSetting, match="kept apart"):
+        robo_rl.train("offline-bc", steps=30, dataset=tested.path, out=tmp_path)
     plain = robo_rl.train({**RECIPE, "curriculum": {}}, steps=30, out=tmp_path)
     with pytest.raises(InvalidSetting, match="no levels of its own"):
         plain.evaluate(2, split="train")

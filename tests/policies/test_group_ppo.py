@@ -21,7 +21,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
 
-KINDS = ("group", "anchor", "graph", "credit", "critic", "set")
+KINDS = ("group", "anchor", "graph", "credit", "critic", "macro", "set")
 SMALL = GroupPPOConfig(**SETTINGS | {"group": 4})
 
 
@@ -133,14 +133,21 @@ def test_sets_count_in_the_window_of_all_but_the_first(monkeypatch):
     assert found[8] > max(found[16], found[24]) and figures["diversity"] == 0.5
 
 
-@pytest.mark.parametrize(("kind", "self_imitation"), [*((kind, 0.0) for kind in KINDS), ("group", 0.5)])
-def test_state_goes_on_as_before(kind, self_imitation):
-    more = {"self_imitation": self_imitation, "kept_episodes": 1, "reference_weight": self_imitation}
-    config = replace(SMALL, advantages=kind, set_size=2, **more)
+MIXED = {"self_imitation": 0.5, "kept_episodes": 1, "reference_weight": 0.5, "self_imitation_rise": 3, "imitation": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [*((kind, {}) for kind in KINDS), ("group", {**MIXED, "imitates": "learned"}), ("group", {**MIXED, "imitates": "failed"})],
+)
+def test_state_goes_on_as_before(kind, more):
+    config = replace(SMALL, advantages=kind, set_size=2, clone_updates=5, **more)
     spec, random = Walled.environment_spec, RandomPolicy(Walled.environment_spec, 0)
     episodes = [rollout(Walled(), random, seed=seed) for seed in range(8)]
     episodes[0] = replace(episodes[0], rewards=episodes[0].rewards + 1.0)
     one, other = config.build(spec, 0), config.build(spec, 1)
+    if more:
+        one.prepare([rollout(Walled(), random, seed=seed) for seed in (8, 9)])
     one.learn(episodes)
     other.load_state_dict(one.state_dict())
     one.learn(episodes)
@@ -161,6 +168,84 @@ def test_contributions_sum_to_returns():
     first, last = found[:35], found[35:70]
     assert first[0] - last[0] == pytest.approx(1.0, abs=0.1) and first[0] == pytest.approx(1.0, abs=0.1)
     assert first[-1] - last[-1] > 0.7  # which is what the two differ by
+
+
+def test_stretches_are_actions_of_the_upper_level():
+    """Five steps in stretches of two: the last has one step, and nothing after it counts, since the episode terminated."""
+    learner = replace(SMALL, advantages="macro", macro_steps=2, discount=0.5).build(Walled.environment_spec, 0)
+    places = {"place": np.eye(36, dtype=np.float32)[:6]}
+    actions = np.array([0, 1, 2, 3, 1])
+    episode = make_episode(places, rewards=np.arange(1.0, 6.0), actions=actions, terminated=True)
+    found = learner.advantages.stretches(episode)
+    assert found.reward.tolist() == pytest.approx([1 + 0.5 * 2, 3 + 0.5 * 4, 5.0])
+    assert found.factor.tolist() == pytest.approx([0.25, 0.25, 0.0])
+    wanted = np.zeros((3, 8))
+    wanted[[0, 0, 1, 1, 2], [0, 4 + 1, 2, 4 + 3, 1]] = 1.0
+    np.testing.assert_array_equal(found.actions.numpy(), wanted)
+    assert found.features.argmax(1).tolist() == [0, 2, 4] and found.following.argmax(1).tolist() == [2, 4, 5]
+    cut = learner.advantages.stretches(replace(episode, terminated=False, truncated=True))
+    assert cut.factor.tolist() == pytest.approx([0.25, 0.25, 0.5])
+
+
+def test_macro_critic_finds_values_and_the_better_stretch():
+    """Two stretches: the first action of the second one decides. V of the start is 0.9^4 times one half."""
+    config = replace(SMALL, advantages="macro", macro_steps=4, discount=0.9, critic_lr=1e-2, hidden=(32,))
+    learner = config.build(Walled.environment_spec, 0)
+    good, poor = (replace(each, terminated=True, truncated=False) for each in walked(1.0, 0.0))
+    poor = replace(poor, actions=np.where(np.arange(8) == 4, 1, poor.actions))
+    for _ in range(40):
+        found, _ = learner.advantages.of([good, poor] * 4, np.array([1.0, 0.0] * 4))
+    start = learner.features(good)[:1]
+    assert float(learner.advantages.v(start).detach()) == pytest.approx(0.9**7 * 0.5, abs=0.06)
+    second = learner.advantages.stretches(good).features[1:]
+    assert float(learner.advantages.v(second).detach()) == pytest.approx(0.9**3 * 0.5, abs=0.06)
+    assert found[4] > 1.0 and found[12] < -1.0 and abs(found[0]) < 0.5  # the first stretches are the same
+    assert len({*found[:4]}) == len({*found[4:8]}) == 1
+
+
+def at_place(first, success, advantage_action=0):
+    """Return an episode of four steps from a place on, all by one action."""
+    places = {"place": np.eye(36, dtype=np.float32)[first : first + 5]}
+    actions = np.full(4, advantage_action)
+    return make_episode(places, rewards=np.eye(4)[-1] * success, actions=actions, success=bool(success))
+
+
+def test_demonstrations_near_the_tasks_that_fail_are_imitated():
+    config = replace(SMALL, imitation=0.3, imitates="failed", clone_updates=0, episodes=8)
+    learner = config.build(Walled.environment_spec, 0)
+    demonstrations = [at_place(first, 1) for first in (0, 10, 20)]
+    learner.prepare(demonstrations)
+    solved, failed = [at_place(0, each) for each in (1, 0, 0, 0)], [at_place(10, 0) for _ in range(4)]
+    assert learner.mixed.weigh([*solved, *failed], np.zeros(32)) == pytest.approx(0.15), "one group of two failed"
+    learner.random = np.random.default_rng(3)
+    found = float(learner.mixed.loss().detach())
+    rows = np.random.default_rng(3).integers(4, size=256)
+    densities = learner.log_densities(*learner.inputs(demonstrations[1:2]))
+    assert found == pytest.approx(-0.15 * float(densities[rows].mean().detach()), rel=1e-5), "the demonstration from place 10"
+    assert learner.mixed.weigh([*solved, *solved], np.zeros(32)) == 0.0 and float(learner.mixed.loss()) == 0.0
+
+
+def test_learned_weight_follows_what_imitation_would_do():
+    """Advantages for the demonstrated actions raise the weight, those against lower it, and none leave it."""
+    learner = replace(SMALL, imitation=0.4, imitates="learned", clone_updates=0, episodes=4).build(Walled.environment_spec, 0)
+    learner.prepare([at_place(0, 1, 2)])
+    taken, others = [at_place(0, 1, 2)] * 4, [at_place(0, 0, 1)] * 4
+    assert learner.mixed.weigh(taken, np.zeros(16)) == pytest.approx(0.2)
+    assert learner.mixed.weigh(taken, np.ones(16)) == pytest.approx(0.4 / (1 + np.exp(-0.3)), rel=1e-3), "equal gradients"
+    before = learner.mixed.logit
+    assert learner.mixed.agreement(others, np.ones(16)) < -0.1
+    learner.mixed.weigh(others, np.ones(16))
+    assert learner.mixed.logit < before
+
+
+def test_self_imitation_rises():
+    learner = replace(SMALL, self_imitation=0.3, self_imitation_rise=4).build(Walled.environment_spec, 0)
+    episodes = [paid(float(seed == 1), seed) for seed in range(8)]
+    shares = []
+    for _ in range(5):
+        learner.learn(episodes)
+        shares.append(learner.best.share)
+    assert shares == [0.25, 0.5, 0.75, 1.0, 1.0]
 
 
 def test_common_plans_are_worth_less():
@@ -256,6 +341,10 @@ def test_self_imitation_finds_the_way_sooner():
 
 def test_bad_settings_are_refused():
     for changes in (
+        {"imitates": "sometimes"},
+        {"imitation": -1.0},
+        {"macro_steps": 0},
+        {"self_imitation_rise": -1},
         {"group": 1, "episodes": 8},
         {"advantages": "set", "set_size": 4},
         {"resolution": 0.0},

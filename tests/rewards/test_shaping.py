@@ -13,7 +13,18 @@ from factories import make_spec
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.runner import end_workers
-from robo_rl.rewards.shaping.stages import Bound, Clip, Delta, Gate, Potential, PreferenceAsReward, Scale, Tiers, shaped
+from robo_rl.rewards.shaping.stages import (
+    Bound,
+    Clip,
+    Delta,
+    Gate,
+    Potential,
+    PreferenceAsReward,
+    Scale,
+    Tiers,
+    shaped,
+    weighed,
+)
 from robo_rl.rewards.step_rewards.place import Memory, Place
 from robo_rl.rewards.step_rewards.steps import StepQueue
 from robo_rl.spec.environment import ArraySpec
@@ -202,6 +213,21 @@ def test_tiers_are_paid_once_each():
             Tiers(**wrong)
 
 
+def test_tiers_that_many_pass_are_paid_less():
+    """Half of each episode's outcome enters the shares: the first tier passes always, the second in the second episode."""
+    pieces, _ = lived([2, 2, 2], environments=1)
+    tiers = Tiers((0.0, 1.0), (1.0, 3.0), adapts=0.5)
+    at = place()
+    found, _ = through(tiers, pieces, [0.0, 0.5, 0.0, 1.0, 1.0, 1.0], at=at)
+    second = 4.0 / (0.5 + 3.0)  # of 1 (1 - 0.5) + 3 (1 - 0), brought to the sum 4
+    third = 4.0 / (0.25 + 1.5)
+    assert found == pytest.approx([1.0, 0.0, 0.5 * second, 3.0 * second, 4.0, 0.0])
+    assert at.memory["passed"] == pytest.approx([0.875, 0.75]) and third > second
+    assert weighed([1.0, 3.0], [1.0, 1.0]) == [1.0, 3.0]
+    with pytest.raises(InvalidSetting, match="follow a training"):
+        tiers.require(place(is_recorded=True))
+
+
 @hypothesis.settings(max_examples=30, deadline=None)
 @hypothesis.given(lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4), cuts=st.sets(st.integers(0, 20)))
 def test_who_came_nearer_has_never_less(lengths, cuts):
@@ -347,7 +373,7 @@ def test_gated_progress_is_not_collected_instead_of_the_outcome():
 STATEFUL = {
     "gate": lambda folder: Gate(above=-1.0),
     "delta": lambda folder: Delta(),
-    "tiers": lambda folder: Tiers((-0.5, 0.5, 1.0)),
+    "tiers": lambda folder: Tiers((-0.5, 0.5, 1.0), adapts=0.3),
     "par": lambda folder: par(folder, [0.1]),
     "scale": lambda folder: Scale(),
 }

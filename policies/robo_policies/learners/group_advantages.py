@@ -162,9 +162,9 @@ class Credit(Advantages):
 
     def __init__(self, learner: GroupLearner) -> None:
         super().__init__(learner)
-        parts, action = learner.parts, learner.parts.spec.action
-        self.credit = parts.add("credit", parts.networks.critic(parts.encoder.size + action.size, 1), self.config.critic_lr)
-        self._choices = action.size if action.is_discrete else 0
+        parts = learner.parts
+        wide = parts.encoder.size + parts.spec.action.size
+        self.credit = parts.add("credit", parts.networks.critic(wide, 1), self.config.critic_lr)
         self._past: deque[tuple[Tensor, float]] = deque(maxlen=REMEMBERED)
 
     @override
@@ -174,7 +174,7 @@ class Credit(Advantages):
 
     def credited(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Tensor]:
         """Return the sum of contributions from each step on (B,), and the loss of their fit to whole returns."""
-        inputs, random = [self._pairs(each) for each in episodes], self.learner.random
+        inputs, random = [pairs_of(self.learner, each) for each in episodes], self.learner.random
         self._past.extend((pair, float(value)) for pair, value in zip(inputs, returns, strict=True))
         loss, device = torch.zeros(()), self.learner.parts.device
         for _ in range(4 * self.config.epochs):
@@ -190,13 +190,6 @@ class Credit(Advantages):
         with torch.no_grad():
             found = [self.credit(pair).reshape(-1).cpu().numpy().astype(np.float64) for pair in inputs]
         return np.concatenate([returns_to_go(each, self.config.discount) for each in found]), loss
-
-    def _pairs(self, episode: Episode) -> Tensor:
-        """Return features and actions (T, F + A), side by side."""
-        features = self.learner.features(episode)[:-1]
-        actions = torch.from_numpy(np.asarray(episode.actions)).to(features.device)
-        rows = one_hot(actions.long(), self._choices) if self._choices else actions
-        return torch.cat([features, rows.to(features.dtype).reshape(len(features), -1)], 1)
 
     @override
     def state_dict(self) -> StateDict:
@@ -235,17 +228,6 @@ class Sets(Critic):
         return found, {"critic_loss": loss, "diversity": float(np.mean(variety))}
 
 
-KINDS: dict[str, type[Advantages]] = {
-    "group": Group,
-    "anchor": Anchor,
-    "graph": Graph,
-    "credit": Credit,
-    "critic": Critic,
-    "set": Sets,
-}
-"""By the name of the setting `advantages`."""
-
-
 def shared_little(states: Sequence[Sequence[Hashable]], spans: Sequence[slice]) -> float:
     """Return the mean share, over the groups, of steps whose state is visited once."""
     return float(np.mean([single_share(states[span]) for span in spans]))
@@ -255,3 +237,11 @@ def single_share(states: Sequence[Sequence[Hashable]]) -> float:
     """Return the share of steps of a group whose state is visited once, so that it is compared with no other."""
     counts = Counter(key for each in states for key in each)
     return sum(count == 1 for count in counts.values()) / max(counts.total(), 1)
+
+
+def pairs_of(learner: GroupLearner, episode: Episode) -> Tensor:
+    """Return features and actions (T, F + A) of an episode, side by side; discrete actions one-hot."""
+    action, features = learner.parts.spec.action, learner.features(episode)[:-1]
+    actions = torch.from_numpy(np.asarray(episode.actions)).to(features.device)
+    rows = one_hot(actions.long(), action.size) if action.is_discrete else actions
+    return torch.cat([features, rows.to(features.dtype).reshape(len(features), -1)], 1)

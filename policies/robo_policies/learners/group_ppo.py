@@ -1,6 +1,6 @@
 """PPO from groups of episodes that begin in one state, with a choice of advantages (docs/learners/group-ppo.md).
 
-The advantages are classes of `group_advantages`: a further one is a class there, and its name in KINDS.
+The advantages are classes of `group_advantages` and files beside it: a further one is a class, and its name in KINDS.
 """
 
 from __future__ import annotations
@@ -16,14 +16,28 @@ from torch import Tensor
 from typing_extensions import override
 
 from robo_policies.learners.episodic import ClippedConfig, ClippedLearner, EpisodicTraining
-from robo_policies.learners.group_advantages import KINDS, Advantages
+from robo_policies.learners.group_advantages import Advantages, Anchor, Credit, Critic, Graph, Group, Sets
+from robo_policies.learners.macro_critic import Macro
+from robo_policies.learners.mixed_imitation import IMITATIONS, MixedImitation
 from robo_policies.learners.self_imitation import SelfImitation
 from robo_policies.learners.step_credit import Floats
 from robo_rl.environments.starts import BranchingEnv
 from robo_rl.errors import require_allowed
+from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.contract import EPISODES, Feature, Needs
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode, Metrics, StateDict
+
+KINDS: dict[str, type[Advantages]] = {
+    "group": Group,
+    "anchor": Anchor,
+    "graph": Graph,
+    "credit": Credit,
+    "critic": Critic,
+    "macro": Macro,
+    "set": Sets,
+}
+"""By the name of the setting `advantages`."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +48,7 @@ class GroupPPOConfig(ClippedConfig):
     takes_demonstrations = True
 
     advantages: str = "group"
-    """group, anchor, graph, credit, critic or set."""
+    """group, anchor, graph, credit, critic, macro or set."""
     episodes: int = 32
     """Episodes between two updates."""
     group: int = 8
@@ -48,7 +62,9 @@ class GroupPPOConfig(ClippedConfig):
     gae_lambda: float = 0.95
     """critic, set: weight of the advantage estimate that looks one step further."""
     critic_lr: float = 1e-3
-    """critic, credit, set: learning rate of values and contributions."""
+    """critic, credit, macro, set: learning rate of values and contributions."""
+    macro_steps: int = 4
+    """macro: steps of a stretch, which is one action of the upper level."""
     set_size: int = 4
     """set: episodes of a set, fewer than `group`, whose first episode is in none."""
     sets: int = 8
@@ -67,6 +83,12 @@ class GroupPPOConfig(ClippedConfig):
     """Weight of cloning its own best episodes so far."""
     kept_episodes: int = 32
     """self_imitation: episodes that are kept."""
+    self_imitation_rise: int = 0
+    """self_imitation: updates in which its weight rises from 0."""
+    imitation: float = 0.0
+    """Weight of cloning the demonstrations also after the first episode."""
+    imitates: str = "always"
+    """imitation: always, failed (demonstrations near tasks that no episode of a group solved) or learned (its weight)."""
     reference_weight: float = 0.0
     """Weight of the divergence from the policy before the first episode, the clone."""
     shuffles: bool = False
@@ -76,10 +98,15 @@ class GroupPPOConfig(ClippedConfig):
         super().__post_init__()
         positive = ("resolution", "critic_lr", "largest_return", "initial_std")
         allowed = {name: (getattr(self, name) > 0, "above 0") for name in positive}
-        allowed |= {name: (getattr(self, name) >= 1, "1 or more") for name in ("sets", "window", "kept_episodes")}
+        allowed |= {
+            name: (getattr(self, name) >= 1, "1 or more") for name in ("sets", "window", "kept_episodes", "macro_steps")
+        }
         allowed |= {
             "clone_updates": (self.clone_updates >= 0, "0 or more"),
             "self_imitation": (0.0 <= self.self_imitation < np.inf, "0 or more"),
+            "self_imitation_rise": (self.self_imitation_rise >= 0, "0 or more"),
+            "imitation": (0.0 <= self.imitation < np.inf, "0 or more"),
+            "imitates": (self.imitates in IMITATIONS, ", ".join(IMITATIONS)),
             "reference_weight": (0.0 <= self.reference_weight < np.inf, "0 or more"),
             "gae_lambda": (0 <= self.gae_lambda <= 1, "0 to 1"),
         }
@@ -111,6 +138,7 @@ class GroupPPO(ClippedLearner):
         self.config = config
         self.advantages: Advantages = KINDS[config.advantages](self)
         self.best = SelfImitation(self, config.self_imitation, config.kept_episodes) if config.self_imitation else None
+        self.mixed = MixedImitation(self, config.imitation, config.imitates) if config.imitation else None
         self.reference = self.parts.add_target("reference", self.actor) if config.reference_weight else None
 
     @override
@@ -118,6 +146,8 @@ class GroupPPO(ClippedLearner):
         found = self.clone(demonstrations, self.config.clone_updates, self.config.initial_std)
         if self.reference is not None:
             self.reference.load_state_dict(self.actor.state_dict())
+        if self.mixed is not None:
+            self.mixed.take(demonstrations)
         return found
 
     @override
@@ -138,14 +168,18 @@ class GroupPPO(ClippedLearner):
         if self.best is not None:
             self.best.remember(episodes)
             figures["kept"] = len(self.best.kept)
-        is_clear = bool(advantages.any()) or (self.best is not None and bool(self.best.kept))
+            self.best.share = min(1.0, (self.parts.updates + 1) / max(config.self_imitation_rise, 1))
+        if self.mixed is not None:
+            figures["imitation"] = self.mixed.weigh(episodes, advantages)
+        is_clear = bool(advantages.any()) or (self.best is not None and bool(self.best.kept)) or self.mixed is not None
         figures["ratio"] = self.climb(episodes, advantages) if is_clear else 1.0
         return self.parts.finish_update(figures)
 
     @override
     def other_loss(self, features: Tensor, actions: Tensor, log_densities: Tensor) -> Tensor:
-        """Return the losses of self-imitation and of the divergence from the clone, e^d - 1 - d with d = log clone - log pi."""
-        found = super().other_loss(features, actions, log_densities) if self.best is None else self.best.loss()
+        """Return the losses of imitation and of the divergence from the clone, e^d - 1 - d with d = log clone - log pi."""
+        found = super().other_loss(features, actions, log_densities)
+        found = sum((each.loss() for each in (self.best, self.mixed) if each is not None), found)
         if self.reference is None:
             return found
         with torch.no_grad():
@@ -182,15 +216,18 @@ class GroupPPO(ClippedLearner):
 
     @override
     def state_dict(self) -> StateDict:
-        best = {} if self.best is None else {"best": self.best.state_dict()}
-        return super().state_dict() | {"advantages": self.advantages.state_dict()} | best
+        found = super().state_dict() | {"advantages": self.advantages.state_dict()}
+        return found | {name: each.state_dict() for name, each in self._imitations().items()}
+
+    def _imitations(self) -> dict[str, Stateful]:
+        return {name: each for name, each in (("best", self.best), ("mixed", self.mixed)) if each is not None}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         self.advantages.load_state_dict(state["advantages"])
-        if self.best is not None:
-            self.best.load_state_dict(state["best"])
+        for name, each in self._imitations().items():
+            each.load_state_dict(state[name])
 
 
 class BranchingTraining(EpisodicTraining):

@@ -49,6 +49,8 @@ class SelfImitation(Stateful):
         """weight: of the loss; count: episodes that are kept."""
         self._learner, self._weight, self._count = learner, weight, count
         self.kept: list[Kept] = []
+        self.share = 1.0
+        """Of the weight that counts now."""
         self._worst = np.inf
         self._rows: tuple[Tensor, Tensor] | None = None
 
@@ -65,7 +67,7 @@ class SelfImitation(Stateful):
         self._rows = None
 
     def loss(self) -> Tensor:
-        """Return weight * mean -log pi(a|s) over random steps of the kept episodes, 0 without one."""
+        """Return share * weight * mean -log pi(a|s) over random steps of the kept episodes, 0 without one."""
         parts = self._learner.parts
         if not self.kept:
             return torch.zeros((), device=parts.device)
@@ -77,7 +79,7 @@ class SelfImitation(Stateful):
             self._rows = features, torch.from_numpy(np.concatenate([each.actions for each in self.kept])).to(parts.device)
         features, actions = self._rows
         chosen = torch.from_numpy(self._learner.random.integers(len(actions), size=ROWS))
-        return -self._weight * self._learner.log_densities(features[chosen], actions[chosen]).mean()
+        return -self.share * self._weight * self._learner.log_densities(features[chosen], actions[chosen]).mean()
 
     @override
     def state_dict(self) -> StateDict:

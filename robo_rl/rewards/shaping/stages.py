@@ -108,30 +108,52 @@ class Tiers(Stage):
     """Pays for each threshold that the reward reaches for the first time in an episode.
 
     Tiers towards the best region, as in Sweet Spot Learning: an episode that came nearer has never less, and going to and fro
-    earns nothing. `weights` of tests that are passed are those of VeRPO, fixed beforehand.
+    earns nothing. With `adapts`, thresholds as tests that are passed: VeRPO, whose weights follow the difficulty.
     """
 
     thresholds: tuple[float, ...] = ()
     """Rewards from the outer tier to the best, rising; must be set."""
     weights: tuple[float, ...] = ()
     """Pay of each tier; 1 in all, alike, by default."""
+    adapts: float = 0.0
+    """Rate of the running share p of episodes that reach a tier; its pay is then as 1 - p. 0: fixed. In trainings alone."""
 
     def __post_init__(self) -> None:
         count = len(self.thresholds)
         rising = count > 0 and bool(np.isfinite(self.thresholds).all() and (np.diff(self.thresholds) > 0).all())
         fits = not self.weights or (len(self.weights) == count and all(0 < weight < np.inf for weight in self.weights))
         allowed = {"thresholds": (rising, "one or more finite numbers, each above the one before")}
+        allowed |= {"adapts": (0.0 <= self.adapts <= 1.0, "0 to 1")}
         require_allowed(self, allowed | {"weights": (fits, "as many numbers above 0 as thresholds, or none")})
+
+    def require(self, place: Place) -> None:
+        """Raise InvalidSetting for weights that would follow the order of recorded episodes."""
+        if self.adapts and place.is_recorded:
+            fix = "leave adapts out when labelling a dataset"
+            raise InvalidSetting("The weights of tiers follow a training.", got=f"adapts {self.adapts}", fix=fix)
 
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
         """Return the pay of new tiers; a missing reward reaches none, and has none."""
-        paid = np.cumsum([0.0, *(self.weights or np.full(len(self.thresholds), 1.0 / len(self.thresholds)))])
-        values, reached = np.zeros(len(steps)), place.memory.setdefault("tiers", {})
+        count = len(self.thresholds)
+        first = list[float](self.weights) or [1.0 / count] * count
+        values, reached, pay = np.zeros(len(steps)), *(place.memory.setdefault(name, {}) for name in ("tiers", "pay"))
+        rates = place.memory.setdefault("passed", [0.0] * count)
         for row, index in enumerate(map(str, steps.index.tolist())):
-            best = 0 if steps.begins[row] else int(reached[index])
+            if steps.begins[row]:
+                reached[index], pay[index] = 0, weighed(first, rates)
+            best, paid = int(reached[index]), pay[index]
             here = int(np.searchsorted(self.thresholds, labels.values[row], side="right")) if labels.valid[row] else 0
-            values[row], reached[index] = paid[max(here, best)] - paid[best], max(here, best)
+            values[row], reached[index] = sum(paid[best : max(here, best)]), max(here, best)
+            if steps.ended[row]:
+                passed = np.arange(count) < reached[index]
+                rates[:] = [rate + self.adapts * (float(new) - rate) for rate, new in zip(rates, passed, strict=True)]
         return Labels(values, labels.valid)
+
+
+def weighed(weights: Sequence[float], rates: Sequence[float]) -> list[float]:
+    """Return weights times one less the share that passed, of the same sum; as they are if nearly all pass all."""
+    wanted = np.asarray(weights) * (1.0 - np.asarray(rates))
+    return (wanted * (sum(weights) / wanted.sum())).tolist() if wanted.sum() > 1e-3 * sum(weights) else [*weights]
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from robo_datasets.dataset import Dataset, DatasetWriter
 from robo_datasets.packed_pictures import EXACT, packing
 from robo_datasets.recorder import record_episode
 from robo_datasets.repair import repair
-from robo_rl.environments.levels import level_seed
+from robo_rl.environments.levels import level_seed, training_levels
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import DatasetError, InvalidSetting
 from robo_rl.runs.run import find_run
@@ -146,11 +146,12 @@ def _record_levels(
     arguments: Record, writer: DatasetWriter, choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any]
 ) -> Dataset:
     """Record episodes on levels in turn, each with another seed of its actor."""
+    levels = training_levels(environment, arguments.levels)
 
     def played() -> Generator[Entry, None, None]:
         for episode in range(arguments.episodes or PLAYED):
             name, policy, is_deterministic = choose(episode)
-            seed = level_seed("train", episode % arguments.levels)
+            seed = level_seed("train", levels[episode % len(levels)])
             yield record_episode(environment, policy, writer, seed=seed, source=name, deterministic=is_deterministic)
 
     with closing(played()) as entries:

@@ -21,6 +21,7 @@ from robo_datasets.cache import CachedEpisodes
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
+from robo_rl.environments.levels import require_training_seeds
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.evaluation import Evaluation, evaluate
@@ -130,6 +131,7 @@ def _demonstrations(recipe: Recipe[Any], specs: Specs) -> tuple[Sequence[Episode
                 allowed=f"demonstrations.episodes of {settings.episodes}",
                 fix="set demonstrations.episodes to 0 for all that there are, or record more with --append",
             )
+        require_training_seeds((entry.seed for entry in entries), f"The dataset {dataset.path}")
         watch = partial(counted, "training cache", "episodes")
         labels, remark = labels_of(dataset, settings.labels, entries) if settings.labels else (None, "")
         return CachedEpisodes(dataset, entries, watch, labels), f"{len(entries)} episodes of {dataset.path}{remark}"

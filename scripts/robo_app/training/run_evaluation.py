@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from robo_app.recipes.environments import environment_of
 from robo_app.recipes.overrides import plain_value
 from robo_app.recipes.recipe import EnvironmentSettings, Recipe
 from robo_app.training.assembly import policy_of, recipe_of
 from robo_app.training.finalisation import judge
 from robo_datasets.dataset import Dataset
 from robo_rl.entry_points import load
-from robo_rl.environments.levels import Split, as_split, level_seed, split_of
+from robo_rl.environments.levels import Split, as_split, level_seed, split_of, training_levels
 from robo_rl.environments.make import WRAPPING_ARGUMENTS
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
@@ -101,7 +102,12 @@ def seeds_of(recipe: Recipe[Any], split: Split, most: int) -> Sequence[int]:
     Raises InvalidSetting for a training without levels.
     """
     found: Sequence[int] = [level_seed(split, level) for level in range(most)]
-    if split == "train" and not recipe.curriculum.levels:
+    if split == "train" and recipe.curriculum.levels:
+        environment = environment_of(recipe)
+        levels = training_levels(environment, recipe.curriculum.levels)
+        environment.close()
+        return [level_seed(split, level) for level in levels[:most]]
+    if split == "train":
         settings = recipe.demonstrations
         entries = Dataset(Path(settings.dataset)).entries()[: settings.episodes or None] if settings.dataset else []
         found = sorted({entry.seed for entry in entries if entry.seed is not None and split_of(entry.seed) == split})
@@ -112,7 +118,7 @@ def seeds_of(recipe: Recipe[Any], split: Split, most: int) -> Sequence[int]:
             allowed="validation or test",
             fix="train with curriculum.levels, or on a dataset recorded with --levels",
         )
-    return found[: min(most, recipe.curriculum.levels or most)] if split == "train" else found
+    return found[:most]
 
 
 def _require_counts(**counts: tuple[int, int]) -> None:

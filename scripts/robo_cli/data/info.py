@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -14,6 +15,7 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.figures import normalised
 from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.preferences import PreferenceSet, preference_sets
+from robo_rl.environments.levels import split_of
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,18 @@ def summary_of(dataset: Dataset) -> dict[str, Any]:
         "score": scores,
         "success": {"episodes": sum(judged), "of": len(judged)} if judged else None,
         "ends": dict(Counter(entry.stop_reason for entry in entries).most_common()),
+        "levels": levels_of(entry.seed for entry in entries if entry.seed is not None),
         "actors": dict(Counter(entry.source for entry in entries).most_common()),
         "labels": {name: f"{len(LabelSet(dataset, name).labelled)} episodes" for name in label_sets(dataset)},
         "preferences": {name: f"{len([*PreferenceSet(dataset, name)])} comparisons" for name in preference_sets(dataset)},
         "card": dataset.card,
     }
+
+
+def levels_of(seeds: Iterable[int]) -> dict[str, int] | None:
+    """Return the number of levels of each split among the reset seeds of episodes; None if none is a level."""
+    found = Counter(split for seed in {*seeds} if (split := split_of(seed)) is not None)
+    return {str(split): count for split, count in found.items()} or None
 
 
 def _readable(value: object) -> str:

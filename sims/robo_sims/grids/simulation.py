@@ -73,6 +73,11 @@ class MiniGridSimulation(Simulation):
         return np.asarray(self._environment.render())
 
     @property
+    @override
+    def layout(self) -> str:
+        return f"{self.source.hash(64)} {self.source.mission}"
+
+    @property
     def source(self) -> Any:
         """Environment of MiniGrid, for experiments and privileged views; never for a policy."""
         return self._environment

@@ -1,0 +1,133 @@
+"""Advantages of stretches of steps from an off-policy critic above the policy (docs/learners/group-ppo.md).
+
+After Zhou et al. 2024, "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL", arXiv:2402.19446. A stretch of
+k steps is one action of the upper level. N stretches.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import mse_loss, pad
+from typing_extensions import override
+
+from robo_policies.learners.group_advantages import REMEMBERED, Advantages, Figures, GroupLearner, pairs_of
+from robo_policies.learners.step_credit import Floats, standardised
+from robo_rl.types import Episode, StateDict
+
+TRACKING = 0.1
+"""Share by which target values follow in each critic step."""
+NAMES = ("features", "actions", "reward", "following", "factor")
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """Stretches of an episode as actions of the upper level."""
+
+    features: Tensor
+    """(N, F) at their first states"""
+    actions: Tensor
+    """(N, k A), 0 after the end of an episode"""
+    reward: Tensor
+    """(N,) discounted sum of their rewards"""
+    following: Tensor
+    """(N, F) at the states after them"""
+    factor: Tensor
+    """(N,) discount of the value there, 0 after a termination"""
+
+    @staticmethod
+    def joined(parts: Sequence[Stretches]) -> Stretches:
+        """Return all of them in one."""
+        return Stretches(*(torch.cat([getattr(part, name) for part in parts]) for name in NAMES))
+
+
+class Macro(Advantages):
+    """Q of a stretch of steps less V of its first state, for all steps of it."""
+
+    needs_group = False
+
+    def __init__(self, learner: GroupLearner) -> None:
+        super().__init__(learner)
+        parts, config = learner.parts, self.config
+        wide = parts.encoder.size + config.macro_steps * parts.spec.action.size
+        self.q = [parts.add(f"macro_q{each}", parts.networks.critic(wide, 1), config.critic_lr) for each in range(2)]
+        self.q_targets = [parts.add_target(f"macro_q{each}_target", one) for each, one in enumerate(self.q)]
+        self.v = parts.add("macro_v", parts.networks.critic(parts.encoder.size, 1), config.critic_lr)
+        self.v_target = parts.add_target("macro_v_target", self.v)
+        self._past: deque[Stretches] = deque(maxlen=REMEMBERED)
+
+    @override
+    def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
+        new = [self.stretches(each) for each in episodes]
+        self._past.extend(new)
+        everything, newest, parts = Stretches.joined([*self._past]), Stretches.joined(new), self.learner.parts
+        loss = torch.zeros(())
+        for _ in range(10 * self.config.epochs):
+            loss = self.descend(self._drawn(everything), self._drawn(newest))
+            for target, online in zip((*self.q_targets, self.v_target), (*self.q, self.v), strict=True):
+                parts.track(target, online, TRACKING)
+        with torch.no_grad():
+            worth = value_of(self.q, newest.features, newest.actions) - self.v(newest.features).reshape(-1)
+        lengths = [length for each in episodes for length in self._lengths(len(each))]
+        found = np.repeat(worth.cpu().numpy().astype(np.float64), lengths)
+        return standardised(found), {"macro_loss": loss}
+
+    def descend(self, replayed: Stretches, newest: Stretches) -> Tensor:
+        """Take a step of both levels of values; return the loss of the first Q.
+
+        Q learns from all remembered stretches; V from the newest alone, whose actions are those of the present policy.
+        """
+        parts = self.learner.parts
+        with torch.no_grad():
+            wanted = replayed.reward + replayed.factor * self.v_target(replayed.following).reshape(-1)
+            of_newest = value_of(self.q_targets, newest.features, newest.actions)
+        inputs = torch.cat([replayed.features, replayed.actions], 1)
+        losses = [mse_loss(q(inputs).reshape(-1), wanted) for q in self.q]
+        for number, loss in enumerate(losses):
+            parts.descend(f"macro_q{number}", loss)
+        parts.descend("macro_v", mse_loss(self.v(newest.features).reshape(-1), of_newest))
+        return losses[0]
+
+    def stretches(self, episode: Episode) -> Stretches:
+        """Return the stretches of an episode, the last one shorter if it must be."""
+        features, length, discount = self.learner.features(episode), self.config.macro_steps, self.config.discount
+        taken = pairs_of(self.learner, episode)[:, features.shape[1] :]
+        begins = np.arange(0, len(episode), length)
+        ends = np.minimum(begins + length, len(episode))
+        spans = [*zip(begins.tolist(), ends.tolist(), strict=True)]
+        rows = [pad(taken[begin:end], (0, 0, 0, length - (end - begin))).reshape(-1) for begin, end in spans]
+        weights = discount ** np.arange(length)
+        rewards = [float(episode.rewards[begin:end] @ weights[: end - begin]) for begin, end in spans]
+        factors = discount ** (ends - begins) * np.where((ends == len(episode)) & episode.terminated, 0.0, 1.0)
+        numbers = [torch.tensor(np.asarray(each), dtype=features.dtype, device=features.device) for each in (rewards, factors)]
+        return Stretches(features[begins], torch.stack(rows), numbers[0], features[ends], numbers[1])
+
+    def _lengths(self, steps: int) -> list[int]:
+        length = self.config.macro_steps
+        return [min(length, steps - begin) for begin in range(0, steps, length)]
+
+    def _drawn(self, stretches: Stretches) -> Stretches:
+        count = len(stretches.reward)
+        rows = torch.from_numpy(self.learner.random.integers(count, size=min(256, count)))
+        return Stretches(*(getattr(stretches, name)[rows] for name in NAMES))
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {"past": [{name: getattr(each, name).cpu().numpy() for name in NAMES} for each in self._past]}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        own, device = state["past"], self.learner.parts.device
+        self._past.clear()
+        self._past.extend(Stretches(*(torch.as_tensor(np.array(each[name])).to(device) for name in NAMES)) for each in own)
+
+
+def value_of(critics: Sequence[torch.nn.Module], features: Tensor, actions: Tensor) -> Tensor:
+    """Return the least of the critics' values (N,)."""
+    inputs = torch.cat([features, actions], 1)
+    return torch.stack([critic(inputs).reshape(-1) for critic in critics]).min(0).values

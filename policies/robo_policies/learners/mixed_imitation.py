@@ -1,0 +1,146 @@
+"""Imitation of demonstrations in the middle of reinforcement learning: always, on tasks that fail, or by a learned weight.
+
+ReLIFT: Ma et al. 2025, arXiv:2506.07527. AMFT: He et al. 2025, arXiv:2508.06944. Written from their descriptions. E episodes,
+B steps in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity
+from typing_extensions import override
+
+from robo_policies.learners.parts import LearnerParts
+from robo_rl.protocols.components import Stateful
+from robo_rl.types import Episode, StateDict
+
+IMITATIONS = ("always", "failed", "learned")
+ROWS = 256
+"""Steps of the loss."""
+META_RATE = 0.3
+"""Step of the learned weight's logit for a cosine of 1."""
+
+
+class Imitator(Protocol):
+    """A learner that imitates."""
+
+    config: Any
+    """GroupPPOConfig."""
+    parts: LearnerParts
+    random: np.random.Generator
+
+    @property
+    def actor(self) -> nn.Module:
+        """The policy's network."""
+
+    def inputs(self, episodes: Sequence[Episode]) -> tuple[Tensor, Tensor]:
+        """Return features (B, F) and actions (B, ...) of all steps."""
+
+    def features(self, episode: Episode) -> Tensor:
+        """Return features (T + 1, F) of all observations of an episode."""
+
+    def log_densities(self, features: Tensor, actions: Tensor) -> Tensor:
+        """Return log pi(a|s), (B,)."""
+
+
+class MixedImitation(Stateful):
+    """Demonstrations, and the weight of cloning them beside the learner's own loss."""
+
+    def __init__(self, learner: Imitator, weight: float, kind: str) -> None:
+        """weight: of the loss, and the largest of a learned one; kind: of IMITATIONS."""
+        self._learner, self._most, self._kind = learner, weight, kind
+        self.logit = 0.0
+        """learned: weight / largest weight = sigmoid(logit)."""
+        self.share = 1.0 if kind == "always" else 0.0
+        """Of the weight that counts now."""
+        self.lengths = np.zeros(0, np.int64)
+        """Steps of each demonstration."""
+        self._rows: tuple[Tensor, Tensor] | None = None
+        self._chosen = np.zeros(0, np.int64)
+
+    def take(self, demonstrations: Sequence[Episode]) -> None:
+        """Take the demonstrations, as the encoder sees them now."""
+        kept = [each for each in demonstrations if len(each)]
+        features, actions = self._learner.inputs(kept)
+        self._rows, self.lengths = (features.detach(), actions), np.array([len(each) for each in kept])
+        self._chosen = np.arange(len(actions))
+
+    def weigh(self, episodes: Sequence[Episode], advantages: npt.NDArray[np.floating]) -> float:
+        """Choose demonstrations and weight for the next update, given its episodes; return the weight."""
+        if self._kind == "failed":
+            self._fail(episodes)
+        elif self._kind == "learned":
+            self.logit += META_RATE * self.agreement(episodes, advantages)
+            self.share = 1.0 / (1.0 + float(np.exp(-self.logit)))
+        return self._most * self.share
+
+    def _fail(self, episodes: Sequence[Episode]) -> None:
+        """Take the demonstration whose beginning is nearest to each group's that failed, weighted by their share."""
+        size = self._learner.config.group
+        groups = [episodes[first : first + size] for first in range(0, len(episodes), size)]
+        failed = [group[0] for group in groups if is_failure(group)]
+        self.share = len(failed) / len(groups)
+        if not failed or self._rows is None:
+            return
+        begins = np.cumsum(self.lengths) - self.lengths
+        starts = self._rows[0][torch.from_numpy(begins)]
+        firsts = torch.stack([self._learner.features(each)[0] for each in failed])
+        nearest = np.unique(torch.cdist(firsts, starts).argmin(1).cpu().numpy())
+        self._chosen = np.concatenate([np.arange(begins[each], begins[each] + self.lengths[each]) for each in nearest])
+
+    def agreement(self, episodes: Sequence[Episode], advantages: npt.NDArray[np.floating]) -> float:
+        """Return the cosine between the gradients of both losses, by which a larger weight would have served these episodes.
+
+        The derivative of the reinforcement's loss by the weight of an imitation step before it is minus the product of the
+        two gradients. 0 without advantages, which say nothing.
+        """
+        if not advantages.any() or self._rows is None:
+            return 0.0
+        features, actions = self._learner.inputs(episodes)
+        wanted = torch.from_numpy(np.asarray(advantages, np.float32)).to(features.device)
+        losses = (-(wanted * self._learner.log_densities(features, actions)).mean(), self._cloning())
+        parameters = [*self._learner.actor.parameters()]
+        flat = [
+            torch.cat([each.reshape(-1) for each in torch.autograd.grad(loss, parameters, materialize_grads=True)])
+            for loss in losses
+        ]
+        return float(cosine_similarity(flat[0], flat[1], dim=0).cpu())
+
+    def loss(self) -> Tensor:
+        """Return share * weight * mean -log pi(a|s) over random steps of the chosen demonstrations; 0 for a share of 0."""
+        if not self.share or self._rows is None:
+            return torch.zeros((), device=self._learner.parts.device)
+        return self.share * self._most * self._cloning()
+
+    def _cloning(self) -> Tensor:
+        assert self._rows is not None
+        rows = torch.from_numpy(self._chosen[self._learner.random.integers(len(self._chosen), size=ROWS)])
+        return -self._learner.log_densities(self._rows[0][rows], self._rows[1][rows]).mean()
+
+    @override
+    def state_dict(self) -> StateDict:
+        rows = () if self._rows is None else tuple(each.cpu().numpy() for each in self._rows)
+        return {"logit": self.logit, "share": self.share, "lengths": self.lengths, "chosen": self._chosen, "rows": rows}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        own: Any = state
+        self.logit, self.share = float(own["logit"]), float(own["share"])
+        self.lengths, self._chosen = np.array(own["lengths"]), np.array(own["chosen"])
+        device = self._learner.parts.device
+        rows = [torch.as_tensor(np.array(each)).to(device) for each in own["rows"]]
+        self._rows = (rows[0], rows[1]) if rows else None
+
+
+def is_failure(group: Sequence[Episode]) -> bool:
+    """Return True if no episode of a group succeeded; of tasks that know no success, if all have the same return."""
+    outcomes = [each.success for each in group]
+    if any(each is not None for each in outcomes):
+        return not any(outcomes)
+    return bool(np.ptp([each.undiscounted_return for each in group]) < 1e-6)

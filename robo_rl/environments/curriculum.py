@@ -1,4 +1,4 @@
-"""Training episodes on tasks of a curriculum: levels, variants of the environment, or recorded episodes to be finished.
+"""Training episodes on tasks of a curriculum: levels, variants of the environment, or episodes to be finished.
 
 A hint is the first part of a teacher's episode (Salimans and Chen 2018, arXiv:1812.03381; Uchendu et al. 2023,
 arXiv:2204.02372): the episode begins at its end, in the time that is left. Evaluations have neither curriculum nor hints.
@@ -15,10 +15,11 @@ import numpy as np
 from gymnasium.vector import SyncVectorEnv
 from typing_extensions import override
 
+from robo_rl.environments.histories import Histories, History
 from robo_rl.environments.levels import level_seed, require_training_seeds, training_levels
-from robo_rl.environments.starts import require_teacher, restored
+from robo_rl.environments.starts import replayed, require_teacher, restored
 from robo_rl.environments.task_samplers import SamplerRule, TaskSampler, sampler_of
-from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.errors import InvalidSetting, SimulationFailed, require_allowed
 from robo_rl.protocols.components import Stateful
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.types import METADATA, Episode, Metrics, StateDict
@@ -33,11 +34,15 @@ class CurriculumRule(SamplerRule):
     hints: tuple[float, ...] = ()
     """Shares of a teacher's episode after which episodes begin, from the longest to 0, the task itself."""
 
+    histories: int = 0
+    """Beginnings of the learner's own episodes that are kept as tasks, beside the task itself."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         falls = all(first > second for first, second in zip(self.hints, self.hints[1:], strict=False))
         fits = not self.hints or (falls and self.hints[-1] == 0.0 and self.hints[0] < 1.0)
-        allowed = {"levels": (self.levels >= 0, "0 or more"), "hints": (fits, "falling numbers below 1, the last one 0")}
+        allowed = {name: (getattr(self, name) >= 0, "0 or more") for name in ("levels", "histories")}
+        allowed |= {"hints": (fits, "falling numbers below 1, the last one 0")}
         require_allowed(self, allowed)
 
 
@@ -52,16 +57,19 @@ class CurriculumTasks:
         Raises InvalidSetting if there is not one kind of task, or if the teacher has no success to be hinted at.
         """
         kinds = {"levels": rule.levels, "variants": variants if variants > 1 else 0, "hints": len(rule.hints)}
-        ordered = [kind for kind in ("variants", "hints") if kinds[kind]]
-        if len(ordered) > 1 or not any(kinds.values()):
+        kinds |= {"histories": rule.histories + 1 if rule.histories else 0}
+        others = [kind for kind in ("variants", "hints", "histories") if kinds[kind]]
+        if len(others) > 1 or not any(kinds.values()):
             got = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-            raise InvalidSetting("A curriculum has tasks of one kind.", got=got, allowed="levels, variants or hints")
+            raise InvalidSetting("A curriculum has tasks of one kind.", got=got, allowed="levels, variants, hints or histories")
         self.rule, self.recorded = rule, recorded
-        self.kind = ordered[0] if ordered else "levels"
+        self.kind = others[0] if others else "levels"
         self.sampler: TaskSampler = sampler_of(kinds[self.kind], rule)
-        if self.sampler.is_ordered and not ordered:
+        if self.sampler.is_ordered and self.kind in ("levels", "histories"):
             fix = "take uniform, learnability, gain or replay, or name variants or hints"
-            raise InvalidSetting("Levels have no order of difficulty.", got=f"the sampler {rule.sampler}", fix=fix)
+            got = f"the sampler {rule.sampler}"
+            raise InvalidSetting(f"{self.kind.capitalize()} have no order of difficulty.", got=got, fix=fix)
+        self.histories = Histories(self.sampler, rule.least_episodes) if rule.histories else None
         require_training_seeds((each.seed for each in teacher), "Hints")
         self._levels: list[int] | None = None
         self.teacher = [each for each in teacher if each.seed is not None and each.success is not False and len(each) > 1]
@@ -95,6 +103,8 @@ class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
         self._random = np.random.default_rng(0)
         self._task: int | None = None
         self._return, self._success = 0.0, False
+        self._seed, self._actions, self._begun = 0, list[Any](), 0
+        self._from: History | None = None
 
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
@@ -111,12 +121,22 @@ class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
             drawn, facts = level_seed("train", self._levels[level]), {"level": level, "split": "train"}
         if tasks.kind == "variants":
             self.env, facts = self.variants[task], {**facts, "variant": task}
-        if share:
+        history = None if tasks.histories is None else tasks.histories.slots[task]
+        self._from, self._seed, self._actions = history, drawn, []
+        if history is not None:
+            observation, info, is_over = replayed(self.env, history.seed, history.actions, options)
+            if is_over:
+                got = f"its end after {len(history.actions)} steps of the episode with seed {history.seed}"
+                raise SimulationFailed("The beginning of an episode cannot be repeated.", got=got, allowed="the same state")
+            facts = {"history": len(history.actions)}
+            self._seed, self._actions = history.seed, [*history.actions]
+        elif share:
             episode = tasks.teacher[random.integers(len(tasks.teacher))]
             facts = {"hint": int(share * len(episode)), "teacher_seed": episode.seed}
             observation, info = restored(self.env, episode, facts["hint"], options)
         else:
             observation, info = self.env.reset(seed=drawn, options=options)
+        self._begun = len(self._actions)
         return observation, {**info, METADATA: {**info.get(METADATA, {}), **facts}}
 
     @override
@@ -124,8 +144,14 @@ class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._return += float(reward)
         self._success |= bool(info.get("success", False))
+        histories = self.curriculum.histories
+        if histories is not None:
+            self._actions.append(np.copy(action))
         if (terminated or truncated) and self._task is not None:
-            self.curriculum.sampler.report(self._task, success=self._success, score=self._return)
+            if histories is None or histories.slots[self._task] is self._from:  # not replaced meanwhile
+                self.curriculum.sampler.report(self._task, success=self._success, score=self._return)
+            if histories is not None:
+                histories.offer(History(self._seed, tuple(self._actions)), self._begun, self._random)
             self._task = None
         return observation, reward, terminated, truncated, info
 
@@ -142,11 +168,14 @@ class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
     @override
     def state_dict(self) -> StateDict:
         """Return the sampler's state; the task of an episode under way is drawn again, by its seed, after a resume."""
-        return self.curriculum.sampler.state_dict()
+        histories = self.curriculum.histories
+        return self.curriculum.sampler.state_dict() | ({} if histories is None else histories.state_dict())
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self.curriculum.sampler.load_state_dict(state)
+        if self.curriculum.histories is not None:
+            self.curriculum.histories.load_state_dict(state)
 
 
 def curriculum_of(environment: Any) -> CurriculumEnv | None:

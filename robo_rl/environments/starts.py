@@ -7,7 +7,7 @@ limit and random generators included; no simulator need save anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,11 +133,7 @@ def restored(
 
     Raises SimulationFailed if the simulation is not where the episode was.
     """
-    is_over = False
-    observation, info = environment.reset(seed=episode.seed, options=options)
-    for action in episode.actions[:steps]:
-        observation, _, terminated, truncated, info = environment.step(action)
-        is_over |= terminated or truncated
+    observation, info, is_over = replayed(environment, episode.seed, episode.actions[:steps], options)
     there = {name: (observation[name], values[steps]) for name, values in episode.observations.items() if name in observation}
     alike = [np.allclose(*pair, CLOSE, 0.1 * CLOSE) for pair in there.values() if np.shape(pair[0]) == np.shape(pair[1])]
     if is_over or not all(alike):  # stacks of frames differ in shape, and are left out
@@ -148,6 +144,18 @@ def restored(
             fix="record the teacher again, with the simulator and the arguments of this training",
         )
     return observation, {"instruction": info["instruction"]} if "instruction" in info else {}
+
+
+def replayed(
+    environment: gymnasium.Env[Any, Any], seed: int | None, actions: Iterable[Any], options: dict[str, Any] | None = None
+) -> tuple[Observation, dict[str, Any], bool]:
+    """Reset an environment and take actions; return observation and info, and True if the episode is over."""
+    is_over = False
+    observation, info = environment.reset(seed=seed, options=options)
+    for action in actions:
+        observation, _, terminated, truncated, info = environment.step(action)
+        is_over |= terminated or truncated
+    return observation, info, is_over
 
 
 def starts_of(episodes: Sequence[Episode], rule: StartRule) -> list[Start]:

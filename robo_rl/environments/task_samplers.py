@@ -96,6 +96,10 @@ class TaskSampler(Stateful, ABC):
         self.seen[task] += 1
         self.last[task] = self.seen.sum()
 
+    def forget(self, task: int) -> None:
+        """Take the task for a new one."""
+        self.success[task], self.seen[task], self.surprise[task], self._mean[task] = 0.5, 0, 0.0, 0.0
+
     @property
     def metrics(self) -> Metrics:
         """Share of the tasks that were seen, that are hard, of use and easy, by their running success rates."""
@@ -151,6 +155,11 @@ class GainSampler(TaskSampler):
     def choose(self, generator: np.random.Generator) -> int:
         weights = self.paid() + 1e-3
         return int(generator.choice(self.count, p=weights / weights.sum()))
+
+    @override
+    def forget(self, task: int) -> None:
+        super().forget(task)
+        self.fast[task] = self.slow[task] = 0.0
 
     def paid(self) -> Floats:
         """Return the teacher's pay for each task (n,)."""

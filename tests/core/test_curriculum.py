@@ -16,6 +16,7 @@ from robo_cli.data.info import summary_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.recorder import record_episode
 from robo_rl.environments.curriculum import CurriculumEnv, CurriculumRule, CurriculumTasks, curriculum_of, curriculum_state
+from robo_rl.environments.histories import History
 from robo_rl.environments.levels import KEPT_APART, level_seed, training_levels
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
@@ -134,6 +135,51 @@ def test_teachers_on_levels_of_the_test_are_refused(teacher):
         CurriculumTasks(CurriculumRule(sampler="frontier", hints=(0.5, 0.0)), 1, leaked, spec)
 
 
+def test_tasks_grow_out_of_own_episodes():
+    """Episodes begin in the states of earlier ones, and a slot whose outcome is certain is the first to be replaced."""
+    rule = CurriculumRule(sampler="uniform", histories=2, least_episodes=1, rate=1.0)
+    environment = around(rule, ROOMS)
+    spec, kept = specification(environment), environment.curriculum.histories
+    first_one = rollout(environment, RandomPolicy(spec, 0), seed=0)
+    assert kept.slots[0] is None and kept.slots[2] is None
+    begun = kept.slots[1]
+    assert begun.seed == 0 and 1 <= len(begun.actions) < len(first_one)
+    for seed in range(1, 30):
+        observation, info = environment.reset(seed=seed)
+        steps = info["metadata"].get("history")
+        if steps is not None:
+            break
+    assert steps == len(begun.actions)
+    for name, values in first_one.observations.items():
+        np.testing.assert_array_equal(observation[name], values[steps])
+    sampler = environment.curriculum.sampler
+    kept.slots[2] = History(7, (0,))
+    sampler.success[:], sampler.seen[:] = [0.5, 0.6, 0.05], 5
+    kept.offer(History(9, tuple(range(10))), 4, np.random.default_rng(0))
+    assert kept.slots[1] is begun and kept.slots[2].seed == 9 and 5 <= len(kept.slots[2].actions) < 10
+    assert sampler.seen.tolist() == [5, 5, 0] and sampler.success[2] == 0.5
+    with pytest.raises(InvalidSetting, match="Histories have no order"):
+        around(CurriculumRule(sampler="frontier", histories=2), ROOMS)
+    with pytest.raises(InvalidSetting, match="one kind"):
+        around(CurriculumRule(sampler="uniform", histories=2), ROOMS, HARDER)
+
+
+def test_a_replaced_beginning_hears_of_no_older_episode():
+    environment = around(CurriculumRule(sampler="uniform", histories=1, least_episodes=1), ROOMS)
+    spec, kept = specification(environment), environment.curriculum.histories
+    rollout(environment, RandomPolicy(spec, 0), seed=0)
+    seed = next(seed for seed in range(1, 30) if "history" in environment.reset(seed=seed)[1]["metadata"])
+    environment.reset(seed=seed)
+    kept.offer(History(0, tuple(np.zeros(8, np.int64))), 0, np.random.default_rng(0))
+    environment.curriculum.sampler.seen[1] = 1
+    kept.offer(History(3, tuple(np.zeros(8, np.int64))), 0, np.random.default_rng(0))
+    is_over = False
+    while not is_over:
+        _, _, terminated, truncated, _ = environment.step(np.int64(0))
+        is_over = terminated or truncated
+    assert environment.curriculum.sampler.seen[1] == 0
+
+
 def test_outcomes_reach_the_sampler(teacher):
     spec, _ = teacher
     tasks = CurriculumTasks(CurriculumRule(sampler="uniform", levels=2, rate=1.0), 1, (), None)
@@ -146,13 +192,14 @@ def test_outcomes_reach_the_sampler(teacher):
     assert again.success and tasks.sampler.success[again.metadata["level"]] == 1.0
 
 
-def test_state_leads_to_the_same_task():
-    environment = around(CurriculumRule(sampler="learnability", levels=50), ROOMS)
+@pytest.mark.parametrize("tasks", [{"levels": 50}, {"histories": 4}])
+def test_state_leads_to_the_same_task(tasks):
+    environment = around(CurriculumRule(sampler="learnability", **tasks), ROOMS)
     spec = specification(environment)
     for seed in range(8):
         rollout(environment, RandomPolicy(spec, seed), seed=seed)
     observation, info = environment.reset(seed=99)
-    other = around(CurriculumRule(sampler="learnability", levels=50), ROOMS)
+    other = around(CurriculumRule(sampler="learnability", **tasks), ROOMS)
     other.load_state_dict(curriculum_state(environment))
     again, facts = other.reset(seed=99)
     assert facts["metadata"] == info["metadata"]

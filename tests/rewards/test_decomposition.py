@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from factories import make_spec
+from factories import make_episode, make_spec
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3 import algorithms as sb3
@@ -18,6 +18,7 @@ from robo_rl.rewards.decomposition.draws import Draw, EveryStep, RepeatedSteps, 
 from robo_rl.rewards.decomposition.learned import Decomposition, EpisodeMemory, StatesAndActions
 from robo_rl.rewards.decomposition.rewards import EpisodicReward, RandomizedReturnDecomposition, ReturnDecomposition
 from robo_rl.rewards.step_rewards.online_scoring import MOST_MISSING
+from robo_rl.rewards.step_rewards.steps import Steps
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import ActionSpec, ArraySpec
 from robo_rl.training.off_policy import OnlineTraining, online_training
@@ -363,6 +364,33 @@ def test_resumed_anywhere_equals_uninterrupted(tmp_path):
     parts["training"]["waiting"]["rewards"]["queue"]["waiting"]["rewards"] += 1.0
     mistaken.load_state_dict(parts)
     assert finished(mistaken) != expected, "the comparison can fail"
+
+
+def test_permuted_returns_are_those_of_other_episodes():
+    """Of 60 episodes worth their number, few keep their own, and the state of the control goes on after a restore."""
+
+    inputs = StatesAndActions(make_spec("test/State", ArraySpec("state", (1,))))
+
+    def control():
+        made = Decomposition(inputs, EveryStep(), DecoderConfig(hidden=(4,)), seed=0, weight=1.0, permuted=True)
+        made.reserve(1000)
+        return made
+
+    def filed(running, numbers):
+        for number in numbers:
+            states = {"state": np.zeros((2, 1), np.float32)}
+            steps = Steps.of(make_episode(states, rewards=np.array([float(number)], np.float32)))
+            running.places(steps)
+        return [kept.total for kept in running.memory._episodes]
+
+    whole, first = control(), control()
+    everything = filed(whole, range(60))
+    assert sum(total == number for number, total in enumerate(everything)) < 12
+    assert all(total <= number for number, total in enumerate(everything)), "only episodes that were seen"
+    filed(first, range(30))
+    second = control()
+    second.load_state_dict(first.state_dict())
+    assert filed(second, range(30, 60)) == everything
 
 
 def test_an_episode_that_has_no_return_is_left_out():

@@ -173,7 +173,17 @@ METRICS_EVERY = 100  # updates between two reports, as of learners
 class Decomposition:
     """Decoder, and the episodes that it learns from; implements `robo_rl.protocols.rewards.Relabelling`."""
 
-    def __init__(self, inputs: StepInputs, drawing: Drawing, config: DecoderConfig, *, seed: int, weight: float) -> None:
+    def __init__(
+        self,
+        inputs: StepInputs,
+        drawing: Drawing,
+        config: DecoderConfig,
+        *,
+        seed: int,
+        weight: float,
+        permuted: bool = False,
+    ) -> None:
+        self._totals: deque[float] | None = deque(maxlen=RECENT) if permuted else None
         self._inputs, self._drawing, self._config, self._weight = inputs, drawing, config, weight
         self._generator = np.random.default_rng(seed)
         self.decoder = Decoder(inputs.size, config, seed)
@@ -214,6 +224,9 @@ class Decomposition:
         inputs = self._inputs.of(observations, steps.actions[episode])
         if not (np.isfinite(total) and np.isfinite(inputs).all()):
             return np.nan
+        if self._totals is not None:
+            self._totals.append(total)
+            total = self._totals[int(self._generator.integers(len(self._totals)))]
         self.decoder.observe(inputs, total / len(inputs))
         places = self.memory.add(inputs, total).astype(np.float32)
         self._returns.append(self._weight * float(self.decoder.rewards(inputs).sum()))
@@ -254,6 +267,7 @@ class Decomposition:
             "generator": self._generator.bit_generator.state,
             "returns": list(self._returns),
             "losses": list(self._losses),
+            "totals": list(self._totals or ()),
         }
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -262,4 +276,6 @@ class Decomposition:
         self.decoder.load_state_dict(state["decoder"])
         self._generator.bit_generator.state = state["generator"]
         self._returns.extend(state["returns"])
+        if self._totals is not None:
+            self._totals.extend(state["totals"])
         self._losses = list(state["losses"])

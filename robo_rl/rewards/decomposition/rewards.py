@@ -77,6 +77,8 @@ class DecomposedReward(StepReward):
     """The network that is learned."""
     seed: int = 0
     """Of its first weights and of draws."""
+    permuted: bool = False
+    """A control: each episode has the return of a random one of the newest."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"seed": (self.seed >= 0, "0 or more")})
@@ -123,7 +125,8 @@ class DecomposedReward(StepReward):
     def relabelling(self, place: Place) -> Decomposition:
 
         def make() -> Decomposition:
-            return Decomposition(self.inputs(place), self.drawing, self.decoder, seed=self.seed, weight=place.weight)
+            inputs, weight = self.inputs(place), place.weight
+            return Decomposition(inputs, self.drawing, self.decoder, seed=self.seed, weight=weight, permuted=self.permuted)
 
         return place.memory.part("decomposition", make)
 

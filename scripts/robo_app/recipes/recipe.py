@@ -146,7 +146,7 @@ class CurriculumSettings(CurriculumRule):
             raise InvalidSetting(
                 "Hints are of a teacher's episodes.", got=got, fix="set curriculum.hints and curriculum.dataset"
             )
-        if not self.sampler and (self.levels or self.hints or self.variants):
+        if not self.sampler and (self.levels or self.hints or self.variants or self.histories):
             fix = "curriculum.sampler uniform"
             raise InvalidSetting("The curriculum has tasks and no sampler.", got="sampler ''", fix=fix)
 

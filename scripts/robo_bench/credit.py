@@ -32,11 +32,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "graph (SALT)": {"advantages": "graph"},
     "group (GRPO)": {"advantages": "group"},
     "macro, stretches of 4 (ArCHer)": {"advantages": "macro", "macro_steps": 4},
+    "prover, best of 4 of the first policy (PAV)": {"advantages": "prover"},
     "group, self-imitation 0.1": {"advantages": "group", "self_imitation": 0.1},
     "the same, rising over 60 updates (SPEAR)": {"advantages": "group", "self_imitation": 0.1, "self_imitation_rise": 60},
     "control: self-imitation of the newest episodes": {"advantages": "group", "self_imitation": 0.1, "newest": True},
     "control: graph, permuted within each episode": {"advantages": "graph", "shuffles": True},
     "control: credit, permuted within each episode": {"advantages": "credit", "shuffles": True},
+    "control: prover, permuted within each episode": {"advantages": "prover", "shuffles": True},
     "control: macro, permuted within each episode": {"advantages": "macro", "macro_steps": 4, "shuffles": True},
 }
 

@@ -14,6 +14,7 @@ from robo_bench.planner import SETS, toy
 from robo_bench.trainings import Silent
 from robo_policies.learners.group_advantages import single_share
 from robo_policies.learners.group_ppo import GroupPPOConfig
+from robo_policies.learners.provers import PROVED, Prover
 from robo_policies.learners.step_credit import anchored, generalised, group_advantages, merged, set_advantages
 from robo_rl.environments.make import make_environment
 from robo_rl.environments.starts import BranchingEnv
@@ -21,7 +22,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
 
-KINDS = ("group", "anchor", "graph", "credit", "critic", "macro", "set")
+KINDS = ("group", "anchor", "graph", "credit", "critic", "macro", "prover", "set")
 SMALL = GroupPPOConfig(**SETTINGS | {"group": 4})
 
 
@@ -201,6 +202,60 @@ def test_macro_critic_finds_values_and_the_better_stretch():
     assert float(learner.advantages.v(second).detach()) == pytest.approx(0.9**3 * 0.5, abs=0.06)
     assert found[4] > 1.0 and found[12] < -1.0 and abs(found[0]) < 0.5  # the first stretches are the same
     assert len({*found[:4]}) == len({*found[4:8]}) == 1
+
+
+def test_the_prover_ends_the_last_episode_of_each_group():
+    config, kept = replace(SMALL, advantages="prover", lr=1.0), Kept()
+    training = config.training(Walled, steps=12 * 8 * 24, seed=0)
+    prover = training.learner.advantages.policy
+    first = prover.act({"place": np.eye(36, dtype=np.float32)[0]}, deterministic=True)
+    begun = []
+
+    class Always:
+        environment_spec = Walled.environment_spec
+
+        def reset(self):
+            begun.append(0)
+
+        def act(self, observation, deterministic=False):
+            return np.int64(1)
+
+    training.learner.advantages.__class__ = type("Fixed", (Prover,), {"policy": property(lambda self: Always())})
+    training.run(kept)
+    own = [each for each in kept.episodes if PROVED not in each.metadata]
+    proved = [each for number, each in enumerate(kept.episodes) if number % 4 == 3]
+    assert len(own) == 3 * len(proved) == len(kept.episodes) - len(proved) and len(begun) == len(proved)
+    assert all((each.actions[each.metadata[PROVED] :] == 1).all() for each in proved)
+    assert len({each.metadata[PROVED] for each in proved}) > 5
+    assert any((each.actions[: each.metadata[PROVED]] != 1).any() for each in proved)
+    assert first.shape == ()
+
+
+def test_progress_is_the_gain_in_the_provers_chance():
+    """The prover succeeds from the second half of the places alone: the step between the halves gains, no other does."""
+    config = replace(SMALL, advantages="prover", prover_tries=1, step_weight=2.0, episodes=4)
+    learner = config.build(Walled.environment_spec, 0)
+    prover = learner.advantages
+
+    def proved(first, success):
+        return replace(at_place(first, success), metadata={PROVED: 0})
+
+    for _ in range(30):
+        prover.fit([proved(0, 0), proved(4, 1)])
+    episodes = [*walked(1.0, 0.0, 0.0), proved(0, 0)]
+    gains = prover.gains(episodes[0])
+    assert gains[3] == pytest.approx(1.0, abs=0.1) and np.abs(np.delete(gains, 3)).max() < 0.1
+    found, figures = prover.of(episodes, np.array([1.0, 0.0, 0.0, 0.0]))
+    assert not found[24:].any(), "the prover's actions are not learned from"
+    whole = group_advantages(np.array([1.0, 0.0, 0.0]), 3)
+    steps = np.tile(gains, 3)
+    expected = np.repeat(whole, 8) + 2.0 * (steps - steps.mean()) / steps.std()
+    np.testing.assert_allclose(found[:24], expected, atol=0.2)
+    assert figures["prover_success"] == pytest.approx(30 / 61)
+    twice = replace(config, prover_tries=2).build(Walled.environment_spec, 0)
+    twice.load_state_dict(learner.state_dict())
+    values = prover.value(learner.features(episodes[0])).detach().numpy().reshape(-1).clip(0, 1)
+    np.testing.assert_allclose(twice.advantages.gains(episodes[0]), np.diff(1 - (1 - values) ** 2), atol=1e-5)
 
 
 def at_place(first, success, advantage_action=0):

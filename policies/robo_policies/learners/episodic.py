@@ -255,8 +255,10 @@ class EpisodicTraining:
             observer.on_step(self.step, self)
 
     def _play(self, number: int) -> Episode:
-        seed = episode_seed(self.seed, number // self.config.group)
-        return rollout(self.environment, self.policy, seed=seed)
+        return rollout(self.environment, self.policy, seed=self._seed(number))
+
+    def _seed(self, number: int) -> int:
+        return episode_seed(self.seed, number // self.config.group)
 
     def state_dict(self) -> StateDict:
         """Return the learner and the counters."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import mse_loss, one_hot
 from typing_extensions import override
 
@@ -43,6 +43,10 @@ class GroupLearner(Protocol):
     parts: LearnerParts
     random: np.random.Generator
 
+    @property
+    def actor(self) -> nn.Module:
+        """The policy's network."""
+
     def keys(self, episode: Episode, names: Sequence[str] = ()) -> list[Hashable]:
         """Return a key of the state before each step."""
 
@@ -58,8 +62,6 @@ class Advantages(Stateful, ABC):
 
     needs_group = True
     """False if single episodes do."""
-    branches = False
-    """True if the episodes of a group begin in the middle of its first one."""
 
     def __init__(self, learner: GroupLearner) -> None:
         self.learner, self.config = learner, learner.config
@@ -67,6 +69,9 @@ class Advantages(Stateful, ABC):
     @abstractmethod
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
         """Return the advantages of all steps (B,), and figures for the log; returns: (E,)."""
+
+    def begin(self) -> None:
+        """Hear that the first episode comes next, after what was cloned."""
 
     def spans(self, episodes: Sequence[Episode]) -> list[slice]:
         """Return the places of each group."""
@@ -206,7 +211,7 @@ class Credit(Advantages):
 class Sets(Critic):
     """The critic's, and those of sets of episodes in the window after the common state; each to its own scale."""
 
-    needs_group, branches = True, True
+    needs_group = True
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:

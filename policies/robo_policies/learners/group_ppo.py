@@ -19,6 +19,7 @@ from robo_policies.learners.episodic import ClippedConfig, ClippedLearner, Episo
 from robo_policies.learners.group_advantages import Advantages, Anchor, Credit, Critic, Graph, Group, Sets
 from robo_policies.learners.macro_critic import Macro
 from robo_policies.learners.mixed_imitation import IMITATIONS, MixedImitation
+from robo_policies.learners.provers import Prover, ProverTraining
 from robo_policies.learners.self_imitation import SelfImitation
 from robo_policies.learners.step_credit import Floats
 from robo_rl.environments.starts import BranchingEnv
@@ -35,6 +36,7 @@ KINDS: dict[str, type[Advantages]] = {
     "credit": Credit,
     "critic": Critic,
     "macro": Macro,
+    "prover": Prover,
     "set": Sets,
 }
 """By the name of the setting `advantages`."""
@@ -48,7 +50,7 @@ class GroupPPOConfig(ClippedConfig):
     takes_demonstrations = True
 
     advantages: str = "group"
-    """group, anchor, graph, credit, critic, macro or set."""
+    """group, anchor, graph, credit, critic, macro, prover or set."""
     episodes: int = 32
     """Episodes between two updates."""
     group: int = 8
@@ -58,13 +60,15 @@ class GroupPPOConfig(ClippedConfig):
     signature: tuple[str, ...] = ()
     """set: entries of the observation whose visited places, as a set, tell episodes apart; empty for all."""
     step_weight: float = 1.0
-    """anchor: weight of the step advantage beside that of the episode."""
+    """anchor, prover: weight of the step advantage beside that of the episode."""
     gae_lambda: float = 0.95
     """critic, set: weight of the advantage estimate that looks one step further."""
     critic_lr: float = 1e-3
-    """critic, credit, macro, set: learning rate of values and contributions."""
+    """critic, credit, macro, prover, set: learning rate of values and contributions."""
     macro_steps: int = 4
     """macro: steps of a stretch, which is one action of the upper level."""
+    prover_tries: int = 4
+    """prover: tries of which one must succeed."""
     set_size: int = 4
     """set: episodes of a set, fewer than `group`, whose first episode is in none."""
     sets: int = 8
@@ -99,7 +103,8 @@ class GroupPPOConfig(ClippedConfig):
         positive = ("resolution", "critic_lr", "largest_return", "initial_std")
         allowed = {name: (getattr(self, name) > 0, "above 0") for name in positive}
         allowed |= {
-            name: (getattr(self, name) >= 1, "1 or more") for name in ("sets", "window", "kept_episodes", "macro_steps")
+            name: (getattr(self, name) >= 1, "1 or more")
+            for name in ("sets", "window", "kept_episodes", "macro_steps", "prover_tries")
         }
         allowed |= {
             "clone_updates": (self.clone_updates >= 0, "0 or more"),
@@ -127,7 +132,7 @@ class GroupPPOConfig(ClippedConfig):
 
     @override
     def loop(self) -> type[EpisodicTraining]:
-        return BranchingTraining if KINDS[self.advantages].branches else EpisodicTraining
+        return LOOPS.get(self.advantages, EpisodicTraining)
 
 
 class GroupPPO(ClippedLearner):
@@ -148,6 +153,7 @@ class GroupPPO(ClippedLearner):
             self.reference.load_state_dict(self.actor.state_dict())
         if self.mixed is not None:
             self.mixed.take(demonstrations)
+        self.advantages.begin()
         return found
 
     @override
@@ -246,3 +252,7 @@ class BranchingTraining(EpisodicTraining):
         place = np.random.default_rng([self.seed, number]).integers(len(first))
         self._branching.branch = (first, int(place))
         return first
+
+
+LOOPS: dict[str, type[EpisodicTraining]] = {"set": BranchingTraining, "prover": ProverTraining}
+"""Of advantages that need episodes of their own."""

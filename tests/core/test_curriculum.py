@@ -218,6 +218,7 @@ RECIPE = {
 }
 
 
+@pytest.mark.slow
 def test_resume_goes_on_with_the_same_tasks(tmp_path):
     whole = robo_rl.train(RECIPE, steps=154, out=tmp_path / "whole", record_episodes=True)
     half = robo_rl.train(RECIPE, steps=77, out=tmp_path / "half", record_episodes=True)

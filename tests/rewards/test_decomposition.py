@@ -419,6 +419,7 @@ def test_where_nothing_can_be_decomposed_the_training_stops():
     assert len(running.relabelling.memory) == 0
 
 
+@pytest.mark.slow
 def test_only_a_loop_that_relabels_takes_such_a_reward():
     reward = RD.online(SPEC, weight=1.0, discount=None)
     with pytest.raises(InvalidSetting, match=r"given to single steps(.|\n)*n_step 3(.|\n)*use sac with learner.n_step 1"):

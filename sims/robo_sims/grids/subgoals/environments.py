@@ -165,11 +165,6 @@ class GuidedSimulation(Simulation):
         self.tracker = guidance.tracker(1, simulation.spec)
         self._draw = guidance.draw(1)
 
-    @property
-    @override
-    def layout(self) -> str:
-        return self._simulation.layout
-
     @override
     def reset(self, seed: int | None) -> Arrays:
         observation, source = self._simulation.reset(self._draw({0: seed})[0]), self._simulation.source

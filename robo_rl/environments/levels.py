@@ -29,8 +29,8 @@ def level_seed(split: Split, level: int) -> int:
 def training_levels(environment: gymnasium.Env[Any, Any], count: int) -> list[int]:
     """Return the numbers of the first `count` levels of the training that differ from each other and from those of the test.
 
-    Two seeds of a small grid may draw one layout. Simulations that say what tells a level (`layout`) are reset for it; of
-    others all levels differ. Raises InvalidSetting if there are not as many.
+    Two seeds of a small grid may draw one layout. Simulations with a `layout` are reset for it; levels of others all
+    differ. Raises InvalidSetting if there are not as many.
     """
     if not environment.has_wrapper_attr("layout") or environment.get_wrapper_attr("layout") is None:
         return [*range(count)]

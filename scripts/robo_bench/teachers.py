@@ -1,8 +1,8 @@
-"""A grid whose start is too far from its goal: episodes until it is mastered, by what the teacher of other starts is paid for.
+"""A grid whose start is too far from its goal: episodes until it is mastered, by the pay of a teacher of other starts.
 
 python -m robo_bench.teachers --seeds 5
 
-SOAR: a teacher proposes starts; copies of the student practise them; the teacher is paid by what a copy gains on the far start,
+SOAR: a teacher proposes starts; copies of the student practise them; the teacher is paid by a copy's gain on the far start,
 and the best copy that gains enough becomes the student. The episodes of all copies and of their trials are counted.
 """
 

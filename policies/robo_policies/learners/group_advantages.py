@@ -71,7 +71,7 @@ class Advantages(Stateful, ABC):
         """Return the advantages of all steps (B,), and figures for the log; returns: (E,)."""
 
     def begin(self) -> None:
-        """Hear that the first episode comes next, after what was cloned."""
+        """Hear that the first episode comes next."""
 
     def spans(self, episodes: Sequence[Episode]) -> list[slice]:
         """Return the places of each group."""

@@ -281,6 +281,12 @@ def test_demonstrations_near_the_tasks_that_fail_are_imitated():
     assert learner.mixed.weigh([*solved, *solved], np.zeros(32)) == 0.0 and float(learner.mixed.loss()) == 0.0
 
 
+def test_imitation_without_demonstrations_is_refused():
+    learner = replace(SMALL, imitation=0.3).build(Walled.environment_spec, 0)
+    with pytest.raises(InvalidSetting, match="nothing to imitate"):
+        learner.learn([at_place(0, 1)] * 8)
+
+
 def test_learned_weight_follows_what_imitation_would_do():
     """Advantages for the demonstrated actions raise the weight, those against lower it, and none leave it."""
     learner = replace(SMALL, imitation=0.4, imitates="learned", clone_updates=0, episodes=4).build(Walled.environment_spec, 0)
@@ -398,6 +404,7 @@ def test_self_imitation_finds_the_way_sooner():
 def test_bad_settings_are_refused():
     for changes in (
         {"imitates": "sometimes"},
+        {"advantages": "prover", "group": 2},
         {"imitation": -1.0},
         {"macro_steps": 0},
         {"self_imitation_rise": -1},

@@ -60,8 +60,8 @@ class GroupLearner(Protocol):
 class Advantages(Stateful, ABC):
     """Advantages of one learner."""
 
-    needs_group = True
-    """False if single episodes do."""
+    least_group = 2
+    """Episodes of a group; 1 if single ones do."""
 
     def __init__(self, learner: GroupLearner) -> None:
         self.learner, self.config = learner, learner.config
@@ -122,7 +122,7 @@ class Graph(Advantages):
 class Critic(Advantages):
     """Generalised advantage estimates of a learned value."""
 
-    needs_group = False
+    least_group = 1
 
     def __init__(self, learner: GroupLearner) -> None:
         super().__init__(learner)
@@ -163,7 +163,7 @@ class Critic(Advantages):
 class Credit(Advantages):
     """The sum of a learned contribution of each step from there on, which sums to the return."""
 
-    needs_group = False
+    least_group = 1
 
     def __init__(self, learner: GroupLearner) -> None:
         super().__init__(learner)
@@ -211,7 +211,7 @@ class Credit(Advantages):
 class Sets(Critic):
     """The critic's, and those of sets of episodes in the window after the common state; each to its own scale."""
 
-    needs_group = True
+    least_group = 2
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:

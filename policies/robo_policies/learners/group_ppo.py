@@ -117,10 +117,8 @@ class GroupPPOConfig(ClippedConfig):
         }
         kind = KINDS.get(self.advantages)
         allowed["advantages"] = (kind is not None, ", ".join(KINDS))
-        allowed["group"] = (
-            self.group >= 2 or kind is None or not kind.needs_group,
-            f"2 or more with advantages {self.advantages}",
-        )
+        least = 1 if kind is None else kind.least_group
+        allowed["group"] = (self.group >= least, f"{least} or more with advantages {self.advantages}")
         fits = self.advantages != "set" or 2 <= self.set_size < self.group
         allowed["variety"] = (0.0 <= self.variety <= 1.0, "0 to 1")
         allowed |= {"set_size": (fits, "2 or more, below `group`"), "step_weight": (self.step_weight >= 0, "0 or more")}
@@ -177,7 +175,8 @@ class GroupPPO(ClippedLearner):
             self.best.share = min(1.0, (self.parts.updates + 1) / max(config.self_imitation_rise, 1))
         if self.mixed is not None:
             figures["imitation"] = self.mixed.weigh(episodes, advantages)
-        is_clear = bool(advantages.any()) or (self.best is not None and bool(self.best.kept)) or self.mixed is not None
+        is_clear = bool(advantages.any()) or (self.best is not None and bool(self.best.kept))
+        is_clear |= self.mixed is not None and self.mixed.share > 0
         figures["ratio"] = self.climb(episodes, advantages) if is_clear else 1.0
         return self.parts.finish_update(figures)
 

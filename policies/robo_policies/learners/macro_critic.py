@@ -49,7 +49,7 @@ class Stretches:
 class Macro(Advantages):
     """Q of a stretch of steps less V of its first state, for all steps of it."""
 
-    needs_group = False
+    least_group = 1
 
     def __init__(self, learner: GroupLearner) -> None:
         super().__init__(learner)

@@ -17,6 +17,7 @@ from torch.nn.functional import cosine_similarity
 from typing_extensions import override
 
 from robo_policies.learners.parts import LearnerParts
+from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Stateful
 from robo_rl.types import Episode, StateDict
 
@@ -73,6 +74,9 @@ class MixedImitation(Stateful):
 
     def weigh(self, episodes: Sequence[Episode], advantages: npt.NDArray[np.floating]) -> float:
         """Choose demonstrations and weight for the next update, given its episodes; return the weight."""
+        if self._rows is None:
+            fix = "set demonstrations.episodes or demonstrations.dataset, or imitation 0"
+            raise InvalidSetting("There is nothing to imitate.", got="no demonstrations", fix=fix)
         if self._kind == "failed":
             self._fail(episodes)
         elif self._kind == "learned":

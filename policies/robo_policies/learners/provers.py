@@ -37,6 +37,8 @@ class Prover(Advantages):
     The last episode of each group is the prover's from a random step on; its policy is that before the first episode.
     """
 
+    least_group = 3
+
     def __init__(self, learner: GroupLearner) -> None:
         super().__init__(learner)
         parts = learner.parts
@@ -75,7 +77,7 @@ class Prover(Advantages):
         with torch.no_grad():
             values = self.value(self.learner.features(episode)).reshape(-1).cpu().numpy().astype(np.float64)
         chances = 1.0 - (1.0 - np.clip(values, 0.0, 1.0)) ** self.config.prover_tries
-        chances[-1] = float(episode.rewards[-1] > 0.0) if episode.terminated else chances[-2]  # a time limit says nothing
+        chances[-1] = outcome(episode) if episode.terminated else chances[-2]  # a time limit says nothing
         return np.diff(chances)
 
     def fit(self, episodes: Sequence[Episode]) -> Tensor:

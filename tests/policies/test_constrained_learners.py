@@ -424,7 +424,7 @@ def test_cpo_settings_out_of_range_are_named():
 
 @pytest.mark.parametrize("unit", [0.001, 1.0, 1000.0])
 def test_violations_are_the_same_in_any_unit(unit):
-    assert relative_violation(3.0 * unit, 2.0 * unit) == pytest.approx(0.5)
-    assert relative_violation(0.0, 2.0 * unit) == pytest.approx(-1.0)
-    assert relative_violation(900.0 * unit, 2.0 * unit) == 10.0
-    assert relative_violation(0.3, 0.0) == pytest.approx(0.3)
+    assert relative_violation(3.0 * unit, 2.0 * unit, 10.0) == pytest.approx(0.5)
+    assert relative_violation(0.0, 2.0 * unit, 10.0) == pytest.approx(-1.0)
+    assert relative_violation(900.0 * unit, 2.0 * unit, 10.0) == 10.0
+    assert relative_violation(0.3, 0.0, 10.0) == pytest.approx(0.3)

@@ -18,9 +18,6 @@ from robo_rl.spec.cost import PLAIN, CostSpec
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import StateDict
 
-LARGEST_VIOLATION = 10.0
-"""Relative violation beyond which a multiplier grows no faster: random policies may cost a hundred times a small limit."""
-
 
 @dataclass(frozen=True)
 class LimitSettings:
@@ -68,11 +65,15 @@ class MultiplierSettings:
     smoothing: float = 0.7
     """Weight of the past in the moving averages of violation and growth of the PID multiplier."""
 
+    largest_violation: float = 10.0
+    """Relative violations beyond it count as it. None is below -1, so 1 makes the sum fall as fast as it rose."""
+
     def require_multiplier_allowed(self) -> None:
         """Raise InvalidSetting for a gain out of range."""
         gains = ("initial_multiplier", "multiplier_lr", "kp", "ki", "kd")
         allowed = {name: (getattr(self, name) >= 0, "0 or more") for name in gains}
         allowed |= {"delay": (self.delay >= 1, "1 or more"), "smoothing": (0 <= self.smoothing < 1, "0 to below 1")}
+        allowed |= {"largest_violation": (self.largest_violation > 0, "above 0")}
         require_allowed(self, allowed)
 
     def multiplier_of(self) -> PIDMultiplier | AdamMultiplier:
@@ -80,9 +81,9 @@ class MultiplierSettings:
         return PIDMultiplier(self) if self.multiplier == "pid" else AdamMultiplier(self)
 
 
-def relative_violation(cost: float, limit: float) -> float:
-    """Return (J_C - d) / d, the same in any unit, at most LARGEST_VIOLATION; J_C for a limit of 0."""
-    return min((cost - limit) / (limit or 1.0), LARGEST_VIOLATION)
+def relative_violation(cost: float, limit: float, largest: float) -> float:
+    """Return (J_C - d) / d, the same in any unit, at most `largest`; J_C for a limit of 0."""
+    return min((cost - limit) / (limit or 1.0), largest)
 
 
 class AdamMultiplier:

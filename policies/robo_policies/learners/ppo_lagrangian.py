@@ -46,7 +46,7 @@ class PPOLagrangian(ConstrainedPPO):
     @override
     def constrain(self) -> None:
         for multiplier, cost, bound in zip(self.multipliers, self.episode_costs.tolist(), self.bounds.tolist(), strict=True):
-            multiplier.update(relative_violation(cost, bound))
+            multiplier.update(relative_violation(cost, bound, self.config.largest_violation))
 
     @override
     def weigh(self, advantages: Tensor, cost_advantages: Tensor) -> Tensor:

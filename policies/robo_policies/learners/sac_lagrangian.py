@@ -88,7 +88,7 @@ class SACLagrangian(SAC):
             self._episodes[name].append(self._running[name])
             self._running[name] = 0.0
             if self.parts.updates:  # the random actions before are not the policy's
-                multiplier.update(relative_violation(fmean(self._episodes[name]), limit))
+                multiplier.update(relative_violation(fmean(self._episodes[name]), limit, self.config.largest_violation))
 
     @override
     def update(self, batch: Batch) -> Metrics:

@@ -308,6 +308,11 @@ def test_self_imitation_rises():
         learner.learn(episodes)
         shares.append(learner.best.share)
     assert shares == [0.25, 0.5, 0.75, 1.0, 1.0]
+    before, losses = learner.random.bit_generator.state, []
+    for learner.best.share in (0.25, 1.0):
+        learner.random.bit_generator.state = before
+        losses.append(learner.best.loss().item())
+    assert losses[1] == pytest.approx(4 * losses[0]) and losses[0] > 0
 
 
 def test_common_plans_are_worth_less():

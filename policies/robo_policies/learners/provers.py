@@ -70,7 +70,7 @@ class Prover(Advantages):
         steps = np.concatenate(gains)
         steps[own_steps] = standardised(steps[own_steps])
         found = np.repeat(advantages, [len(each) for each in episodes]) + self.config.step_weight * steps
-        return found * own_steps, {"prover_loss": loss, "prover_success": self._success()}
+        return found, {"prover_loss": loss, "prover_success": self._success()}
 
     def gains(self, episode: Episode) -> Floats:
         """Return what each step adds (T,) to the chance that one of `prover_tries` tries of the prover succeeds from there."""

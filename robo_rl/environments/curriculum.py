@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from robo_rl.environments.histories import Histories, History
 from robo_rl.environments.levels import level_seed, require_training_seeds, training_levels
-from robo_rl.environments.starts import replayed, require_teacher, restored
+from robo_rl.environments.starts import replayed, require_simulation, require_teacher, restored
 from robo_rl.environments.task_samplers import SamplerRule, TaskSampler, sampler_of
 from robo_rl.errors import InvalidSetting, SimulationFailed, require_allowed
 from robo_rl.protocols.components import Stateful
@@ -99,6 +99,8 @@ class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
             specification(each).require_interface(spec, what="A variant of the curriculum differs from the task")
         if tasks.rule.hints and tasks.recorded is not None:
             require_teacher(environments[-1], tasks.recorded)
+        if tasks.histories is not None:
+            require_simulation(environments[-1])
         self._levels = tasks.levels_of(environments[-1])
         self._random = np.random.default_rng(0)
         self._task: int | None = None

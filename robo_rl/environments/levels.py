@@ -32,7 +32,7 @@ def training_levels(environment: gymnasium.Env[Any, Any], count: int) -> list[in
     Two seeds of a small grid may draw one layout. Simulations with a `layout` are reset for it; levels of others all
     differ. Raises InvalidSetting if there are not as many.
     """
-    if not environment.has_wrapper_attr("layout") or environment.get_wrapper_attr("layout") is None:
+    if not count or not environment.has_wrapper_attr("layout") or environment.get_wrapper_attr("layout") is None:
         return [*range(count)]
     seen = {_layout(environment, level_seed("test", level)) for level in range(KEPT_APART)}
     found = list[int]()

@@ -121,9 +121,14 @@ def require_teacher(environment: gymnasium.Env[Any, Any], recorded: EnvironmentS
     """Raise SpecMismatch for a teacher recorded in an environment of another spec, InvalidSetting for a robot."""
     spec = specification(environment)
     recorded.require_interface(spec, what="The teacher was recorded in another environment")
+    require_simulation(environment)
+
+
+def require_simulation(environment: gymnasium.Env[Any, Any]) -> None:
+    """Raise InvalidSetting for a robot, whose states cannot be restored."""
     if not getattr(environment.unwrapped, "replays", True):
-        fix = "leave starts and hints out"
-        raise InvalidSetting("States of a robot cannot be restored.", got=spec.name, allowed="a simulation", fix=fix)
+        got, fix = specification(environment).name, "leave starts, hints and histories out"
+        raise InvalidSetting("States of a robot cannot be restored.", got=got, allowed="a simulation", fix=fix)
 
 
 def restored(

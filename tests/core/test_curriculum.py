@@ -164,6 +164,13 @@ def test_tasks_grow_out_of_own_episodes():
         around(CurriculumRule(sampler="uniform", histories=2), ROOMS, HARDER)
 
 
+def test_robots_are_not_sent_through_their_beginnings_again():
+    environment = make_environment(ROOMS)
+    environment.unwrapped.replays = False
+    with pytest.raises(InvalidSetting, match="States of a robot cannot be restored"):
+        CurriculumEnv([environment], CurriculumTasks(CurriculumRule(sampler="uniform", histories=2), 1, (), None))
+
+
 def test_a_replaced_beginning_hears_of_no_older_episode():
     environment = around(CurriculumRule(sampler="uniform", histories=1, least_episodes=1), ROOMS)
     spec, kept = specification(environment), environment.curriculum.histories

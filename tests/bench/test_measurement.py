@@ -94,6 +94,7 @@ def test_threads_begun_meanwhile_stay_on_so_many_cores():
     assert os.sched_getaffinity(0) == before
 
 
+@pytest.mark.slow
 def test_peak_memory_counts_what_was_held_and_freed():
     before = peak_memory()
     assert len(b"x" * int((before + 50) * 1e6))  # more than ever before, all of it written

@@ -29,6 +29,7 @@ def test_physics_alone_ends_where_the_batch_ended(name, steps):
     rollout.close()
 
 
+@pytest.mark.slow
 def test_rollout_survives_a_common_end_of_all_episodes():
     """The call with no environment at all crashed the process, 1,000 steps into each trial of HalfCheetah."""
     program = """

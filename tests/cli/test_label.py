@@ -67,6 +67,7 @@ def test_oracle_labels_train_same_policy_as_rewards(dataset, capsys):
     assert "rewards of the label set flat" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_labelled_run_resumes_only_with_its_labels(dataset):
     dispatch(["label", "data", "--reward", "noisy-oracle", "--name", "noisy"])
     whole = trained("--labels", "noisy")

@@ -52,6 +52,7 @@ def test_another_path_on_the_command_line_needs_nothing(tmp_path: Path) -> None:
     require_needs(recipe)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", rest_slow(NEEDED))
 def test_the_hint_of_a_missing_fit_is_a_whole_command(kind: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointCorrupt) as told:

@@ -356,6 +356,7 @@ def test_foreign_sources_and_datasets_are_refused_untouched(study, in_this_proce
         Path(file).write_text(text)
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_is_named_and_the_others_are_done(study, in_this_process):
     Path("iql.yaml").write_text(TINY.format(algorithm="iql").replace("hidden: [8]", "hidden: [0]"))
     with pytest.raises(RunError, match="2 of 4 jobs failed") as failure:

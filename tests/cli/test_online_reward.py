@@ -82,6 +82,7 @@ def test_run_records_reward_name_and_both_returns(capsys):
     assert kept.card["arguments"]["cameras"] == ["front"]
 
 
+@pytest.mark.slow
 def test_online_reward_resumes_exactly_and_refuses_another(monkeypatch, capsys):
     whole = parameters(train(RECIPE))
     original = RunRecord.on_step

@@ -55,6 +55,7 @@ def kept(run):
     return [(path.name, json.loads((path / "report.json").read_text()), [*Dataset(path)]) for path in found]
 
 
+@pytest.mark.slow
 def test_shadow_run_of_evaluate_and_refine(trained, url, capsys):
     capsys.readouterr()
     settings = ["--environment.arguments.max_steps", "12"]

@@ -316,6 +316,7 @@ def test_ctrl_c_while_news_is_stored_is_put_off_until_it_is(cluster, tmp_path, m
     assert "interrupted at step" in log or "trained in" in log
 
 
+@pytest.mark.slow
 def test_labels_are_those_that_are_made_here(cluster, capsys):
     dispatch([*FEW, "data"])
     words = ["label", "data", "--reward", "noisy-oracle", "--cache"]

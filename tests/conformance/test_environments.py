@@ -88,6 +88,7 @@ def test_environment_keeps_every_rule(name):
     check_with_gymnasium_and_stable_baselines(make)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [{"action_repeat": 4, "reward": "sparse"}, {"action_repeat": 3}])
 def test_metaworld_arguments_keep_every_rule(arguments):
     check_environment(functools.partial(make_environment, "metaworld/reach-v3", **arguments))

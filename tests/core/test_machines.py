@@ -60,7 +60,7 @@ def drawn(random: np.random.Generator, depth: int) -> str:
     return f"({drawn(random, depth - 1)}) {sign} ({drawn(random, depth - 1)})"
 
 
-@pytest.mark.parametrize("seed", rest_slow(range(40), fast=12))
+@pytest.mark.parametrize("seed", rest_slow(range(40), fast=6))
 def test_progression_is_the_semantics(seed):
     """All traces of at most five steps; X, N and negation of temporal formulas among them."""
     formula = parsed(drawn(np.random.default_rng(seed), 3))

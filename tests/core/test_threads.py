@@ -29,6 +29,7 @@ def page_faults(memory: str) -> int:
     return int(subprocess.run([sys.executable, "-c", FAULTS, memory], check=True, capture_output=True, text=True).stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about the allocator of glibc")
 def test_use_threads_keeps_freed_memory():
     assert page_faults("kept") < 100

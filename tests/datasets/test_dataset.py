@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from factories import rest_slow
 from robo_datasets.dataset import Dataset
 from robo_datasets.episode_file import read_episode, write_episode
 from robo_datasets.labels import LabelSet
@@ -135,7 +136,7 @@ def check_after_kill(dataset: Dataset, acknowledged: list[tuple[int, str]]) -> N
     assert not [*(dataset.path / "journal").iterdir()]
 
 
-@pytest.mark.parametrize("steps", [2, 300])
+@pytest.mark.parametrize("steps", rest_slow([300, 2]))
 def test_kills_lose_nothing(dataset, steps):
     chosen = random.Random(steps)
     for _ in range(2):

@@ -184,6 +184,7 @@ def spoil(folder, line, **changes):
     (folder / "views.jsonl").write_text("\n".join(lines))
 
 
+@pytest.mark.slow
 def test_folder_gives_a_sound_result(tmp_path, capsys):
     folder, out = write_folder(tmp_path / "views", "fixed"), tmp_path / "front.yaml"
     assert dispatch(["robot", "calibrate", str(folder), "--mounting", "fixed", "--out", str(out)]) == 0
@@ -198,6 +199,7 @@ def test_folder_gives_a_sound_result(tmp_path, capsys):
     assert (found["intrinsics"]["width"], found["intrinsics"]["height"]) == (640, 480) and len(found["views"]) == 14
 
 
+@pytest.mark.slow
 def test_view_that_moved_and_few_views_are_problems(tmp_path, capsys):
     folder, out = write_folder(tmp_path / "views", count=9), tmp_path / "wrist.yaml"
     first = json.loads((folder / "views.jsonl").read_text().splitlines()[4])

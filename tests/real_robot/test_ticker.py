@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from factories import rest_slow
 from robo_real.arm import ArmState, ArmTarget
 from robo_real.clock import MonotonicClock
 from robo_real.guarded_arm import GuardedArm
@@ -101,7 +102,7 @@ def test_ticker_watches_an_arm_that_nobody_commands(robot):
     wait_until(lambda: robot.guard.reason == "hard_force")
 
 
-@pytest.mark.parametrize("failure", [RobotUnavailable("cable"), RuntimeError("cable")])
+@pytest.mark.parametrize("failure", rest_slow([RobotUnavailable("cable"), RuntimeError("cable")]))
 def test_ticker_holds_then_stops_an_arm_that_is_lost(robot, failure):
     send(robot)
     wait_until(lambda: robot.driver.told)

@@ -152,7 +152,7 @@ def test_gripper_that_is_none_is_told_closed_and_refused(robot):
     ("facts", "reason"),
     [
         ({"safety_status_bits": 1 << 2}, "robot: protective stop"),
-        ({"safety_status_bits": 1 << 7 | 1 << 6 | 1 << 2}, "robot: emergency stop"),
+        pytest.param({"safety_status_bits": 1 << 7 | 1 << 6 | 1 << 2}, "robot: emergency stop", marks=pytest.mark.slow),
         pytest.param({"robot_mode": 3}, "robot: robot mode 3", marks=pytest.mark.slow),
         pytest.param({"runs": False}, "robot: the control program has ended", marks=pytest.mark.slow),
     ],

@@ -155,6 +155,7 @@ def sac(online, **settings):
     return online_training(Dot(), config.build(SPEC, 3), config.sampling, steps=60, seed=3, rewards=online.running(1))
 
 
+@pytest.mark.slow
 def test_a_training_logs_every_value_and_resumes_exactly(files, tmp_path):
     online = full(files, every=4).online(SPEC, weight=1.0, discount=0.99)
 

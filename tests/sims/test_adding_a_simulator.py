@@ -53,6 +53,7 @@ def test_the_examples_test_row_passes(package):
     assert f"{len(ENVIRONMENT_CHECKS)} passed" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_example_is_found_by_name(package):
     done = run(package, "-c", LISTING)
     assert done.stdout == "('m/s',) 7\n", done.stderr

@@ -30,6 +30,7 @@ def test_scripted_driver_arrives_on_every_map_by_seed(driven):
         assert 30 < paid <= 100.5
 
 
+@pytest.mark.slow
 def test_episodes_end_for_what_was_done_and_rewards_say_so(driven):
     result = driven("""
         def end(act, task="Ring-v0", seed=0, **arguments):

@@ -58,6 +58,7 @@ def test_every_lane_continues_and_spawn_points_lie_on_lanes():
             assert lanes.nearest(x, y, np.radians(yaw))[2] < 1e-3
 
 
+@pytest.mark.slow
 def test_sets_share_no_map_and_a_name_is_always_the_same_map():
     drawn = {(kind, which): [town(f"{kind}_{which}_{n}").text for n in range(8)] for kind in KINDS for which in SETS}
     for kind in KINDS:

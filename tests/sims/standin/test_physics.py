@@ -75,7 +75,7 @@ def test_grip_bounds_the_kinematic_car_too():
     assert turning_rate("kinematic", 30.0, 1.0) * 30.0 == pytest.approx(CAR.grip * 9.81, rel=1e-2)
 
 
-@pytest.mark.parametrize("model", STEPS)
+@pytest.mark.parametrize("model", rest_slow(STEPS))
 def test_many_vehicles_at_once_move_as_each_alone(model):
     random = np.random.default_rng(0)
     together = made(*VEHICLES)

@@ -8,6 +8,7 @@ pytest.importorskip("msgpack")
 from carla_standin.physics import dynamic, kinematic
 from carla_standin.physics.parameters import BY_NAME, VEHICLES
 from carla_standin.physics.state import Controls, Parameters, State
+from factories import rest_slow
 
 CAR = BY_NAME["vehicle.tesla.model3"]
 STEPS = {"kinematic": kinematic.step, "dynamic": dynamic.step}

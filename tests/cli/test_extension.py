@@ -48,6 +48,7 @@ def learner(run: Run, step: int) -> dict[str, np.ndarray]:
     return dict(load_file(run.path / "checkpoints" / f"{step:010d}" / "learner.safetensors"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*RECIPES])
 def test_a_longer_training_equals_one_of_that_length(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole, run = trained(tmp_path / "whole", name, 60), trained(tmp_path / "part", name, 45)

@@ -203,6 +203,7 @@ def test_evaluation_is_refused_if_action_meaning_differs(tmp_path: Path, capsys:
         main.dispatch(["evaluate", run, "--environment", "gymnasium/HalfCheetah-v5"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "learner"),
     [

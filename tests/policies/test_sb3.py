@@ -220,6 +220,7 @@ def test_normalized_ppo_in_several_environments_equals_plain_sb3():
     assert np.array_equal(training.policy.act(observation, deterministic=True), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "discrete"),
     [
@@ -327,6 +328,7 @@ CONFIGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda value: type(value).__name__)
 def test_checkpoint_restores_all_but_running_episode(config, tmp_path):
     saved = config.training(Reach, steps=128, seed=0)

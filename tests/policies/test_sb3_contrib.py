@@ -45,6 +45,7 @@ def parameters_of(model):
     return {name: value.clone() for name, value in model.policy.state_dict().items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(EQUAL))
 def test_equals_plain_sb3_contrib_bit_for_bit(name):
     config, plain = EQUAL[name]

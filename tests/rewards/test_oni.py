@@ -291,6 +291,7 @@ def saved(folder: Path, training):
     return load_checkpoint(folder / "checkpoints").parts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", rest_slow(KINDS.values()), ids=KINDS)
 def test_replayed_run_has_same_parameters(kind, tmp_path):
     reward = kind(rule=AnnotationRule(latency_s=0.002), batch=4)

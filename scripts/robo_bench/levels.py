@@ -1,6 +1,7 @@
 """Success of a cloned policy on the levels that it learned from, and on others, by their number at equal data.
 
 python -m robo_bench.levels --seeds 3
+python -m robo_bench.levels --layouts
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from scipy.stats import spearmanr
 import robo_rl
 from robo_datasets.dataset import Dataset
 from robo_datasets.recorder import record_episode
-from robo_rl.environments.levels import level_seed
+from robo_rl.environments.levels import KEPT_APART, Split, level_seed
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.spec.environment import specification
@@ -53,6 +54,18 @@ def scores(folder: Path, count: int, seed: int, episodes: int, updates: int, tes
     return found[0], found[1]
 
 
+def shared_layouts(name: str) -> int:
+    """Return how many of 300 levels of the training have the layout of one of the first levels of the test."""
+    environment = make_environment(name)
+
+    def layout(split: Split, level: int) -> str:
+        environment.reset(seed=level_seed(split, level))
+        return str(environment.get_wrapper_attr("layout"))
+
+    tested = {layout("test", level) for level in range(KEPT_APART)}
+    return sum(layout("train", level) in tested for level in range(300))
+
+
 def main() -> None:
     """Print the table, and the rank correlation between the number of levels and the success on the test's."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -60,7 +73,12 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=300)
     parser.add_argument("--updates", type=int, default=3000)
     parser.add_argument("--tests", type=int, default=100)
+    parser.add_argument("--layouts", action="store_true", help="only count layouts of MiniGrid that both splits have")
     given = parser.parse_args()
+    if given.layouts:
+        for name in ("DoorKey-6x6", "SimpleCrossingS9N1", "KeyCorridorS3R3"):
+            print(f"{name}: {shared_layouts(f'minigrid/MiniGrid-{name}-v0')} of 300 levels")
+        return
     print("| levels | success on them | success on the test's levels | gap |\n|---|---|---|---|", flush=True)
     counts, means = [*(count for count in COUNTS if count < given.episodes), given.episodes], []
     for count in counts:

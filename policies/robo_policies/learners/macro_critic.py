@@ -73,7 +73,7 @@ class Macro(Advantages):
                 parts.track(target, online, TRACKING)
         with torch.no_grad():
             worth = value_of(self.q, newest.features, newest.actions) - self.v(newest.features).reshape(-1)
-        lengths = [length for each in episodes for length in self._lengths(len(each))]
+        lengths = [end - begin for each in episodes for begin, end in self._spans(len(each))]
         found = np.repeat(worth.cpu().numpy().astype(np.float64), lengths)
         return standardised(found), {"macro_loss": loss}
 
@@ -97,9 +97,8 @@ class Macro(Advantages):
         """Return the stretches of an episode, the last one shorter if it must be."""
         features, length, discount = self.learner.features(episode), self.config.macro_steps, self.config.discount
         taken = pairs_of(self.learner, episode)[:, features.shape[1] :]
-        begins = np.arange(0, len(episode), length)
-        ends = np.minimum(begins + length, len(episode))
-        spans = [*zip(begins.tolist(), ends.tolist(), strict=True)]
+        spans = self._spans(len(episode))
+        begins, ends = np.array(spans).T
         rows = [pad(taken[begin:end], (0, 0, 0, length - (end - begin))).reshape(-1) for begin, end in spans]
         weights = discount ** np.arange(length)
         rewards = [float(episode.rewards[begin:end] @ weights[: end - begin]) for begin, end in spans]
@@ -107,9 +106,10 @@ class Macro(Advantages):
         numbers = [torch.tensor(np.asarray(each), dtype=features.dtype, device=features.device) for each in (rewards, factors)]
         return Stretches(features[begins], torch.stack(rows), numbers[0], features[ends], numbers[1])
 
-    def _lengths(self, steps: int) -> list[int]:
+    def _spans(self, steps: int) -> list[tuple[int, int]]:
+        """Return the first step of each stretch, and the one after its last."""
         length = self.config.macro_steps
-        return [min(length, steps - begin) for begin in range(0, steps, length)]
+        return [(begin, min(begin + length, steps)) for begin in range(0, steps, length)]
 
     def _drawn(self, stretches: Stretches) -> Stretches:
         count = len(stretches.reward)

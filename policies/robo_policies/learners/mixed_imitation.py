@@ -78,13 +78,13 @@ class MixedImitation(Stateful):
             fix = "set demonstrations.episodes or demonstrations.dataset, or imitation 0"
             raise InvalidSetting("There is nothing to imitate.", got="no demonstrations", fix=fix)
         if self._kind == "failed":
-            self._fail(episodes)
+            self._take_near_failures(episodes)
         elif self._kind == "learned":
             self.logit += META_RATE * self.agreement(episodes, advantages)
             self.share = 1.0 / (1.0 + float(np.exp(-self.logit)))
         return self._most * self.share
 
-    def _fail(self, episodes: Sequence[Episode]) -> None:
+    def _take_near_failures(self, episodes: Sequence[Episode]) -> None:
         """Take the demonstration whose beginning is nearest to each group's that failed, weighted by their share."""
         size = self._learner.config.group
         groups = [episodes[first : first + size] for first in range(0, len(episodes), size)]

@@ -133,9 +133,11 @@ def _close_to(got: str, names: Sequence[str]) -> list[str]:
 class MissingExtra(RoboRLError):
     """An optional package that the requested component needs is not installed."""
 
-    def __init__(self, component: str, package: str, extra: str) -> None:
+    def __init__(self, component: str, package: str, extra: str = "", *, install: str = "") -> None:
+        """install: command for a package that no extra can name."""
         super().__init__(
-            f"{component} needs the package {package!r}, which is not installed.", fix=f'pip install "robo-rl[{extra}]"'
+            f"{component} needs the package {package!r}, which is not installed.",
+            fix=install or f'pip install "robo-rl[{extra}]"',
         )
 
 

@@ -55,6 +55,7 @@ TASKS = {
     "pendulum": Task(POLE, 3.0, ("pole",), "x", 500.0, 20_000),
     "pendulum-1N": Task(POLE, 1.0, ("pole",), "x", 500.0, 40_000),
     "double-pendulum": Task(POLES, 4.0, ("pole2",), "x", 5_000.0, 30_000),
+    "reacher": Task("gymnasium/Reacher-v5", 300.0, ("fingertip",), "xy", -9.0, 30_000),
 }
 
 

@@ -315,27 +315,54 @@ def test_conjugate_gradients_solve():
     np.testing.assert_allclose(found, np.linalg.solve(h, g), rtol=1e-6)
 
 
-def stepped(horizon, cost):
-    """Return parameters of CPO after a rollout of episodes of some length with a cost of each step for positive actions."""
+def stepped(horizon, cost, *, reward=float, mean_cost=10.5, **settings):
+    """Return CPO after a rollout of episodes of some length with a cost of each step for positive actions."""
     spec = replace(SPEC, costs=(CostSpec("a", 10.0),))
-    config = CPOConfig(num_envs=4, steps_per_env=32, batch_size=128, epochs=1, hidden=(8,), normalize_costs=False, discount=0.0)
+    plain = {"normalize_costs": False, "discount": 0.0, **settings}
+    config = CPOConfig(num_envs=4, steps_per_env=32, batch_size=128, epochs=1, hidden=(8,), **plain)
     learner = config.build(spec, 0)
+    learner.cost_critic.weight.detach().zero_()  # no values, so that advantages are costs
     random = np.random.default_rng(0)
     learner.begin(step_of(random).observations)
     for number in range(32):
         executed = learner.act()[:, 0]
         costs = cost * (1.0 + (executed > 0))[:, None]
         ends = np.full(4, (number + 1) % horizon == 0)
-        learner.observe(step_of(random, costs=costs, terminated=ends, rewards=executed.astype(float)))
-    learner.episode_costs = np.array([10.5])
+        learner.observe(step_of(random, costs=costs, terminated=ends, rewards=np.array([reward(each) for each in executed])))
+    learner.episode_costs = np.array([mean_cost])
     learner.buffer.finished = learner.buffer.finished[:0]
     learner.update()
+    return learner
+
+
+def parameters(learner):
     return torch.cat([each.detach().reshape(-1) for each in learner._actor]).numpy()
 
 
 def test_cpo_step_scales_with_horizon_and_cost():
-    np.testing.assert_allclose(stepped(8, 1.0), stepped(16, 0.5), rtol=1e-4, atol=1e-6)
-    assert not np.allclose(stepped(8, 1.0), stepped(16, 1.0), rtol=1e-4, atol=1e-6)  # a cost that did double
+    short, long, double = stepped(8, 1.0), stepped(16, 0.5), stepped(16, 1.0)
+    assert min(learner.constraint_metrics()["train/step_share"] for learner in (short, long, double)) > 0.0
+    np.testing.assert_allclose(parameters(short), parameters(long), rtol=1e-4, atol=1e-6)
+    assert not np.allclose(parameters(short), parameters(double), rtol=1e-4, atol=1e-6)  # a cost that did double
+
+
+def test_above_the_limit_a_step_may_cost_reward():
+    """The reward is the cost, so that a lower cost is a lower reward."""
+    learner = stepped(8, 1.0, reward=lambda executed: 1.0 + (executed > 0), mean_cost=10.2)
+    metrics = learner.constraint_metrics()
+    assert metrics["train/recovery"] == 0.0 and metrics["train/step_share"] > 0.0
+
+
+def test_margin_of_standard_errors_tightens_the_constraint():
+    learner = CPOConfig(**SMALL, standard_errors=2.0).build(SPEC, 0)
+    learner.buffer.finished = np.array([[1.0, 4.0], [3.0, 4.0], [2.0, 4.0], [2.0, 4.0]])
+    learner.episode_costs = learner.buffer.finished.mean(0)
+    learner.constrain()
+    deviation = np.sqrt(2.0 / 3.0)  # of 1, 3, 2, 2
+    np.testing.assert_allclose(learner._violations, [2.0 + 2.0 * deviation / 2.0 - 2.0, 0.0])
+    learner.buffer.finished = learner.buffer.finished[:1]  # one episode has no deviation
+    learner.constrain()
+    np.testing.assert_allclose(learner._violations, [0.0, 0.0])
 
 
 # Saute

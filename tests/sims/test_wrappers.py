@@ -181,6 +181,7 @@ PICTURED = [
     "metaworld/reach-v3",
     "gymnasium_robotics/FetchReach-v4",
     "minigrid/MiniGrid-Empty-5x5-v0",
+    "safety_gymnasium/SafetyCarGoal1-v0",
 ]
 
 

@@ -40,11 +40,14 @@ class CPOConfig(ConstrainedConfig):
     """Shorter steps that are tried."""
     shrink: float = 0.8
     """Share of the step that is left after each of them."""
+    standard_errors: float = 0.0
+    """Added to J_C, the mean over the episodes of a rollout: a mean that is low by chance then loosens nothing."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         allowed = {name: (getattr(self, name) > 0, "above 0") for name in ("max_kl", "conjugate_steps", "backtracks")}
-        allowed |= {"damping": (self.damping >= 0, "0 or more"), "shrink": (0 < self.shrink < 1, "between 0 and 1")}
+        allowed |= {name: (getattr(self, name) >= 0, "0 or more") for name in ("damping", "standard_errors")}
+        allowed |= {"shrink": (0 < self.shrink < 1, "between 0 and 1")}
         require_allowed(self, allowed)
 
     @override
@@ -66,7 +69,14 @@ class CPO(ConstrainedPPO):
         networks, names = self.networks, ("actor_trunk", "actor_weight", "actor_bias", "distribution", "encoder")
         self._actor = [value for name, value in networks.named_parameters() if name.partition(".")[0] in names]
         self._cost_gains = torch.zeros(0)
+        self._margins = np.zeros(len(self.names))
         self._newest: Metrics = {}
+
+    @override
+    def constrain(self) -> None:
+        finished, count = self.buffer.finished, len(self.buffer.finished)
+        deviations = finished.std(0, ddof=1) if count > 1 else np.zeros(len(self.names))
+        self._margins = self.config.standard_errors * deviations / math.sqrt(count)
 
     @override
     def weigh(self, advantages: Tensor, cost_advantages: Tensor) -> Tensor:
@@ -78,8 +88,8 @@ class CPO(ConstrainedPPO):
 
     @property
     def _violations(self) -> npt.NDArray[np.float64]:
-        """(C,) c = J_C - d; far inside before the first episode has ended."""
-        return np.where(np.isfinite(self.episode_costs), self.episode_costs - self.bounds, -np.inf)
+        """(C,) c = J_C + margin - d; far inside before the first episode has ended."""
+        return np.where(np.isfinite(self.episode_costs), self.episode_costs + self._margins - self.bounds, -np.inf)
 
     @override
     def _descend(self, pictures: Pictures, rows: Rows, learnt: npt.NDArray[np.int64]) -> list[list[Step]]:
@@ -129,7 +139,7 @@ class CPO(ConstrainedPPO):
                 cost_change = float(((ratio - 1.0) * self._cost_gains).mean())
                 gain = float((ratio * gains).mean()) - reward_before
                 is_near = float(divergence(ratio)) <= config.max_kl
-            if is_near and cost_change <= max(-violation, 0.0) and (found.kind == "recovery" or gain >= 0.0):
+            if is_near and cost_change <= max(-violation, 0.0) and (violation >= 0.0 or gain >= 0.0):
                 accepted = share
                 break
         if not accepted:

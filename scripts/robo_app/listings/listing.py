@@ -28,6 +28,7 @@ SIMULATORS = {
     "metaworld": "metaworld",
     "minigrid": "minigrid",
     "hazards": "",
+    "safety_gymnasium": "safety-gymnasium",
     "contact": "",
     "quadrotor": "",
     "perturbed": "",

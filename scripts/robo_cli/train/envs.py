@@ -30,6 +30,7 @@ FAMILIES = {
     "metaworld": "fifty tasks of a tabletop arm",
     "filtered": "a safety filter between policy and environment, at filtered:NAME",
     "hazards": "point mass and car among hazards, with a constraint cost",
+    "safety_gymnasium": "navigation of Safety-Gymnasium, with constraint costs",
     "contact": "a mass and an arm in contact at 200 Hz, with stiffness in the action and a constraint cost",
     "quadrotor": "a quadrotor that flies a plan through way-points; actions allot times",
     "minigrid": "grids with a mission in words",

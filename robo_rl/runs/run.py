@@ -40,7 +40,18 @@ from robo_rl.types import Metrics, StateDict
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MESSAGES = "messages.jsonl"
-_PACKAGES = ("robo-rl", "numpy", "torch", "mujoco", "dm_control", "gymnasium", "stable-baselines3", "minigrid", "metaworld")
+_PACKAGES = (
+    "robo-rl",
+    "numpy",
+    "torch",
+    "mujoco",
+    "dm_control",
+    "gymnasium",
+    "stable-baselines3",
+    "minigrid",
+    "metaworld",
+    "safety-gymnasium",
+)
 
 
 class Curve(NamedTuple):

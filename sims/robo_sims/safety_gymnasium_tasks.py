@@ -202,9 +202,9 @@ class SafetySimulation(MujocoSimulation):
 
 def _array(name: str, space: Any) -> ArraySpec:
     """Return the spec of an array of the source; "lidar" is nearness in 16 directions, 1 at contact."""
-    bounds = {"low": 0.0, "high": 1.0} if name.endswith("lidar") else {}
-    role = {"role": "goal"} if name.startswith(("goal", "circle", "buttons")) else {}
-    return ArraySpec(name, space.shape, unit=_UNITS.get(name, "1"), **bounds, **role)
+    is_goal = name.startswith(("goal", "circle", "buttons"))
+    array = ArraySpec(name, space.shape, unit=_UNITS.get(name, "1"), role="goal" if is_goal else "proprioception")
+    return dataclasses.replace(array, low=0.0, high=1.0) if name.endswith("lidar") else array
 
 
 def _floats(observation: Mapping[str, npt.NDArray[Any]]) -> Arrays:

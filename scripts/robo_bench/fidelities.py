@@ -2,8 +2,10 @@
 
 python -m robo_bench.fidelities --out fidelities
 python -m robo_bench.fidelities --out fidelities --classifiers
+python -m robo_bench.fidelities --out fidelities --room
 
 The second command trains no policy: it asks how many flights a model of feasibility needs, with and without the cheap check.
+The third searches the fastest plan that flies, for four tasks, by hundreds of flights each: the room that there is to learn.
 
 The rows `slowed` fly the least-snap plan, uniformly slower by a factor; their best is what no learning at all reaches.
 """
@@ -17,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from robo_bench.trainings import Silent
@@ -95,6 +98,37 @@ def classified(seed: int, flights: int, plans: tuple[Array, Array, Array]) -> di
     return found
 
 
+def room(seed: int, rounds: int = 14, plans: int = 20, best: int = 5) -> dict[str, float]:
+    """Return durations over the reference: the least common factor that flies, and the fastest plan of a search in flight.
+
+    Cross-entropy search (Rubinstein 1999): each round keeps the best plans, a failed one counts as 1.5 and more.
+    """
+    environment, random = make_environment(TASK), np.random.default_rng(seed)
+    observation, _ = environment.reset(seed=50_000 + seed)
+    action, count = specification(environment).action, int((observation["times"] > 0).sum())
+    used = np.flatnonzero(np.tile(np.arange(action.size // 2) < count, 2))
+
+    def flown(values: npt.NDArray[np.float64]) -> tuple[float, bool]:
+        physical = np.zeros(action.size)
+        physical[used] = values
+        environment.reset(seed=50_000 + seed)
+        *_, info = environment.step(np.clip(action.to_normalized(physical), -1.0, 1.0))
+        times = observation["times"][:count]
+        ratio = float((times * np.exp(physical[:count])).sum() / times.sum())
+        return ratio, bool(info["success"])
+
+    uniform = np.repeat([1.0, 0.0], count)
+    factor = next(f for f in np.arange(1.0, 1.4, 0.01) if flown(np.log(f) * uniform)[1])
+    mean, deviation, fastest = np.log(factor) * uniform, np.repeat([0.06, 0.3], count), float(factor)
+    for _ in range(rounds):
+        tried = mean + deviation * random.normal(size=(plans, len(used)))
+        outcomes = [flown(values) for values in tried]
+        fastest = min([fastest, *(ratio for ratio, flies in outcomes if flies)])
+        elite = tried[np.argsort([ratio if flies else 1.5 + ratio for ratio, flies in outcomes])[:best]]
+        mean, deviation = 0.3 * mean + 0.7 * elite.mean(0), 0.3 * deviation + 0.7 * elite.std(0) + 1e-3
+    return {"common factor": float(factor), "fastest": fastest}
+
+
 def print_classifiers(file: Path, seeds: Sequence[int]) -> None:
     """Print the accuracies; the plans' labels are kept in the file."""
     if not file.exists():
@@ -116,12 +150,17 @@ def main() -> None:
     parser.add_argument("--flights", type=int, default=200)
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--classifiers", action="store_true", help="models of feasibility alone")
+    parser.add_argument("--room", action="store_true", help="the fastest plans that fly, by search")
     parser.add_argument("--only", nargs="*", default=["both", "low", "high"])
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.classifiers:
         print_classifiers(arguments.out / "plans.json", arguments.seeds)
+        return
+    if arguments.room:
+        for seed in range(4):
+            print(f"task {seed}", "  ".join(f"{name} {ratio:.3f}" for name, ratio in room(seed).items()), flush=True)
         return
     make = partial(make_environment, TASK)
     for factor in SLOWED:

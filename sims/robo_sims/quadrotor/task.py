@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from robo_rl.evaluation.measures import Measure
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Observation
-from robo_sims.quadrotor.flight import GRAVITY, STRAYS, WEIGHT, Flown, Quadrotor, is_within_limits
+from robo_sims.quadrotor.flight import GRAVITY, STRAYS, WEIGHT, Flown, Quadrotor, is_within_limits, rotor_thrusts
 from robo_sims.quadrotor.plan import Trajectory, minimum_snap
 from robo_sims.simulation import Arrays, Simulation, SimulationStep, VectorLayout, overview
 from robo_sims.task_family import TaskFamily
@@ -47,11 +47,18 @@ class Proposal:
 
     @property
     def features(self) -> Array:
-        """(6,): logarithms of the largest speed, acceleration, jerk and snap, lowest thrust over weight, and duration."""
+        """Figures (9,) that tell whether it flies.
+
+        Of the plan: logarithms of the largest speed, acceleration, jerk and snap, lowest thrust over weight, logarithm of the
+        duration. Of ideal rotors: least and largest thrust [N], logarithm of the largest change in 20 ms [N].
+        """
         at = np.linspace(0.0, self.trajectory.duration, 200)
         sizes = [np.linalg.norm(self.trajectory.sample(at, derivative), axis=1).max() for derivative in range(1, 5)]
         thrust = np.linalg.norm(self.trajectory.sample(at, 2) + WEIGHT, axis=1).min() / GRAVITY
-        return np.array([*np.log(sizes), thrust, np.log(self.trajectory.duration)])
+        rotors = rotor_thrusts(self.trajectory)
+        changes = np.abs(np.diff(rotors, axis=0)).max()
+        plan = [*np.log(sizes), thrust, np.log(self.trajectory.duration)]
+        return np.array([*plan, rotors.min(), rotors.max(), np.log(changes + 1e-3)])
 
     @property
     def reward(self) -> float:

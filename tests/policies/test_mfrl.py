@@ -179,6 +179,24 @@ def test_labels_and_flights_are_counted():
         assert len(control.model.labels["low"]) == count and len(control.model.labels["high"]) == 3
 
 
+def test_flights_alternate_between_uncertain_and_best():
+    training, flown = SMALL.training(make, steps=6, seed=0), []
+    plans = [Plan(saved) for saved in (0.1, -0.1, 0.15)]
+    for plan in plans:
+        plan.features = np.zeros(9)
+    training._plans = lambda count, deviation: (np.zeros(3, int), None, [None] * 3, plans)
+    training._fly = lambda task, action, plan, observer: flown.append(plan.saved)
+    judge = {
+        "probability": lambda *_: np.array([0.9, 0.9, 0.1]),
+        "most_uncertain": lambda *_: np.array([2]),
+        "fit": lambda *_: None,
+    }
+    training.model = type("Model", (), judge)()
+    for training.step in (2, 3, 4, 5):
+        training._fly_one(Observer())
+    assert flown == [0.15, 0.1, 0.15, 0.1]
+
+
 def test_policy_conforms_and_is_restored(tmp_path):
     training = SMALL.training(make, steps=4, seed=0)
     training.run(Observer())
@@ -191,7 +209,7 @@ def test_policy_conforms_and_is_restored(tmp_path):
     np.testing.assert_array_equal(*acted)
     again = SMALL.training(make, steps=6, seed=0)
     again.load_state_dict(state)
-    test = np.random.default_rng(0).normal(size=(20, 6))
+    test = np.random.default_rng(0).normal(size=(20, 9))
     np.testing.assert_allclose(again.model.probability("high", test), training.model.probability("high", test), atol=1e-9)
     again.run(Observer())
     assert again.step == 6 and again.resumed == "warm" and len(again.model.labels["high"]) == 6

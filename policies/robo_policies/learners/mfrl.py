@@ -248,7 +248,7 @@ class MFRLTraining:
             for _ in range(config.updates_per_flight):
                 if metrics := time("update", self._learn):
                     observer.on_metrics(self.step, metrics)
-            self._fly_least_certain(observer)
+            self._fly_one(observer)
 
     def _draw_tasks(self) -> None:
         for index in range(len(self._tasks), self.config.tasks):
@@ -298,11 +298,17 @@ class MFRLTraining:
         observer.on_episode(self.step, episode_return=reward, length=1, success=bool(info["success"]), stop_reason=reason)
         observer.on_step(self.step, self)
 
-    def _fly_least_certain(self, observer: TrainingObserver) -> None:
+    def _fly_one(self, observer: TrainingObserver) -> None:
+        """Fly the plan whose label is least certain, or at every second step the one with the best estimate.
+
+        Differs from the paper, which flies uncertain ones alone: a model that is sure of plans unlike all that flew would never
+        be corrected.
+        """
         assert self.model is not None
         tasks, _, actions, plans = self._plans(self.config.batch_size // 4, self.learner.actor.deviation)
         found = np.stack([plan.features for plan in plans])
-        chosen = int(self.model.most_uncertain("high", found, 1)[0])
+        is_certain = self.step % 2 == 1
+        chosen = int(self.estimate(plans, found).argmax() if is_certain else self.model.most_uncertain("high", found, 1)[0])
         self._fly(int(tasks[chosen]), actions[chosen], plans[chosen], observer)
         self.model.fit(self.config.model_steps, 256, self._random)
 

@@ -2,7 +2,7 @@
 
 python -m robo_bench.feasible FISOR_RUN [RUN ...] --episodes 50
 
-Episodes are drawn until so many of them have a feasible start. All policies play the same ones.
+Episodes are drawn until that number of them have a feasible start. All policies play the same ones.
 """
 
 from __future__ import annotations

@@ -165,6 +165,18 @@ def test_learning_prefers_what_is_rewarded():
     assert means[:5].min() > 0.1 and means[13:18].max() < -0.1
 
 
+def test_a_batch_moves_the_policy_little_however_small_its_noise():
+    learner = MFRL(specification(make()), replace(SMALL, epochs=30), 0)
+    features = torch.zeros(64, 52)
+    features[:, 39:44] = 1.0
+    learner.actor.deviation = 0.01
+    actions = learner.draw(features, 0.01)
+    before = learner.actor(features)[0].detach()
+    learner.learn(features, actions, actions[:, :5].sum(1))
+    moved = (learner.actor(features)[0].detach() - before) / 0.01
+    assert 0.0 < 0.5 * float(moved.square().sum(1).mean()) < 4.0 * SMALL.largest_kl
+
+
 @pytest.mark.slow
 def test_labels_and_flights_are_counted():
     training, observer = SMALL.training(make, steps=5, seed=0), Observer()

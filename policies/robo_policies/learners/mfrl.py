@@ -200,8 +200,8 @@ class MFRL(Learned):
             grouped = rewards.unflatten(0, (-1, config.plans_per_task))
             advantages = (grouped - grouped.mean(1, keepdim=True)).flatten()
             advantages = advantages / (advantages.std() + 1e-8)
-        # Differs from the paper: with a tenth of the noise a step of the same size is ten times as far, and a policy all of whose
-        # plans fail learns nothing more.
+        # Differs from the paper: with a tenth of the noise a step of the same size is ten times as far, and a policy learns
+        # nothing more once all of its plans fail.
         drawn, lr = means, config.lr * self.actor.deviation / config.action_std
         for _ in range(config.epochs):
             means, counts = self.actor(features)

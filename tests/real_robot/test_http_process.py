@@ -132,7 +132,7 @@ def test_half_open_connections_hold_no_threads(serve):
         with connection(server) as link:
             link.sendall(HEALTH)
             assert answer_of(link)[0] == 200
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads  # those of an earlier server may end meanwhile
         open_there = len(os.listdir(f"/proc/{server.http.pid}/fd"))
         assert open_there < http_process.MOST_CONNECTIONS + http_supervisor.CHANNELS + 12
     assert server.application.robot.guard.mode == "idle"

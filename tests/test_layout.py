@@ -216,7 +216,7 @@ def test_every_import_is_declared():
         "hidraw",
         "pygame",
         "safety_gymnasium",
-    }  # other names of declared ones, brought by them, or, the last, with needs that no environment can meet
+    }  # other names of declared ones, or brought by them; the last one's requirements exclude today's Gymnasium
     names |= {package.name for package in PACKAGES} | sys.stdlib_module_names
     used = {}
     for path in MODULES:

@@ -6,26 +6,26 @@ python -m robo_bench.costs experiments/hazards --limit 3
 from __future__ import annotations
 
 import argparse
-import json
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import yaml
+
+import robo_rl
+from robo_rl.runs.run import Run
 
 TOLERANCE = 0.2
 """Share of the limit that an episode may cost beyond it before it counts as above."""
 
 
-def curves(run: Path) -> dict[str, npt.NDArray[np.float64]]:
+def curves(run: Run) -> dict[str, npt.NDArray[np.float64]]:
     """Return, by cost, the steps and the mean costs of the last 100 episodes of the policy that explores, (K, 2)."""
     rows = defaultdict(list)
-    for line in (run / "metrics.jsonl").read_text().splitlines():
-        record = json.loads(line)
-        for tag, value in record.items():
+    for line in run.metrics():
+        for tag, value in line.items():
             if tag.startswith("costs/"):
-                rows[tag.removeprefix("costs/")].append((record["step"], value))
+                rows[tag.removeprefix("costs/")].append((line["step"], value))
     return {name: np.array(found, np.float64) for name, found in rows.items()}
 
 
@@ -48,8 +48,9 @@ def main() -> None:
     found = defaultdict(list)
     for path in sorted((arguments.experiment / "runs").iterdir()):
         if (path / "run.json").exists():
-            for cost, curve in curves(path).items():
-                found[yaml.safe_load((path / "recipe.yaml").read_text())["name"], cost].append(figures(curve, arguments.limit))
+            run = robo_rl.open_run(path)
+            for cost, curve in curves(run).items():
+                found[run.recipe["name"], cost].append(figures(curve, arguments.limit))
     for (name, cost), runs in found.items():
         words = (f"{key} {', '.join(f'{run[key]:.3g}' for run in runs)}" for key in runs[0])
         print(f"{name:28} {cost:8} {len(runs)} runs  {'  '.join(words)}")

@@ -17,8 +17,8 @@ import robo_rl
 from robo_app.training.assembly import learner_of, recipe_of
 from robo_policies.learners.fisor import FISOR
 from robo_rl.environments.make import make_environment
+from robo_rl.evaluation.evaluation import Evaluation, evaluate
 from robo_rl.evaluation.statistics import wilson
-from robo_rl.protocols.components import Policy
 from robo_rl.runs.run import Run
 from robo_rl.spec.environment import Observation
 from robo_rl.types import Array
@@ -46,17 +46,9 @@ def danger(learner: FISOR, observation: Observation) -> float:
     return float(learner.danger_value(encoder(encoder.tensors(encoder.stack(rows), rows, device)))[0])
 
 
-def costs(policy: Policy, run: Run, seed: int) -> float:
-    """Return the sum of all costs of an episode."""
-    place = run.recipe["environment"]
-    environment = make_environment(place["name"], **place["arguments"])
-    observation, _ = environment.reset(seed=seed)
-    policy.reset()
-    total, is_over = 0.0, False
-    while not is_over:
-        observation, _, terminated, truncated, info = environment.step(policy.act(observation, deterministic=True))
-        total, is_over = total + sum(info["costs"].values()), terminated or truncated
-    return total
+def costs(outcome: Evaluation) -> Array:
+    """Return the sum of all costs of each episode."""
+    return np.asarray(np.sum([values for name, values in outcome.measured.items() if name.startswith("cost_")], axis=0))
 
 
 def main() -> None:
@@ -76,12 +68,10 @@ def main() -> None:
     for run in runs:
         words = []
         for name, seeds in (("feasible", inside), ("other", outside)):
-            spent = [costs(run.policy(), first, seed) for seed in seeds]
-            count = sum(cost > 0.0 for cost in spent)
-            share = f" ({wilson(count, len(spent)):.0%})" if spent else ""
-            words.append(
-                f"{name} starts: {count} of {len(spent)} rollouts with a cost{share}, mean cost {np.mean(spent or [0]):.4g}"
-            )
+            if seeds:
+                spent = costs(evaluate(run.policy(), environment, seeds=seeds))
+                share = wilson(int((spent > 0.0).sum()), len(spent))
+                words.append(f"{len(spent)} {name} starts: {share:.0%} of rollouts with a cost, mean cost {spent.mean():.4g}")
         print(f"{run.path.name:32}", "; ".join(words), flush=True)
 
 

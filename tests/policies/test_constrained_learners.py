@@ -361,6 +361,7 @@ def test_margin_of_standard_errors_tightens_the_constraint():
     deviation = np.sqrt(2.0 / 3.0)  # of 1, 3, 2, 2
     np.testing.assert_allclose(learner._violations, [2.0 + 2.0 * deviation / 2.0 - 2.0, 0.0])
     learner.buffer.finished = learner.buffer.finished[:1]  # one episode has no deviation
+    learner.episode_costs = np.array([2.0, 4.0])
     learner.constrain()
     np.testing.assert_allclose(learner._violations, [0.0, 0.0])
 

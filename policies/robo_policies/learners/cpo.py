@@ -69,14 +69,13 @@ class CPO(ConstrainedPPO):
         networks, names = self.networks, ("actor_trunk", "actor_weight", "actor_bias", "distribution", "encoder")
         self._actor = [value for name, value in networks.named_parameters() if name.partition(".")[0] in names]
         self._cost_gains = torch.zeros(0)
-        self._margins = np.zeros(len(self.names))
         self._newest: Metrics = {}
 
     @override
     def constrain(self) -> None:
         finished, count = self.buffer.finished, len(self.buffer.finished)
         deviations = finished.std(0, ddof=1) if count > 1 else np.zeros(len(self.names))
-        self._margins = self.config.standard_errors * deviations / math.sqrt(count)
+        self.episode_costs = self.episode_costs + self.config.standard_errors * deviations / math.sqrt(count)
 
     @override
     def weigh(self, advantages: Tensor, cost_advantages: Tensor) -> Tensor:
@@ -88,8 +87,8 @@ class CPO(ConstrainedPPO):
 
     @property
     def _violations(self) -> npt.NDArray[np.float64]:
-        """(C,) c = J_C + margin - d; far inside before the first episode has ended."""
-        return np.where(np.isfinite(self.episode_costs), self.episode_costs + self._margins - self.bounds, -np.inf)
+        """(C,) c = J_C - d; far inside before the first episode has ended."""
+        return np.where(np.isfinite(self.episode_costs), self.episode_costs - self.bounds, -np.inf)
 
     @override
     def _descend(self, pictures: Pictures, rows: Rows, learnt: npt.NDArray[np.int64]) -> list[list[Step]]:

@@ -316,8 +316,8 @@ class MFRLTraining:
         assert self.model is not None
         tasks, _, actions, plans = self._plans(self.config.batch_size // 4, self.learner.actor.deviation)
         found = np.stack([plan.features for plan in plans])
-        is_certain = self.step % 2 == 1
-        chosen = int(self.estimate(plans, found).argmax() if is_certain else self.model.most_uncertain("high", found, 1)[0])
+        flies_best = self.step % 2 == 1
+        chosen = int(self.estimate(plans, found).argmax() if flies_best else self.model.most_uncertain("high", found, 1)[0])
         self._fly(int(tasks[chosen]), actions[chosen], plans[chosen], observer)
         self.model.fit(self.config.model_steps, 256, self._random)
 

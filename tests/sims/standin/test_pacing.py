@@ -50,14 +50,14 @@ def test_server_paces_answers_while_a_traffic_manager_runs(order):
 
     with StandIn() as server, Raw(server.port) as raw:
         raw.call("set_episode_settings", SYNCHRONOUS)
-        assert any(took(raw) < 0.9 * APART for _ in range(1000))  # a busy machine is slow for long
+        assert min(took(raw) for _ in range(50)) < 0.9 * APART
         with Raw(server.port) as manager:
             assert manager.call("add_traffic_manager_running", ["127.0.0.1", 8000]) == [None, [[1, True]]]
             assert min(took(raw) for _ in range(20)) > 0.99 * APART
         end = time.monotonic() + 10.0  # its client is gone, but the server may read this connection first
         while raw.call("is_traffic_manager_running", 8000) != [None, [[1, False]]]:
             assert time.monotonic() < end
-        assert any(took(raw) < 0.9 * APART for _ in range(1000))  # a busy machine is slow for long
+        assert min(took(raw) for _ in range(50)) < 0.9 * APART
 
 
 def test_traffic_manager_accepts_missing_actor():

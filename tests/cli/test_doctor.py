@@ -11,7 +11,7 @@ from robo_app.machine.finding import Finding
 from robo_cli.machine import doctor
 from robo_cli.machine.doctor import Doctor
 from robo_rl.errors import SandboxUnavailable
-from robo_sims import rendering
+from robo_rl.system import opengl
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_differences_from_the_lock_are_listed(packages, tmp_path, monkeypatch):
 
 
 def test_without_a_renderer_it_says_why_and_what_to_install(monkeypatch):
-    monkeypatch.setattr(rendering, "REQUESTED", None)
+    monkeypatch.setattr(opengl, "REQUESTED", None)
     monkeypatch.setattr(machine_checks, "probe", lambda backend: f"lib{backend} is missing")
     assert texts(machine_checks.rendering) == [
         "problem: cannot draw frames without a display; egl: libegl is missing; osmesa: libosmesa is missing"
@@ -118,18 +118,18 @@ def test_without_a_renderer_it_says_why_and_what_to_install(monkeypatch):
     [
         ("egl", {None, "egl"}, "ok: draws frames with MUJOCO_GL=egl -> None"),
         ("osmesa", {"egl"}, "problem: MUJOCO_GL=osmesa cannot draw frames: no library -> unset MUJOCO_GL (egl works)"),
-        ("what", set(), "problem: MUJOCO_GL=what cannot draw frames: no library -> sudo " + rendering.INSTALL),
+        ("what", set(), "problem: MUJOCO_GL=what cannot draw frames: no library -> sudo " + opengl.INSTALL),
         ("off", {"egl"}, "warning: MUJOCO_GL=off switches drawing off -> unset MUJOCO_GL"),
     ],
 )
 def test_doctor_looks_at_the_renderer_that_is_set(monkeypatch, value, working, finding):
-    monkeypatch.setattr(rendering, "REQUESTED", value)
+    monkeypatch.setattr(opengl, "REQUESTED", value)
     monkeypatch.setattr(machine_checks, "probe", lambda backend: None if backend in working else "no library")
     assert texts(machine_checks.rendering) == [finding]
 
 
 def test_the_second_renderer_is_enough(monkeypatch):
-    monkeypatch.setattr(rendering, "REQUESTED", None)
+    monkeypatch.setattr(opengl, "REQUESTED", None)
     monkeypatch.setattr(machine_checks, "probe", {"egl": "no device", "osmesa": None}.get)
     assert texts(machine_checks.rendering) == ["ok: draws frames without a display, with osmesa -> None"]
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from robo_app.machine.finding import Finding
 from robo_rl.errors import SandboxUnavailable
 from robo_rl.rewards.programs.system_calls import filter_program
-from robo_sims import rendering as drawing
-from robo_sims.rendering import BACKENDS, INSTALL, OFF, probe
+from robo_rl.system import opengl
+from robo_rl.system.opengl import BACKENDS, INSTALL, OFF
+from robo_sims.rendering import probe
 
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 GIGABYTE = 1e9  # bytes
@@ -21,8 +22,8 @@ GIGABYTE = 1e9  # bytes
 
 def rendering() -> Iterator[Finding]:
     """Check that frames can be rendered, with MUJOCO_GL if set; in separate processes, because a broken driver may crash."""
-    if drawing.REQUESTED is not None:
-        yield _as_requested(drawing.REQUESTED)
+    if opengl.REQUESTED is not None:
+        yield _as_requested(opengl.REQUESTED)
         return
     problems = []
     for backend in BACKENDS:

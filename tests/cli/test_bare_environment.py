@@ -30,7 +30,7 @@ while lines:
     except SystemExit as ended:
         status = ended.code
     said, seen = shown.getvalue(), seen + 1
-    if status or not said.startswith("usage: robo-rl"):
+    if status or not said.startswith("usage: robo-rl") or "Needs a checkout" in said:
         print(f"{line}: {status}, {said[:100]}")
     if " ACTION ..." in said:
         lines += [f"{line} {name}" for name in re.findall("^  ([a-z-]+) ", said, re.MULTILINE)]

@@ -38,5 +38,7 @@ def documented(module: str, name: str) -> str | None:
     named = [each for each in statements if isinstance(each, ast.ClassDef | ast.FunctionDef) and each.name == name]
     if named:
         return ast.get_docstring(named[0])
-    sources = [each.module for each in statements if isinstance(each, ast.ImportFrom) and name in {it.name for it in each.names}]
+    sources = [
+        each.module for each in statements if isinstance(each, ast.ImportFrom) and name in {it.name for it in each.names}
+    ]
     return documented(sources[0], name) if sources and sources[0] else None

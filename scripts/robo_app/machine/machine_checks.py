@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from robo_app.machine.finding import Finding
+from robo_app.machine.package_checks import IS_CHECKOUT
 from robo_rl.errors import SandboxUnavailable
 from robo_rl.rewards.programs.system_calls import filter_program
 from robo_rl.system import opengl
@@ -68,7 +69,8 @@ def accelerator() -> Iterator[Finding]:
         yield Finding("ok", f"torch {torch.__version__} on {torch.cuda.get_device_name()}, {bfloat16} bfloat16")
     elif torch.version.cuda is None and shutil.which("nvidia-smi"):
         text = f"torch {torch.__version__} computes on the CPU, but this machine has an NVIDIA driver"
-        yield Finding("warning", text, 'ROBO_RL_TORCH="torch==2.13.0" scripts/setup')
+        fix = 'ROBO_RL_TORCH="torch==2.13.0" scripts/setup' if IS_CHECKOUT else "pip install --force-reinstall torch"
+        yield Finding("warning", text, fix)
     else:
         capability = torch.backends.cpu.get_cpu_capability()
         bfloat16 = "with" if _cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"} else "without"

@@ -26,7 +26,8 @@ def mappings_in(recipe: Recipe[Any], words: Sequence[str]) -> tuple[Additions, l
     """Return additions to the mappings of a recipe, and the remaining words.
 
     `--MAPPING.KEY VALUE [VALUE ...]` for a key that the recipe does not have yet; those that it has are options like others.
-    `--MAPPING {KEY: VALUE, ...}` adds several, `--MAPPING.KEY.INNER VALUE` one to the mapping in a key. Values are as in YAML; several are a list. Raises InvalidSetting.
+    `--MAPPING {KEY: VALUE, ...}` adds several, `--MAPPING.KEY.INNER VALUE` one to the mapping in a key. Values are as in YAML;
+    several are a list. Raises InvalidSetting.
     """
     own = [f"learner.{each.name}" for each in fields(recipe.learner) if isinstance(getattr(recipe.learner, each.name), Mapping)]
     groups = [Group(path) for path in [*MAPPINGS, *own]]

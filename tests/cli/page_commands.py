@@ -154,8 +154,6 @@ MORE = {
     "carla-server": "--port 0",
     "robot serve": "--port 0",
     "experiment": "--table",
-    "study": "--table",
-    "race": "--table",
 }
 """Beginning of a command -> options that follow those of the page, and count instead of them."""
 SERVES = {

@@ -119,7 +119,7 @@ function headline() {
   if (stopWanted) return "Stopping";
   if (isLatched()) return `Stopped: ${status.health.reason}`.replace("Stopped: stop: ", "Stopped by ");
   if (status.state !== "running") return "Waiting: nothing moves";
-  const words = { policy: "The policy acts", person: "You act", hold: "Lost you: the arm holds", stop: "Stopping" };
+  const words = { policy: status.has_policy ? "The policy acts" : "The arm holds still", person: "You act", hold: "Lost you: the arm holds", stop: "Stopping" };
   if (status.operator !== "you" && status.wish === "person") return "The operator acts";
   return words[status.wish];
 }
@@ -143,6 +143,7 @@ function draw() {
   if (!status) return;
   alertOf(status.operator === "another" ? "Another operator is at the console. You may watch, and stop." : health.problem ?? "");
   node("follow").checked = status.follows;
+  node("give-back").textContent = status.has_policy ? "Let go to give back to the policy." : "Let go, and the arm holds still.";
   node("doing").textContent = status.doing;
   node("device").textContent = status.device;
   if (status.message || runs) node("message").textContent = status.message;
@@ -184,6 +185,7 @@ function facts() {
     "Operator": { you: "you", another: "another", "": "nobody" }[status.operator],
     "Latency": status.latency === null ? "–" : `${Math.round(1000 * status.latency)} ms`,
     "Step": status.steps,
+    "Time left": status.time_left === null ? "–" : `${status.time_left.toFixed(0)} s`,
     "Return": status.episode_return.toFixed(2),
     "Success": status.recent ? `${percent(status.success_rate)} of ${status.recent}` : "no episode yet",
     "By a person": percent(status.intervention_rate),

@@ -54,7 +54,7 @@ def _package(names: tuple[str, ...]) -> str:
     return next(name for name in names if name.startswith("robo_"))
 
 
-def test_back_end_is_chosen_before_mujoco_whichever_module_is_first() -> None:
+def test_back_end_is_chosen_before_mujoco_is_imported() -> None:
     modules = modules_with_mujoco()
     assert {"robo_app.playback.window", "robo_real.kinematics", "robo_sims.simulation"} <= {*modules}
     command = [sys.executable, "-c", EACH_FIRST, *modules]

@@ -380,7 +380,7 @@ def test_policy_acts_where_there_is_more_than_it_reads():
         (0.025, "the control rate of the training (action_repeat): a policy"),
     ],
 )
-def test_other_control_rate_is_told_with_the_action_repeat_that_gives_it(period, told):
+def test_other_control_rate_is_told_with_its_action_repeat(period, told):
     trained = arm(action=arm_action(control_period=period))
     with pytest.raises(SpecMismatch, match=re.escape(f"do:      make the environment with {told}")):
         trained.require_interface(arm(), what="The policy and the robot disagree")

@@ -47,7 +47,7 @@ class Tally:
     total: int = 0
     """steps of all episodes: by the person, and in all"""
     has_policy: bool = True
-    """False if the arm holds still while nobody drives it"""
+    """False if the arm holds still while the operator does not drive it"""
     time_left: float | None = None
     """[s] until the time limit of the episode, None without one"""
     acts: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +12,8 @@ from typing import Any, get_args
 import gymnasium
 
 from robo_app.recipes.recipe import EnvironmentSettings, require_at_least
-from robo_app.training.run_evaluation import load_policy
+from robo_app.training.assembly import recipe_of
+from robo_app.training.run_evaluation import elsewhere, load_policy
 from robo_app.training.supervision import open_operator
 from robo_datasets.dataset import Dataset
 from robo_datasets.recorder import record_episode
@@ -103,3 +104,10 @@ def _commanded(robot: EnvironmentSettings, how: ShadowSettings) -> Iterator[gymn
 def _scripted(bare: RobotEnv) -> ScriptedCommands:
     bare.scripted_policy(0)  # raises before anything moves if there is no expert
     return ScriptedCommands(bare.scripted_policy)
+
+
+def shadow_run_elsewhere(
+    trained: Run, environment: str, arguments: Mapping[str, Any], settings: ShadowSettings
+) -> tuple[ShadowReport, Path]:
+    """Return what `shadow_run` does, on the robot of a name, made with the arguments of the training and these."""
+    return shadow_run(trained, elsewhere(recipe_of(trained).environment, environment, "", arguments), settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
@@ -17,7 +17,6 @@ from robo_rl.evaluation.evaluation import FIRST_SEED
 
 EXAMPLES = """robo-rl evaluate latest
 robo-rl evaluate latest --episodes 200 --json
-robo-rl evaluate latest --step 5000     (the policy as it was; a run keeps it with record_episodes)
 robo-rl evaluate latest --split train     (the levels that it was trained on, and the gap to those of the test)
 robo-rl evaluate latest --episodes 20 --attempts 20     (pass@k: does one of k attempts succeed?)
 robo-rl evaluate RUN --environment my_lab/Cell-v0     (refused unless units, frames, action mode and rate agree)
@@ -30,10 +29,7 @@ robo-rl evaluate RUN --carla-host gpu-machine --carla-port 2000"""
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Evaluate the policy of a run's newest checkpoint.
-
-    An evaluation elsewhere than in the training's environment is kept in the run, filmed, and shown in its report.
-    """
+    """Evaluate a run's policy. Elsewhere than in its own environment it is filmed, kept in the run and in its report."""
 
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Path or name of a run folder, or "latest"."""
@@ -48,12 +44,11 @@ class Evaluate:
     arguments: EnvironmentArguments = field(default_factory=dict)
     """Setting of the environment that differs from the training's, such as --environment.arguments.traffic 20"""
     videos: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """Episodes that are filmed, half of them failures if there are both; by default 2 elsewhere, and none in the
-    training's own environment, which the training has filmed."""
+    """Episodes that are filmed, half of them failures if there are both; by default 2 elsewhere, 0 where it was trained."""
     stochastic: bool = False
     """Sample actions instead of taking the most likely one, as with evaluation.stochastic of a recipe."""
     step: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """Step of the policy, if the run has kept it (record_episodes, or a checkpoint); by default the newest one."""
+    """Step of the policy, if the run has kept it (record_episodes, or a checkpoint); by default the newest."""
     mixture: bool = False
     """Of all policies that the run has kept (record_episodes, or checkpoints), one drawn for each episode: their average."""
     attempts: int = 1
@@ -78,19 +73,16 @@ def run(arguments: Evaluate) -> int:
     """Prints n, the success rule, seeds, measures and intervals."""
     trained = robo_rl.open_run(arguments.run, runs=arguments.runs)
     if arguments.step is not None and (arguments.perturb or arguments.shadow):
-        got, allowed = f"--step {arguments.step}", "the newest policy with --perturb and --shadow"
-        raise InvalidSetting("A step is for evaluations alone.", got=got, allowed=allowed)
+        raise InvalidSetting("--step does not go with --perturb or --shadow.", got=arguments.step, allowed="the newest policy")
     if arguments.shadow:
-        from robo_app.robots.shadow import ShadowSettings, shadow_run
-        from robo_app.training.assembly import recipe_of
-        from robo_app.training.run_evaluation import elsewhere
+        from robo_app.robots.shadow import ShadowSettings, shadow_run_elsewhere
 
-        robot = elsewhere(recipe_of(trained).environment, arguments.environment, "", arguments.arguments)
-        report, kept = shadow_run(trained, robot, ShadowSettings(arguments.shadow, arguments.episodes, arguments.seed))
+        settings = ShadowSettings(arguments.shadow, arguments.episodes, arguments.seed)
+        report, kept = shadow_run_elsewhere(trained, arguments.environment, arguments.arguments, settings)
         print(json.dumps(report.to_json()) if arguments.json else f"{report}\nkept     {kept}")
         return 0
-    how: dict[str, Any] = {name: getattr(arguments, name) for name in ("seed", "environment", "routes", "stochastic")}
-    how |= {"arguments": with_server(arguments.arguments, arguments)}
+    how = {each: getattr(arguments, each) for each in ("seed", "environment", "routes", "stochastic")}
+    how["arguments"] = with_server(arguments.arguments, arguments)
     if arguments.perturb:
         from robo_app.training.robustness import evaluate_perturbed
 

@@ -60,6 +60,11 @@ class ReplayBuffer(Stateful):
         return self._count
 
     @property
+    def spec(self) -> EnvironmentSpec:
+        """Spec of the stored steps."""
+        return self._spec
+
+    @property
     def capacity(self) -> int:
         """Most rows that are kept; an episode of T steps takes T + 1."""
         return self._capacity

@@ -56,14 +56,14 @@ class Rollout:
         supervisor: Supervisor | None = None,
         deterministic: bool = False,
     ) -> Self:
-        """Replays the executed actions of a saved rollout in a fresh environment.
+        """Replays the actions of a saved rollout in a fresh environment, as they were sent to it.
 
         Afterwards `exact` is True if every reward and the last observation equal the saved ones bit for bit; otherwise cut the
         episode. The policy and the supervisor are neither reset nor called: restore their own state.
         """
         rollout = cls.__new__(cls)
         rollout._begin(environment, policy, int(state["seed"]), supervisor, deterministic)
-        saved = zip(state["actions"], state["policy_actions"], state["sources"], strict=True)
+        saved = zip(state["sent"], state["policy_actions"], state["sources"], strict=True)
         if not getattr(environment.unwrapped, "replays", True):  # a robot is not sent through its motions again
             rollout.exact = False
             return rollout
@@ -96,6 +96,7 @@ class Rollout:
         self._observations = [_copy(observation)]
         self._timestamps = [time.monotonic()]
         self._actions: list[Array] = []
+        self._sent: list[Array] = []  # to the environment, which may have executed others
         self._policy_actions: list[Array] = []
         self._rewards: list[float] = []
         self._infos: list[Mapping[str, Any]] = []
@@ -191,6 +192,7 @@ class Rollout:
         return {
             "seed": self.seed,
             "actions": self._stack(self._actions),
+            "sent": self._stack(self._sent),
             "policy_actions": self._stack(self._policy_actions),
             "sources": np.asarray(self._sources, np.int8),
             "rewards": np.asarray(self._rewards, np.float64),
@@ -199,7 +201,7 @@ class Rollout:
         }
 
     def _execute(self, action: Array, proposed: Array, source: ActionSource) -> Transition:
-        before = self.observation
+        before, sent = self.observation, action
         observation, reward, terminated, truncated, info = stepping.step(self._environment, self.spec.name, action)
         if "executed_action" in info:  # by a robot, whose guard may have changed it
             action = self._validate(info["executed_action"])
@@ -220,6 +222,7 @@ class Rollout:
         self._observations.append(_copy(observation))
         self._timestamps.append(time.monotonic())
         self._actions.append(action)
+        self._sent.append(sent)
         self._policy_actions.append(proposed)
         self._rewards.append(reward)
         self._infos.append({**info, "reward_terms": dict(info.get("reward_terms", {}))})

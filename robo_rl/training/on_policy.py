@@ -20,14 +20,15 @@ from typing_extensions import override
 
 from robo_rl.environments.curriculum import curriculum_of, curriculum_state, load_curriculum_state
 from robo_rl.environments.vector import SequentialEnvironments
-from robo_rl.errors import InvalidEpisode, InvalidSetting, SimulationFailed
+from robo_rl.errors import InvalidEpisode, InvalidSetting
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver, VectorFactory
 from robo_rl.protocols.rewards import DelayedRewards, OnlineRewards
 from robo_rl.spec.cost import PLAIN, CostSpec, cost_names
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.delayed_rewards import require_unchanging
-from robo_rl.training.step_sources import MOST_DIVERGED, episode_seed
+from robo_rl.training.episode_reports import require_few_diverged
+from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import DIVERGED, Array, Episode, Labels, Metrics, StateDict, StepRewards
 
 Environments = VectorEnv[Any, Any, Any]
@@ -403,12 +404,7 @@ class RunningEpisodes(Stateful):
         )
         self._returns[index], self._costs[index], self._lengths[index] = 0.0, 0.0, 0
         self._knows_success[index] = self._successes[index] = False
-        if self._diverged > max(MOST_DIVERGED, self._finished // 10):
-            raise SimulationFailed(
-                f"The simulation diverged in {self._diverged} of {self._finished} episodes, the last at step {step}.",
-                allowed=f"at most {MOST_DIVERGED}, or one in ten",
-                fix="look at the model's time step and actuator limits, and at the actions of the policy",
-            )
+        require_few_diverged(self._diverged, self._finished, step)
 
     @override
     def state_dict(self) -> StateDict:

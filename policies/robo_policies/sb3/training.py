@@ -11,7 +11,7 @@ from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.type_aliases import TrainFreq, TrainFrequencyUnit
 
-from robo_policies.sb3.environment import SB3Policy
+from robo_policies.sb3.environment import EPISODE_COSTS, SB3Policy
 from robo_policies.sb3.state import GlobalRandom, load_model_state, model_state
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import TrainingObserver
@@ -167,8 +167,9 @@ class _Reporter(BaseCallback):
                     self.num_timesteps,
                     episode_return=float(info["episode"]["r"]),
                     length=int(info["episode"]["l"]),
-                    success=info.get("success"),
+                    success=info.get("is_success"),
                     stop_reason=info.get("stop_reason", ""),
+                    costs=info[EPISODE_COSTS],
                 )
         self._switch("collect")
         return self._cut_at is None or self.num_timesteps < self._cut_at

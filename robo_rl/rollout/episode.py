@@ -17,6 +17,7 @@ from typing_extensions import override
 from robo_rl.environments import stepping
 from robo_rl.errors import InvalidAction, InvalidEpisode, InvalidObservation
 from robo_rl.protocols.components import Policy, Stateful, Supervisor, TrainingSupervisor
+from robo_rl.protocols.planning import replan
 from robo_rl.spec.cost import costs_of, require_costs
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.types import MEASURES, METADATA, ActionSource, Array, Episode, StateDict, Transition
@@ -127,7 +128,10 @@ class Rollout:
         return end_of(self.terminated, self.truncated, self.success, self._stop_reason) if self.done else "running"
 
     def step(self) -> Transition:
-        """Takes one step; raises InvalidAction, InvalidEpisode."""
+        """Takes one step; raises InvalidAction, InvalidEpisode, EnvironmentFailed.
+
+        A policy that plans ahead plans anew after an action that was not its own.
+        """
         if self.done:
             raise InvalidEpisode(
                 "The episode is over.", got=f"step {len(self) + 1} after {self.stop_reason!r}", fix="begin another Rollout"
@@ -137,7 +141,10 @@ class Rollout:
         if self._supervisor is not None:
             action, source = self._supervisor.override(self.observation, proposed)
             action = self._validate(action)
-        return self._execute(action, proposed, source)
+        transition = self._execute(action, proposed, source)
+        if transition.source is not ActionSource.POLICY:
+            replan(self._policy)
+        return transition
 
     def newest(self, count: int) -> list[Transition]:
         """Returns the last `count` steps of an episode under way."""

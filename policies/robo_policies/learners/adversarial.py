@@ -25,6 +25,7 @@ from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.environments import stepping
 from robo_rl.environments.forces import Forces
+from robo_rl.environments.step_info import success_so_far
 from robo_rl.errors import require_allowed
 from robo_rl.extras import Column
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
@@ -204,7 +205,7 @@ class AdversarialTraining:
         observation = {**first, TEMPERATURE: relative}
         for replay in (self.replay, self.opposed_replay):
             replay.begin(observation)
-        total, length, is_over = 0.0, 0, False
+        total, length, is_over, success = 0.0, 0, False, None
         while not is_over and self.step < self.steps:
             action, force = self._actions(observation)
             self.forces.push(self.curriculum.force * force)
@@ -213,7 +214,7 @@ class AdversarialTraining:
             following = {**found, TEMPERATURE: relative}
             step = Transition(observation, action, reward, following, terminated, truncated, action, info={"alpha": alpha})
             observation, total, length, is_over = following, total + reward, length + 1, terminated or truncated
-            self.step += 1
+            self.step, success = self.step + 1, success_so_far(success, info)
             if info.get("stop_reason") == DIVERGED:  # such a step teaches nothing
                 self.replay.cut()
                 self.opposed_replay.cut()
@@ -228,7 +229,6 @@ class AdversarialTraining:
             return  # cut by the last step: its return is not that of an episode
         self.episodes += 1
         reason = info.get("stop_reason", "goal" if terminated else "time_limit")
-        success = info.get("is_success", info.get("success"))
         observer.on_episode(self.step, episode_return=total, length=length, success=success, stop_reason=str(reason))
         observer.on_metrics(self.step, self.curriculum.finish(alpha, total, self.step / self.steps))
         self.policy.ask_for(self.curriculum.mean / config.first_temperature)

@@ -25,6 +25,7 @@ from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.networks.actor_critic import Critics
 from robo_policies.networks.regression_actors import DeterministicActor
 from robo_rl.environments import stepping
+from robo_rl.environments.step_info import success_so_far
 from robo_rl.errors import UnknownName, require_allowed
 from robo_rl.extras import Costs
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
@@ -283,6 +284,7 @@ class BresaTraining:
         self.replay.begin(observation)
         self.risk_replay.begin(observation)
         total, length, recovered, costs, is_over = 0.0, 0, 0, dict.fromkeys(cost_names(self._spec.costs), 0.0), False
+        success: bool | None = None
         while not is_over and self.step < self.steps:
             first, gained, scale = observation, 0.0, 1.0
             while True:
@@ -294,7 +296,7 @@ class BresaTraining:
                 self._remember(step)
                 gained, scale = gained + scale * reward, scale * self.config.discount ** (1.0 / self.config.hold)
                 observation, total, length = following, total + reward, length + 1
-                recovered += acting.is_recovering
+                recovered, success = recovered + acting.is_recovering, success_so_far(success, info)
                 for name, cost in costs_of(info).items():
                     costs[name] += cost
                 self.step += 1
@@ -315,7 +317,6 @@ class BresaTraining:
         self.episodes += 1
         observer.on_metrics(self.step, {"train/recovering": recovered / length})
         reason = str(info.get("stop_reason", "goal" if terminated else "time_limit"))
-        success = info.get("success")
         observer.on_episode(self.step, episode_return=total, length=length, success=success, stop_reason=reason, costs=costs)
         observer.on_step(self.step, self)
 

@@ -21,6 +21,7 @@ from typing_extensions import override
 from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_rl.environments import stepping
+from robo_rl.environments.step_info import success_so_far
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.components import Policy, TrainingObserver
 from robo_rl.protocols.contract import OWN, Feature, Needs
@@ -158,7 +159,7 @@ class StepMixTraining:
             if is_whole:
                 self.bounds.add(candidate, total)
                 self.lengths += [outcome["length"]] if candidate == 0 else []
-            observer.on_episode(self.step, episode_return=total, **outcome)
+                observer.on_episode(self.step, episode_return=total, **outcome)
             figures = {
                 "train/candidate": float(late),
                 "train/candidate_share": share,
@@ -180,6 +181,7 @@ class StepMixTraining:
         self.replay.begin(observation)
         self.baseline.reset()
         total, length, is_over, info = 0.0, 0, False, dict[str, Any]()
+        success: bool | None = None
         while not is_over and self.step < self.steps:
             actor: Policy = self.learner.policy if length >= takes_over else self.baseline
             action: Array = np.asarray(actor.act(observation), np.float32)
@@ -193,13 +195,13 @@ class StepMixTraining:
                 terminated or truncated,
                 dict(found),
             )
-            self.step += 1
+            self.step, success = self.step + 1, success_so_far(success, info)
             if metrics := time("update", self._learn):
                 observer.on_metrics(self.step, metrics)
             if not is_over:
                 observer.on_step(self.step, self)
         reason = str(info.get("stop_reason", "goal" if is_over and terminated else "time_limit"))
-        return total, is_over, {"length": length, "success": info.get("success"), "stop_reason": reason}
+        return total, is_over, {"length": length, "success": success, "stop_reason": reason}
 
     def _learn(self) -> Metrics:
         config = self.config

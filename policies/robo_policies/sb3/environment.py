@@ -18,6 +18,7 @@ from typing_extensions import override
 from robo_policies.sb3.rewards import SEEN
 from robo_policies.sb3.state import PrivateRandom
 from robo_rl.environments import stepping
+from robo_rl.environments.step_info import success_so_far
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.rewards import OnlineRewards
@@ -91,18 +92,19 @@ class SB3Environment(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._input = PolicyInput(_visible(environment, reward).observation)
         self._tells, self._name = reward is not None, specification(environment).name
         self.observation_space = self._input.space
+        self._success: bool | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Passes SB3's seed on: it seeds the first reset only, the generator of the environment goes on from there."""
         observation, info = stepping.reset(self.env, self._name, seed=seed, options=options)
+        self._success = None
         return self._input(observation), self._with_observation(dict(info), observation)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Copies `success` to `is_success`, from which SB3 computes rollout/success_rate."""
+        """Tells the success of the episode so far, also as `is_success`, which SB3 knows."""
         observation, reward, terminated, truncated, found = stepping.step(self.env, self._name, action)
-        info = dict(found)
-        if info.get("success") is not None:
-            info |= {"is_success": info["success"]}
+        self._success = success_so_far(self._success, found)
+        info = dict(found) if self._success is None else {**found, "success": self._success, "is_success": self._success}
         return self._input(observation), reward, terminated, truncated, self._with_observation(info, observation)
 
     def _with_observation(self, info: dict[str, Any], observation: Observation) -> dict[str, Any]:

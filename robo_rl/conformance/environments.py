@@ -186,7 +186,7 @@ def observations_are_not_shared(make: Make) -> None:
 
 def arrays_are_fresh(make: Make) -> None:
     """A later step, and a reset, writes into nothing that was returned before."""
-    with _rule(make, arrays_are_fresh) as (environment, spec, require):
+    with _rule(make, arrays_are_fresh) as (environment, _, require):
         returned: list[tuple[dict[str, Array], dict[str, Array]]] = []
         for steps in (_STEPS, 1):  # the second episode begins with a reset after the steps of the first
             for step in _episode(environment, seed=0, steps=steps):

@@ -218,10 +218,11 @@ class AcceptsAnything(Counter):
 
 
 class OneBuffer(Counter):
-    buffer = {"position": np.zeros(2, np.float32)}
+    buffer = None
 
     def filled(self, found):
         observation, *rest = found
+        self.buffer = self.buffer or {"position": np.zeros(2, np.float32)}
         self.buffer["position"][:] = observation["position"]
         return self.buffer, *rest
 

@@ -9,6 +9,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from robo_rl.environments import stepping
+from robo_rl.environments.step_info import executed_action
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import specification
 
@@ -27,7 +28,9 @@ class _LocatedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
         super().__init__(environment)
-        self._name = specification(environment).name
+        spec = specification(environment)
+        self._action = spec.action
+        self._name = spec.name  # the last of our own attributes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.env, name)
@@ -41,7 +44,9 @@ class _LocatedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
         return stepping.reset(self.env, self._name, **options)
 
     def step(self, action: Any) -> Any:
-        return stepping.step(self.env, self._name, action)
+        found = stepping.step(self.env, self._name, action)
+        executed_action(self._name, found[4], self._action)
+        return found
 
 
 class SequentialEnvironments(SyncVectorEnv):

@@ -221,6 +221,8 @@ def _warnings(run: RecordedRun, *, is_over: bool) -> list[str]:
         warnings.append("There is no final evaluation: the run is unfinished, or was stopped.")
     else:
         warnings += [f"{note[:1].upper()}{note[1:]}" for note in run.final.notes]
+        if run.final.commands is not None and (changed := run.final.commands.warning):
+            warnings.append(f"{changed[:1].upper()}{changed[1:]}.")
         if run.final.diverged:
             warnings.append(f"The simulation diverged in {run.final.diverged} of {len(run.final)} evaluation episodes.")
     return warnings

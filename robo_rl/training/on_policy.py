@@ -401,6 +401,7 @@ class RunningEpisodes(Stateful):
             success=success,
             stop_reason=reason,
             costs=dict(zip(self._cost_names, self._costs[index].tolist(), strict=True)) if self._has_costs else {},
+            place=(index, len(self._returns)),
         )
         self._returns[index], self._costs[index], self._lengths[index] = 0.0, 0.0, 0
         self._knows_success[index] = self._successes[index] = False

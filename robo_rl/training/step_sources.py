@@ -12,6 +12,7 @@ import numpy as np
 
 from robo_rl.environments.curriculum import curriculum_of, curriculum_state, load_curriculum_state
 from robo_rl.protocols.components import EpisodeRecorder, Policy, TrainingObserver, TrainingSupervisor
+from robo_rl.protocols.planning import replan
 from robo_rl.rollout.episode import RandomPolicy, RecordedRollout, Rollout
 from robo_rl.spec.environment import Observation
 from robo_rl.stopwatch import Stopwatch
@@ -74,7 +75,7 @@ class Explorer:
     def __init__(self, policy: Policy, *, seed: int, random_steps: int, stopwatch: Stopwatch, taken: int = 0) -> None:
         """taken: steps that were taken before."""
         self.environment_spec = policy.environment_spec
-        self.reset = policy.reset
+        self.reset, self.replan = policy.reset, partial(replan, policy)
         self.random = RandomPolicy(policy.environment_spec, seed + taken)
         self.taken = taken
         self._policy, self._random_steps, self._stopwatch = policy, random_steps, stopwatch

@@ -27,6 +27,7 @@ from robo_rl.errors import UnknownName, require_allowed
 from robo_rl.extras import Costs
 from robo_rl.protocols.components import Policy, Stateful
 from robo_rl.protocols.contract import OWN, Feature, Needs
+from robo_rl.protocols.planning import replan
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.mixing import SymmetricReplay
 from robo_rl.rollout.episode import RandomPolicy
@@ -174,6 +175,14 @@ class ReflexPolicy(Stateful):
     def reset(self) -> None:
         """Forget the held action and the reflex."""
         self.proposals.reset()
+        self._forget()
+
+    def replan(self) -> None:
+        """Forget both in the middle of an episode."""
+        replan(self.proposals)
+        self._forget()
+
+    def _forget(self) -> None:
         self._step, self._recovering = 0, 0  # the second counts the steps of a reflex up to the next check
         self.task_action: Array = np.zeros(0, np.float32)
         """Proposed by the task policy and held, executed or not."""

@@ -18,6 +18,7 @@ from typing_extensions import override
 from robo_policies.sb3.rewards import SEEN
 from robo_policies.sb3.state import PrivateRandom
 from robo_rl.environments import stepping
+from robo_rl.environments.step_info import success_so_far
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.rewards import OnlineRewards
@@ -101,6 +102,7 @@ class SB3Environment(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Passes SB3's seed on: it seeds the first reset only, the generator of the environment goes on from there."""
         self._success, self._costs = None, {}
         observation, info = stepping.reset(self.env, self._name, seed=seed, options=options)
+        self._success = None
         return self._input(observation), self._with_observation(dict(info), observation)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:

@@ -19,6 +19,9 @@ from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.stopwatch import OTHER, Stopwatch
 from robo_rl.types import StateDict
 
+OBSERVED = {"rollout/ep_rew_mean", "rollout/ep_len_mean", "rollout/success_rate"}
+"""Tags of SB3 for means over the first episodes that end in any environment, which are the short ones."""
+
 
 class SB3Training:
     """An SB3 model, its environments and how far it got.
@@ -127,14 +130,14 @@ def require_rollout(model: BaseAlgorithm, steps: int) -> None:
 
 
 class _MetricsWriter(KVWriter):
-    """Hands the values of SB3's logger to the observer, tags unchanged."""
+    """Hands the values of SB3's logger to the observer, tags unchanged; means of episodes are the observer's own."""
 
     def __init__(self, observer: TrainingObserver) -> None:
         self._observer = observer
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         """Takes one dump of the logger."""
-        numbers = {key: float(value) for key, value in key_values.items() if isinstance(value, Real)}
+        numbers = {key: float(value) for key, value in key_values.items() if isinstance(value, Real) and key not in OBSERVED}
         self._observer.on_metrics(step, numbers)
 
     def close(self) -> None:
@@ -161,7 +164,8 @@ class _Reporter(BaseCallback):
         self._switch("log")
         self._report()
         self._pending = self.num_timesteps
-        for done, info in zip(self.locals["dones"], self.locals["infos"], strict=True):
+        dones, infos = self.locals["dones"], self.locals["infos"]
+        for place, (done, info) in enumerate(zip(dones, infos, strict=True)):
             if done:
                 self._observer.on_episode(
                     self.num_timesteps,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from robo_app.display.display import say
 from robo_app.recipes.recipe import Recipe
-from robo_app.training.assembly import judged_environment_of
+from robo_app.training.assembly import cost_limits, judged_environment_of
 from robo_app.training.extension import ENDED
 from robo_app.training.initialisation import before_and_after
 from robo_datasets.dataset import Dataset
@@ -77,7 +77,7 @@ def judge(
             deterministic=not recipe.evaluation.stochastic,
             training_seed=recipe.seed,
             video=VideoRequest(run.path / "videos", name, videos, stage=stage) if videos else None,
-        )
+        ).with_limits(cost_limits(recipe, environment))
 
 
 def regret(run: Run, recipe: Recipe[Any]) -> float | None:

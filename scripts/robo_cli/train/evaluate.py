@@ -31,6 +31,7 @@ class Evaluate:
     """Evaluate the policy of a run's newest checkpoint.
 
     An evaluation elsewhere than in the training's environment is kept in the run, filmed, and shown in its report.
+    Exit status 1 if a guard, a filter or a person changed every command: the policy was not judged then.
     """
 
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
@@ -96,4 +97,4 @@ def run(arguments: Evaluate) -> int:
     print(json.dumps(evaluation.to_json()) if arguments.json else f"run      {trained.path}\n{evaluation}")
     if not arguments.json and trained.report.exists() and trained.report.stat().st_mtime_ns != before:
         print(f"report   {trained.report}")
-    return 0
+    return int(evaluation.commands is not None and bool(evaluation.commands.warning))

@@ -188,6 +188,7 @@ class Log:
         stop_reason: str,
         episode: Episode | None = None,
         costs: Mapping[str, float] = MappingProxyType({}),
+        place: tuple[int, int] = (0, 1),
     ) -> None:
         """Keep a report."""
         spent = costs if episode is None else {name: float(np.nansum(each)) for name, each in episode.costs.items()}

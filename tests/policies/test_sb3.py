@@ -115,7 +115,7 @@ class Recorder:
         if self.act_on is not None:
             training.policy.act(self.act_on, deterministic=False)
 
-    def on_episode(self, step, *, episode_return, length, success, stop_reason, place=(0, 1)):
+    def on_episode(self, step, *, episode_return, length, success, stop_reason, **_):
         self.episodes.append((step, episode_return, length, success, stop_reason))
 
     def on_metrics(self, step, metrics):

@@ -23,7 +23,6 @@ from robo_policies.learners.parts import ActorPolicy
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.environments.forces import Forces
-from robo_rl.environments.step_info import success_so_far
 from robo_rl.errors import require_allowed
 from robo_rl.extras import Column
 from robo_rl.protocols.components import Policy, Stateful

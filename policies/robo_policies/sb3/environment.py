@@ -102,16 +102,13 @@ class SB3Environment(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Passes SB3's seed on: it seeds the first reset only, the generator of the environment goes on from there."""
         self._success, self._costs = None, {}
         observation, info = stepping.reset(self.env, self._name, seed=seed, options=options)
-        self._success = None
         return self._input(observation), self._with_observation(dict(info), observation)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Adds `is_success`, from which SB3 computes rollout/success_rate, and the costs of the episode so far."""
+        """Tells the success of the episode so far, also as `is_success`, which SB3 knows, and its costs."""
         observation, reward, terminated, truncated, found = stepping.step(self.env, self._name, action)
-        info = dict(found)
-        if info.get("success") is not None:
-            self._success = bool(self._success) or bool(info["success"])
-            info |= {"is_success": self._success}
+        self._success = success_so_far(self._success, found)
+        info = dict(found) if self._success is None else {**found, "success": self._success, "is_success": self._success}
         for name, cost in costs_of(info).items():
             self._costs[name] = self._costs.get(name, 0.0) + float(cost)
         info |= {EPISODE_COSTS: dict(self._costs)}

@@ -171,9 +171,10 @@ class _Reporter(BaseCallback):
                     self.num_timesteps,
                     episode_return=float(info["episode"]["r"]),
                     length=int(info["episode"]["l"]),
-                    success=info.get("is_success"),
+                    success=info.get("success"),
                     stop_reason=info.get("stop_reason", ""),
                     costs=info[EPISODE_COSTS],
+                    place=(place, len(dones)),
                 )
         self._switch("collect")
         return self._cut_at is None or self.num_timesteps < self._cut_at

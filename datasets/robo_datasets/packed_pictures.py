@@ -169,5 +169,7 @@ def _frames_of_film(content: Bytes) -> Iterator[Pictures]:
         with av.open(io.BytesIO(content.tobytes()), "r", format="mp4") as container:
             for frame in container.decode(video=0):
                 yield np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
+    except av.error.MemoryError:  # which says nothing about the film
+        raise
     except (av.FFmpegError, IndexError) as error:
         raise EpisodeCorrupt("The film of a camera cannot be decoded.", got=error, allowed="AV1 in MP4") from error

@@ -165,7 +165,7 @@ def test_arrays_that_are_not_what_the_spec_says(dataset, make_episode, spec, mon
         writer.add(wrong)
     assert not any((dataset.path / "episodes").iterdir())
     with monkeypatch.context() as elsewhere:  # as another program would write it
-        elsewhere.setattr("robo_datasets.episode_file._require_fit", lambda *_: None)
+        elsewhere.setattr("robo_datasets.episode_file.require_fit", lambda *_: None)
         write_episode(dataset.path / "episodes", "0" * 32, wrong, spec)
     with dataset.writer() as writer:
         (finding,) = repair(writer)

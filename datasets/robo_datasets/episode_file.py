@@ -125,8 +125,8 @@ def place_episode(folder: Path, name: FileName, content: bytes | memoryview) -> 
 def read_episode(path: Path, name: str = "") -> EpisodeFile:
     """Returns an episode and its spec; raises EpisodeCorrupt unless every byte is as written.
 
-    name: that the file had when it was written, by default its own. Raises DatasetNotFound without a file. Any other DatasetError
-    says nothing about the episode: disk, rights or memory prevent reading.
+    name: that the file had when it was written, by default its own. Raises DatasetNotFound without a file; any other
+    DatasetError says nothing about the episode: disk, rights or memory prevent reading.
     """
     name = name or path.name
     return _read(name, lambda: _content(path, name)[1])

@@ -143,7 +143,7 @@ def _frames_of_jpegs(content: Bytes, ends: npt.NDArray[np.int64], shape: tuple[i
         raise EpisodeCorrupt("The packed pictures are not one after the other.", got=f"{len(ends)} parts", allowed=shape[0])
     for start, end in zip(starts, ends, strict=True):
         part = content[start:end]
-        if _size_of_jpeg(part.tobytes()) != shape[1:3]:  # before decoding: it may declare 65,535 x 65,535
+        if size_of_jpeg(part.tobytes()) != shape[1:3]:  # before decoding: it may declare 65,535 x 65,535
             raise EpisodeCorrupt("A packed picture is not a JPEG of this size.", got=f"{len(part)} bytes", allowed=shape[1:3])
         frame = cv2.imdecode(part, cv2.IMREAD_COLOR)
         if frame is None:
@@ -151,7 +151,7 @@ def _frames_of_jpegs(content: Bytes, ends: npt.NDArray[np.int64], shape: tuple[i
         yield np.asarray(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB), np.uint8)
 
 
-def _size_of_jpeg(part: bytes) -> tuple[int, int] | None:
+def size_of_jpeg(part: bytes) -> tuple[int, int] | None:
     """Returns height and width in the frame header of a JPEG (ITU T.81, B.2.2), None if there is none."""
     place = 2 if part[:2] == b"\xff\xd8" else len(part)
     while place + 9 <= len(part) and part[place] == 0xFF:

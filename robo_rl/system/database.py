@@ -190,8 +190,10 @@ class Database:
 
     @contextmanager
     def _connected(self, options: str, path: Path | None = None) -> Iterator[sqlite3.Connection]:
-        if self.path.exists() and not self.path.is_file():  # opening a pipe would block without end
-            raise self._corrupt("it is not a plain file")
+        for end in ("", "-wal", "-shm", "-journal"):
+            part = self.path.with_name(f"{self.path.name}{end}")
+            if part.exists() and not part.is_file():  # opening a pipe would block without end
+                raise self._corrupt(f"{part.name} is not a plain file" if end else "it is not a plain file")
         try:
             uri = (path or self.path).absolute().as_uri()
             connection = sqlite3.connect(f"{uri}?{options}", uri=True, timeout=WAIT)

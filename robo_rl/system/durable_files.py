@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from robo_rl.errors import RoboRLError
+from robo_rl.system.plain_files import require_plain
 
 BRIEF = 0.05
 """[s] in which a lock that is only looked at, by `is_locked`, is free again."""
@@ -19,6 +20,7 @@ def exclusive_lock(path: Path, busy: RoboRLError | None = None) -> IO[bytes]:
 
     busy: raised if another process holds it; None to wait for the lock. Raises OSError if the file cannot be made.
     """
+    require_plain(path)
     file = path.open("ab")
     until = time.monotonic() + BRIEF
     while True:
@@ -37,6 +39,7 @@ def exclusive_lock(path: Path, busy: RoboRLError | None = None) -> IO[bytes]:
 def is_locked(path: Path) -> bool:
     """Return whether a process holds the exclusive lock of a file; False if it cannot be known."""
     try:
+        require_plain(path)
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -299,12 +300,17 @@ def test_what_a_stranger_wrote_does_not_reach_the_terminal(recorded, capsys):
     with dataset.writer() as writer:
         rewards = np.where(np.arange(len(episode)) == 0, np.nan, episode.rewards)
         writer.add(replace(episode, rewards=rewards, metadata={"source": "\x1b[2Jü"}))
+        changes = {"metadata": {"source": "\x1b[3J[bold]x"}, "stop_reason": "\x1b[4J\nends: all good"}
+        writer.add(replace(episode, **changes))
     dataset.describe(dataset.card | {"how": "\x1b]0;title\x07"})
     capsys.readouterr()
     dispatch(["data", "info", str(recorded)])
     said = capsys.readouterr().out
     assert "\x1b" not in said and r"how          \x1b]0;title\x07" in said and r"\x1b[2Jü 1" in said
-    assert "return       least 0, mean 0.333333, most 1, not finite 1" in said
+    assert re.search(r"return       least 0, mean 0\.[0-9]+, most 1, not finite 1", said)
+    dispatch(["data", "stats", str(recorded)])
+    said = capsys.readouterr().out
+    assert "\x1b" not in said and r"\x1b[3J[bold]x" in said and r"\x1b[4J\nends: all good 1" in said
     dispatch(["data", "info", str(recorded), "--json"])
     assert "NaN" not in capsys.readouterr().out, "which JSON does not have"
 

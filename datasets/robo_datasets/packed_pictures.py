@@ -31,6 +31,10 @@ MOST_UNPACKED = {"jpeg": 2_000, "av1": 100_000}
 """Largest ratio of unpacked to packed bytes: pictures of one colour, 1920 x 1080, reach 350 and 60,000."""
 
 
+PADDED, MARGIN = 2, 1 << 16
+"""Of a film's frames: a codec may fill them up to whole blocks; [pixel]."""
+
+
 class Packing(Protocol):
     """Protocol of a compression of a camera's pictures."""
 
@@ -123,7 +127,7 @@ def unpacked(name: str, content: Bytes, ends: npt.NDArray[np.int64], shape: tupl
             got=f"{name}: {list(shape)} in {content.size} bytes",
             allowed=f"{', '.join(PACKINGS)}, and at most these multiples of the packed bytes: {MOST_UNPACKED}",
         )
-    frames = _frames_of_jpegs(content, ends, shape) if name == "jpeg" else _frames_of_film(content)
+    frames = _frames_of_jpegs(content, ends, shape) if name == "jpeg" else _frames_of_film(content, shape)
     pictures = np.empty(shape, np.uint8)
     count = 0
     for frame in frames:
@@ -162,12 +166,22 @@ def size_of_jpeg(part: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _frames_of_film(content: Bytes) -> Iterator[Pictures]:
+def most_pixels(height: int, width: int) -> dict[str, str]:
+    """Returns the options of a decoder that refuses frames of another size than their file declares."""
+    return {"max_pixels": str(PADDED * height * width + MARGIN)}
+
+
+def _frames_of_film(content: Bytes, shape: tuple[int, ...]) -> Iterator[Pictures]:
     import av
 
     try:
         with av.open(io.BytesIO(content.tobytes()), "r", format="mp4") as container:
-            for frame in container.decode(video=0):
+            stream = container.streams.video[0]
+            size = (stream.height, stream.width)
+            if size != shape[1:3]:  # before a frame of that size is decoded
+                raise EpisodeCorrupt("The film of a camera has another size.", got=size, allowed=shape[1:3])
+            stream.codec_context.options = most_pixels(*size)
+            for frame in container.decode(stream):
                 yield np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
     except av.error.MemoryError:  # which says nothing about the film
         raise

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -62,6 +64,19 @@ def write_durably(path: Path, content: bytes | memoryview, *, draft: Path | None
         draft.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+@contextmanager
+def drafted(path: Path) -> Iterator[Path]:
+    """Yield the path of a draft, which gets its name at the end of the block; after an error nothing of it is left, as of none."""
+    draft = path.with_name(f".{path.stem}.draft-{os.getpid()}{path.suffix}")
+    try:
+        yield draft
+        if draft.exists():
+            draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def sync_folder(folder: Path) -> None:

@@ -68,7 +68,7 @@ def write_durably(path: Path, content: bytes | memoryview, *, draft: Path | None
 
 @contextmanager
 def drafted(path: Path) -> Iterator[Path]:
-    """Yield the path of a draft, which gets its name at the end of the block; after an error nothing of it is left, as of none."""
+    """Yield the path of a draft, which gets its name at the end of the block; after an error nothing of it is left."""
     draft = path.with_name(f".{path.stem}.draft-{os.getpid()}{path.suffix}")
     try:
         yield draft

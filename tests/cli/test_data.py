@@ -354,3 +354,18 @@ def test_labels_must_fit(recorded):
         LabelSet(dataset, "../escape")
     with pytest.raises(UnknownName, match="Unknown label set 'progres'"):
         LabelSet.existing(dataset, "progres")
+
+
+def test_a_damaged_set_does_not_hide_the_rest(recorded, capsys):
+    dataset = Dataset(recorded)
+    for name in ("sound", "torn"):
+        for entry in dataset.entries()[:2]:
+            labels = RewardLabels(_array([0.5] * entry.steps), _array([1.0] * entry.steps) > 0, "m", "w", "p")
+            LabelSet(dataset, name).add(entry.identity, labels)
+    (recorded / "labels" / "torn.sqlite").write_bytes(b"no database at all" * 99)
+    (recorded / "preferences" / "old.sqlite").write_bytes(b"no database at all" * 99)
+    capsys.readouterr()
+    assert dispatch(["data", "info", str(recorded)]) == 0
+    said = capsys.readouterr().out
+    assert "labels       sound 2 episodes, torn damaged: `robo-rl data verify` says how" in said
+    assert "preferences  old damaged" in said and "episodes     6" in said

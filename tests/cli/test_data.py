@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import re
@@ -369,3 +371,24 @@ def test_a_damaged_set_does_not_hide_the_rest(recorded, capsys):
     said = capsys.readouterr().out
     assert "labels       sound 2 episodes, torn damaged: `robo-rl data verify` says how" in said
     assert "preferences  old damaged" in said and "episodes     6" in said
+
+
+def test_append_moves_no_episode_away_that_cannot_be_read_now(recorded, monkeypatch, capsys):
+    dataset = Dataset(recorded)
+    entry = dataset.entries()[-1]
+    dataset.catalogue.remove(entry.identity)  # as after a crash
+    path = recorded / "episodes" / entry.file
+
+    def closed(file, *arguments, **options):
+        if os.fspath(file) == str(path):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(file, *arguments, **options)
+
+    opened = io.open
+    again = ["record", TASK, "--policy", "random", "--episodes", "1", "--out", str(recorded), "--append"]
+    with monkeypatch.context() as patched:
+        patched.setattr(io, "open", closed)
+        with pytest.raises(DatasetError, match=r"cannot be read now(.|\n)*PermissionError(.|\n)*look at its permissions"):
+            dispatch(again)
+    assert path.exists() and not [*(recorded / "quarantine").iterdir()] and len(dataset) == 5
+    assert dispatch(again) == 0 and len(dataset) == 7

@@ -131,11 +131,12 @@ def recognized(source: Path) -> Format:
             f"{source} is an HDF5 file that cannot be read.", got=damage, fix="copy it again: it is cut or changed"
         )
     if len(found) != 1:
+        convert_first = "convert it to one of these first, with its own tools; a format of yours: docs/dataset-formats.md"
         raise DatasetError(
             f"{source} is {'of no known format' if not found else 'of several formats'}.",
             got=", ".join(form.name for form in found) or None,
             allowed=", ".join(known("formats")),
-            fix="name it with --from",
+            fix="name it with --from" if found else convert_first,
         )
     return found[0]
 
@@ -225,7 +226,7 @@ def _remarks(recording: Recording, episode: Episode | None, kept: Kept | None, s
     yield "the actor is not known, the executed action stands for the proposed one"
     words = {
         ("timestamps", "missing"): "no real times: steps follow each other at the control period",
-        ("end", "inferred"): "no end is marked: taken as truncated",
+        ("end", "inferred"): "not marked whether the task ended or was cut: taken as truncated",
         ("final_observation", "missing"): "the observation after the last action is missing: the last action is left out",
         ("final_observation", "repeated"): "the observation after the last action is missing: the one before stands in for it",
         ("rewards", "missing"): "no rewards: 0 is stored, label them before you learn from rewards",

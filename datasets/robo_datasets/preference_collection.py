@@ -13,7 +13,7 @@ import numpy as np
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet
-from robo_rl.errors import EpisodeCorrupt, InvalidSetting, RoboRLError
+from robo_rl.errors import DatasetNotFound, EpisodeCorrupt, InvalidSetting, SpecMismatch
 from robo_rl.rewards.preferences.raters import Rater, Segment
 from robo_rl.types import Episode, Preference
 
@@ -123,7 +123,7 @@ def _require_as_seen(dataset: Dataset, entry: Entry, seen: _Stamp) -> None:
         return
     try:
         dataset.read(entry)  # checks the content against the hash in the name
-    except (RoboRLError, OSError) as error:
+    except (EpisodeCorrupt, DatasetNotFound, SpecMismatch) as error:
         raise EpisodeCorrupt(
             "The answer is about a clip that is gone, or has changed, since it was shown; it is not kept.",
             got=entry.file,

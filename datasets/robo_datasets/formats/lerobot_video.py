@@ -15,6 +15,7 @@ import numpy as np
 from av.video.stream import VideoStream
 
 from robo_datasets.formats.recording import Array, require_file
+from robo_datasets.packed_pictures import most_pixels
 from robo_rl.errors import DatasetError
 from robo_rl.system.threads import ordinary_scheduling
 
@@ -121,6 +122,7 @@ def _frames(path: Path, start: float, rate: float, shape: tuple[int, ...]) -> It
         stream = container.streams.video[0]
         if (stream.height, stream.width, 3) != shape:  # before a frame of that size is decoded
             raise DatasetError(f"{path} has another size.", got=f"{stream.height} x {stream.width}", allowed=shape)
+        stream.codec_context.options = most_pixels(stream.height, stream.width)
         stream.thread_type = "AUTO"
         if stream.time_base is None:
             raise DatasetError(f"{path} has no time.")

@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from robo_rl.entry_points import known
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeUnavailable, UnknownName
 from robo_rl.rewards.judges.cached_judge import SILENT, CachedJudge
@@ -23,6 +21,7 @@ from robo_rl.rewards.language.call_log import CallLog, LogSource, Record, spent
 from robo_rl.rewards.language.conversation import Heard, Request
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.language.packs import read_pack
+from robo_rl.system.plain_files import read_yaml
 
 MARGIN = 1.25
 """Safety factor on the largest number of tokens per byte so far, for the next question."""
@@ -213,10 +212,7 @@ def _named(llm: str, settings: Mapping[str, Any]) -> tuple[str, Mapping[str, Any
     """Return name and settings of a judge, read from a file if one is named."""
     if not llm.endswith((".yaml", ".yml")):
         return llm, settings
-    try:
-        found = yaml.safe_load(Path(llm).read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidSetting(f"{llm} cannot be read.", got=error, allowed="a YAML file") from None
+    found = read_yaml(Path(llm))
     if not isinstance(found, dict) or found.keys() - {"judge", "settings"} or not isinstance(found.get("settings") or {}, dict):
         got = sorted(map(str, found)) if isinstance(found, dict) else type(found).__name__
         raise InvalidSetting(f"{llm} is not a language model.", got=got, allowed="the keys judge (endpoint) and settings")

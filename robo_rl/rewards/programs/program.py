@@ -25,6 +25,7 @@ from typing import Any
 from robo_rl.errors import InvalidProgram
 from robo_rl.rewards.programs.grammar import parsed, translated
 from robo_rl.rewards.programs.messages import large, printable
+from robo_rl.system.durable_files import write_durably
 
 FENCE = re.compile(r"^\s*+(?:>\s*+)?+(?P<marks>`{3,}+|~{3,}+)\s*+(?P<language>[\w+.-]*+)[^`]*+$")
 """Every part takes all it can for good: a long line that is no fence would take minutes of going back otherwise."""
@@ -150,8 +151,8 @@ class RewardProgram:
         path = path / f"{self.hash[:12]}.py" if path.suffix != ".py" else path
         path.parent.mkdir(parents=True, exist_ok=True)
         about = {"hash": self.hash, "terms": self.terms, "columns": self.columns, "provenance": self.provenance}
-        path.write_text(self.source + "\n", encoding="utf-8")
-        path.with_suffix(".json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        write_durably(path, f"{self.source}\n".encode())
+        write_durably(path.with_suffix(".json"), f"{json.dumps(about, indent=2)}\n".encode())
         return path
 
     @classmethod

@@ -16,6 +16,7 @@ from robo_datasets.figures import normalised
 from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.preferences import PreferenceSet, preference_sets
 from robo_rl.environments.levels import split_of
+from robo_rl.errors import DatabaseCorrupt, EpisodeCorrupt
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,18 @@ def summary_of(dataset: Dataset) -> dict[str, Any]:
         "ends": dict(Counter(entry.stop_reason for entry in entries).most_common()),
         "levels": levels_of(entry.seed for entry in entries if entry.seed is not None),
         "actors": dict(Counter(entry.source for entry in entries).most_common()),
-        "labels": {name: f"{len(LabelSet(dataset, name).labelled)} episodes" for name in label_sets(dataset)},
-        "preferences": {name: f"{len([*PreferenceSet(dataset, name)])} comparisons" for name in preference_sets(dataset)},
+        "labels": {name: _told(LabelSet(dataset, name)) for name in label_sets(dataset)},
+        "preferences": {name: _told(PreferenceSet(dataset, name)) for name in preference_sets(dataset)},
         "card": dataset.card,
     }
+
+
+def _told(found: LabelSet | PreferenceSet) -> str:
+    """Return the size of a set in words; a damaged one must not hide the others."""
+    try:
+        return f"{len(found.labelled)} episodes" if isinstance(found, LabelSet) else f"{len([*found])} comparisons"
+    except (DatabaseCorrupt, EpisodeCorrupt):
+        return "damaged: `robo-rl data verify` says how"
 
 
 def levels_of(seeds: Iterable[int]) -> dict[str, int] | None:

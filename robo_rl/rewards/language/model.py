@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,8 +19,6 @@ NOT_KEPT = (*SILENT, "out of replies", ENDED)
 """Statuses without an answer: requested again in another run of the command."""
 SHOWN = 8000
 """Characters of a wrong answer that the model sees again."""
-THINKING = re.compile(r".*?</think>\s*", re.DOTALL)
-"""Thoughts of some models before the answer; servers may leave out the opening tag."""
 
 
 class LanguageModel:
@@ -160,9 +157,7 @@ def _is_broken(request: Request, reply: Reply) -> bool:
 
 
 def _read(request: Request, answer: Answer) -> Answer:
-    """Return the answer read strictly, without thoughts; free words that decline and show no code are a refusal."""
-    if thoughts := THINKING.match(answer.raw):
-        answer = replace(answer, raw=answer.raw[thoughts.end() :])
+    """Return the answer read strictly; free words that decline and show no code are a refusal."""
     found = read(request.prompt.question(None), answer)
     if found.status == "ok" and request.prompt.form is None and REFUSAL.match(found.raw) and "```" not in found.raw:
         return replace(found, status="refused", content={})

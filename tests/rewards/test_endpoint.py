@@ -290,6 +290,7 @@ def test_what_no_later_question_would_change_is_an_error_at_once(endpoint, chat_
         ({"deadline_s": float("nan")}, "above 0"),
         ({"terms": {"most_cost": 1}}, "only with prices"),
         ({"terms": {"unanswered": 0}}, "1 or more"),
+        ({"terms": {"useless": 0}}, "1 or more"),
     ],
 )
 def test_a_wrong_setting_is_named_and_no_secret_shown(settings, message):
@@ -372,6 +373,42 @@ def test_every_other_end_has_its_status(endpoint, chat_server, reply, status, as
     found = one(endpoint)
     assert (found.status, dict(found.content), len(chat_server.asked)) == (status, {}, asked)
     assert (one(endpoint).status, len(chat_server.asked)) == (status, asked), "kept"
+
+
+@pytest.mark.parametrize(
+    ("words", "finish", "status", "advice"),
+    [
+        (GOOD, "length", "cut", "max_tokens = 77: allow more"),
+        ("It is done.", "stop", "garbage", "look at an answer"),
+        ("", "stop", "garbage", "look at an answer"),
+        ("I'm sorry, no.", "stop", "refused", "other words for the task"),
+    ],
+)
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_a_model_that_never_gives_a_usable_answer_is_not_asked_on(
+    endpoint, chat_server, words, finish, status, advice, concurrency
+):
+    chat_server.script.extend([chat_server.say(words, finish)] * 200)
+    terms = Terms(useless=4)
+    judge = CachedJudge(replace(endpoint, max_tokens=77, concurrency=concurrency, terms=terms))
+    judge.ask([question(n) for n in range(2)])
+    with pytest.raises(JudgeUnavailable, match=rf"[456] answers in a row were of no use: \d {status}(.*\n)*.*{advice}"):
+        judge.ask([question(n) for n in range(2, 50)])
+    repairs = 2 if status == "garbage" and words else 1
+    assert 4 * repairs <= len(chat_server.asked) <= (4 + concurrency) * repairs, "those under way are finished"
+
+
+def test_useless_answers_between_usable_ones_end_nothing(endpoint, chat_server):
+    chat_server.script.extend([chat_server.say(GOOD, "length"), chat_server.say("no"), chat_server.say(GOOD)] * 4)
+    patient = CachedJudge(replace(endpoint, concurrency=1, terms=Terms(useless=2)))
+    assert [each.status for each in patient.ask([question(n) for n in range(8)])] == ["cut", "ok"] * 4
+
+
+def test_a_model_that_needs_each_repair_is_asked_on(endpoint, chat_server):
+    chat_server.answer = lambda words, pictures: GOOD if "This cannot be used" in words[-2] + words[-1] else "It is done."
+    judge = CachedJudge(replace(endpoint, concurrency=3, terms=Terms(useless=2)))
+    assert [each.status for each in judge.ask([question(n) for n in range(9)])] == ["ok"] * 9
+    assert len(chat_server.asked) == 18 and dict(judge.statuses) == {"ok": 9}
 
 
 def test_an_answer_in_parts_is_put_together(endpoint, chat_server):

@@ -11,7 +11,7 @@ from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.preference_collection import agreement
 from robo_datasets.preferences import PreferenceSet
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, JudgeUnavailable
 from robo_rl.rewards.judges import judge as judging
 from robo_rl.rewards.judges.judge import Answer, Question, Terms
 from robo_rl.rewards.judges.rater import JudgeRater
@@ -102,7 +102,9 @@ def test_order_biased_judge_gives_ties_and_is_detected():
 
 def test_what_is_not_decided_is_no_answer():
     assert rater(says="neither").compare_all(pairs()) == ["skip"] * 10
-    assert rater(says="both").compare_all(pairs()) == ["skip"] * 10
+    with pytest.raises(JudgeUnavailable, match="20 answers in a row were of no use: 20 garbage"):
+        rater(says="both").compare_all(pairs())
+    assert rater(says="both").compare_all(pairs()) == ["skip"] * 10, "kept, and not asked again"
     assert rater(mute=True).compare_all(pairs()) == ["skip"] * 10, "half an answer is none"
     one = episode()
     SEEN.clear()

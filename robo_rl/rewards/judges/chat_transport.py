@@ -224,7 +224,7 @@ def _object(body: bytes) -> dict[str, Any] | None:
 
 
 def _failed(reply: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the part of a reply with an error, the whole or its choice, as gateways send it with HTTP 200; None without one."""
+    """Return the part of a reply with an error, as gateways send it with HTTP 200: the whole, or its choice; else None."""
     choices = reply.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     return next((part for part in (reply, choice) if isinstance(part, dict) and part.get("error")), None)

@@ -109,6 +109,8 @@ class Terms:
     """Total cost after which no question is sent; 0 for no limit."""
     unanswered: int = 5
     """Questions in a row without any answer after which labelling stops; the same command resumes it."""
+    useless: int = 20
+    """Answers in a row of no use (cut, garbage, refused) after which no more are asked for; they are kept."""
     mixed_models: bool = False
     """Go on if another model answers than before, by its own name."""
 
@@ -119,7 +121,9 @@ class Terms:
         allowed |= {"most_cost": (0 <= self.most_cost < np.inf and has_price, "0 or more, and above 0 only with prices")}
         require_allowed(
             self,
-            allowed | {"most_tokens": (self.most_tokens >= 0, "0 or more"), "unanswered": (self.unanswered >= 1, "1 or more")},
+            allowed
+            | {"most_tokens": (self.most_tokens >= 0, "0 or more")}
+            | {name: (getattr(self, name) >= 1, "1 or more") for name in ("unanswered", "useless")},
         )
 
     @property

@@ -11,7 +11,7 @@ from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.preference_collection import agreement
 from robo_datasets.preferences import PreferenceSet
-from robo_rl.errors import InvalidSetting, JudgeUnavailable
+from robo_rl.errors import InvalidSetting, JudgeUnavailable, RoboRLError
 from robo_rl.rewards.judges import judge as judging
 from robo_rl.rewards.judges.judge import Answer, Question, Terms
 from robo_rl.rewards.judges.rater import JudgeRater
@@ -142,6 +142,13 @@ def test_dataset_pairs_are_checked_against_recorded_rewards(dataset, capsys):
     assert {each.kind for each in PreferenceSet(dataset, "mine")} == {"model"}
     asked = len(SEEN)
     assert dispatch(command) == 0 and len(SEEN) == asked
+
+
+@pytest.mark.parametrize(("says", "message"), [("both", "in a row were of no use"), ("neither", "0 of 40 pairs are decided")])
+def test_a_judge_that_decides_nothing_ends_with_an_error(dataset, capsys, says, message):
+    command = ["prefer", str(dataset.path), "--name", "mine", "--rater", "judge", "--pairs", "40"]
+    with pytest.raises(RoboRLError, match=message):
+        dispatch([*command, "--rater.settings.judge_settings", json.dumps({"says": says})])
 
 
 def test_agreement_counts_what_the_recorded_rewards_tell_apart(dataset):

@@ -198,7 +198,7 @@ class CachedJudge:
         )
 
     def _nothing_usable(self) -> JudgeUnavailable:
-        last, statuses = self._useless[-1], Counter(answer.status for answer in self._useless)
+        last, statuses = self._useless[-1], Counter(str(answer.status) for answer in self._useless)
         self._useless.clear()
         return JudgeUnavailable(
             f"{statuses.total()} answers in a row were of no use: {counted(statuses)}.",

@@ -167,7 +167,7 @@ class Transport:
                 raise _Passing("unreachable", "the reply is not a JSON object")
             if (failed := _failed(found)) is None:
                 return found
-            found, code, said = failed, _number_of(failed), "HTTP 200 with an error"
+            found, code, said = dict(failed), _number_of(failed), "HTTP 200 with an error"
         message, kind = _error_of(found, response.content)
         words = printable(self.redacted(f"{said}: {message}"), LONGEST_MESSAGE)
         if kind in BLOCKED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -55,6 +56,11 @@ class LanguageModel:
     def spent(self) -> Metrics:
         """Return the number of replies of the run, of paid ones, and their tokens and cost; waits for no thread."""
         return spent([*self._log.records])
+
+    @property
+    def statuses(self) -> Counter[str]:
+        """Status -> replies of the run, repairs apart from what they repair; waits for no thread."""
+        return Counter(str(record["status"]) for record in [*self._log.records] if record["status"] != ENDED)
 
     def report(self) -> str:
         """Return lines with requests and costs of the run; waits for no thread."""

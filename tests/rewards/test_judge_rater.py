@@ -120,7 +120,7 @@ def test_different_tasks_are_not_compared():
     with pytest.raises(InvalidSetting, match="does not say it"):
         rater().compare(unsaid, replace(unsaid, start=1, stop=2))
     named = JudgeRater(instruction="go", judge_settings={})
-    assert named.compare(first, second) in (0.0, 1.0) and "robot: go" in SEEN[-1].parts[0]
+    assert named.compare(first, second) in (0.0, 1.0) and "<task>go</task>" in SEEN[-1].parts[0]
 
 
 def test_other_words_orders_or_judges_are_another_rater():

@@ -92,6 +92,23 @@ def test_labels_are_made_and_made_again_without_server_and_key(dataset, order, c
     assert len(chat_server.asked) == 28 and "0 asked now, 28 known before" in capsys.readouterr().out
 
 
+def test_one_question_judges_have_several_episodes_under_way(tmp_path, order, chat_server):
+    """12 episodes of one question that takes 0.15 s each: 12 together take about one, not twelve."""
+
+    def slowly(words, pictures):
+        time.sleep(0.15)
+        return '{"score": 3}'
+
+    chat_server.answer = slowly
+    command = order("graded", concurrency=12)
+    command[command.index("judge-progress")] = "judge-ordinal"
+    place = command.index("--reward.settings.every")
+    del command[place : place + 2]
+    command[1] = str(make_dataset(tmp_path / "twelve", SPEC, map(episode, range(12))).path)
+    assert dispatch(command) == 0
+    assert len(chat_server.asked) == 12 and chat_server.most_under_way > 6
+
+
 def test_total_judge_cost_is_known_from_label_cache(order, capsys):
     first, second = (order(name)[:-2] for name in ("first", "second"))  # with the usual cache of labels
     for each, asked in ((first, 28), (second, 0)):

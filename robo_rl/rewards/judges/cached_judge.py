@@ -39,6 +39,17 @@ def remedy(statuses: Mapping[str, int], judge: object = None) -> str:
     return USELESS[found[0]].format(limit=f" = {limit}" if limit else "") if found else ""
 
 
+def nothing_usable(useless: Sequence[tuple[str, str]], judge: Judge) -> JudgeUnavailable:
+    """Return the error of too many answers in a row without content; useless: their statuses and words."""
+    statuses = Counter(status for status, _ in useless)
+    return JudgeUnavailable(
+        f"{statuses.total()} answers in a row were of no use: {counted(statuses)}.",
+        got=f"the last one: {printable(useless[-1][1], SHOWN) or 'nothing'}",
+        allowed=f"less than terms.useless = {judge.terms.useless} in a row",
+        fix=f"{remedy(statuses, judge)}. These answers are kept; the same command goes on with the next question",
+    )
+
+
 class _Asked:
     """Questions of one call: those that wait, and the answers so far."""
 
@@ -144,7 +155,8 @@ class CachedJudge:
                     self._keep(kept, self._key(sent[number]), answer)
                     self._take_new(kept, asked, sent[number], answer)
                 if asked.is_useless:
-                    raise self._nothing_usable()
+                    useless, self._useless = self._useless, []
+                    raise nothing_usable([(answer.status, answer.raw) for answer in useless], self.judge)
                 if not sent:
                     raise self._spent(len(asked.waiting))
         answers = [asked.found[question.hash] for question in questions]
@@ -195,16 +207,6 @@ class CachedJudge:
             got=f"{sum(self._tokens)} tokens, cost {self._terms.cost(*self._tokens):.4g}",
             allowed=self._allowed(),
             fix="the same command with a larger budget goes on where this one stopped",
-        )
-
-    def _nothing_usable(self) -> JudgeUnavailable:
-        last, statuses = self._useless[-1], Counter(str(answer.status) for answer in self._useless)
-        self._useless.clear()
-        return JudgeUnavailable(
-            f"{statuses.total()} answers in a row were of no use: {counted(statuses)}.",
-            got=f"the last one: {printable(last.raw, SHOWN) or 'nothing'}",
-            allowed=f"less than terms.useless = {self._terms.useless} in a row",
-            fix=f"{remedy(statuses, self.judge)}. These answers are kept; the same command goes on with the next question",
         )
 
     def _notify(self, question: Question, answer: Answer, *, is_kept: bool) -> None:

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from robo_rl.errors import BudgetReached, InvalidSetting
-from robo_rl.rewards.judges.cached_judge import SILENT
+from robo_rl.rewards.judges.cached_judge import SILENT, USELESS
 from robo_rl.rewards.judges.judge import REFUSAL, Answer, broken_by, read
 from robo_rl.rewards.language.call_log import ENDED, CallLog, Record, account, answer_in, spent
-from robo_rl.rewards.language.conversation import REPAIR, Origin, Prompt, Reply, ReplySource, Request
+from robo_rl.rewards.language.conversation import REPAIR, Limited, Origin, Prompt, Reply, ReplySource, Request
 from robo_rl.types import Metrics
 
 NOT_KEPT = (*SILENT, "out of replies", ENDED)
@@ -29,6 +29,8 @@ class LanguageModel:
         """secret: text that no line of the log may show."""
         self.identity = source.identity
         self._source, self._log, self._secret = source, log, secret
+        self._useless = list[tuple[str, str]]()
+        """Status and words of new replies without content since the last one that had some."""
         self._rounds: dict[str, dict[str, int]] = {}
         self._lock = threading.RLock()
         for record in log.records:
@@ -83,13 +85,25 @@ class LanguageModel:
     def _asked(self, wanted: Sequence[tuple[Prompt, int]]) -> list[Reply]:
         with self._lock:
             requests = [self._request(prompt, sample) for prompt, sample in wanted]
+            new = [number for number, request in enumerate(requests) if not self._is_answered(request)]
             replies = self._replies(requests)
             pairs = [*enumerate(zip(requests, replies, strict=True))]
             repairs = {number: self._repair(*pair) for number, pair in pairs if _is_broken(*pair)}
             for number, reply in zip(repairs, self._replies([*repairs.values()]), strict=True):
                 # without a repair the first reply stays
                 replies[number] = replies[number] if reply.status in NOT_KEPT else reply
+            self._require_use([replies[number] for number in new])
             return replies
+
+    def _require_use(self, replies: Sequence[Reply]) -> None:
+        """Count new replies of no use; raise the error of a source that has a limit of them."""
+        for reply in replies:
+            if reply.status == "ok":
+                self._useless.clear()
+            elif reply.status in USELESS:
+                self._useless.append((reply.status, reply.text))
+        if isinstance(self._source, Limited):
+            self._source.require_use(self._useless)
 
     def _replies(self, requests: Sequence[Request]) -> list[Reply]:
         """Return the logged replies, and request the others."""

@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from typing_extensions import override
 
 from robo_rl.environments.curriculum import curriculum_of, curriculum_state, load_curriculum_state
-from robo_rl.environments.vector import SequentialEnvironments
+from robo_rl.environments.vector import SequentialEnvironments, metrics_of
 from robo_rl.errors import InvalidEpisode, InvalidSetting
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver, VectorFactory
 from robo_rl.protocols.rewards import DelayedRewards, OnlineRewards
@@ -233,6 +233,7 @@ class OnPolicyTraining(Stateful):
                 metrics = time("update", self.learner.update)
                 metrics |= {} if self._rollout is None else self._rollout.metrics
                 metrics |= {} if self._curriculum is None else self._curriculum.curriculum_metrics
+                metrics |= metrics_of(self.environments)
                 time("log", partial(observer.on_metrics, self.step, metrics))
             time("log", partial(observer.on_step, self.step, self))
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from robo_rl.errors import InvalidSetting, JudgeUnavailable, QuestionNotAccepted, require_allowed
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judges.chat_transport import NoReply, Pace, Timeouts, Transport
+from robo_rl.rewards.judges.chat_transport import Connections, NoReply, Pace, Timeouts, Transport
 from robo_rl.rewards.judges.judge import Answer, Picture, Question, Terms, data_url, form_in_words
 
 NEAR_NAME = re.compile(r"(?!(?:0x[0-9a-f]*|[0-9]+)$)[a-z0-9_-]+", re.IGNORECASE)
@@ -93,6 +93,7 @@ class Endpoint:
         Raises JudgeUnavailable for a missing or rejected key, an unknown model, or a question that the server does not accept.
         """
         numbered, running, stop = enumerate(questions), dict[Future[Answer], int](), threading.Event()
+        _ = self._pace, self._connections  # made here, once, and not by each thread
         with ThreadPoolExecutor(self.concurrency) as pool:
             try:
                 while True:
@@ -112,7 +113,7 @@ class Endpoint:
     def _answer(self, question: Question, stop: threading.Event) -> Answer:
         timeouts = Timeouts(self.timeout_s, self.deadline_s, self.retries, self.longest_wait_s)
         url, is_far = f"{self.base_url.rstrip('/')}/chat/completions", not _is_open_and_near(self.base_url)
-        transport = Transport(url, self.require_key(), timeouts, self._pace, stop, through_proxy=is_far)
+        transport = Transport(url, self.require_key(), timeouts, self._pace, self._connections, stop, through_proxy=is_far)
         started = time.monotonic()
         try:
             answer = _answer_in(transport.post(self.request(question)), transport)
@@ -170,6 +171,10 @@ class Endpoint:
     @cached_property
     def _pace(self) -> Pace:
         return Pace(self.requests_per_minute)
+
+    @cached_property
+    def _connections(self) -> Connections:
+        return Connections(self.concurrency)
 
 
 def _turn(future: Future[Answer]) -> int:

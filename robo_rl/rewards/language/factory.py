@@ -15,7 +15,7 @@ from typing import Any
 
 from robo_rl.entry_points import known
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeUnavailable, UnknownName
-from robo_rl.rewards.judges.cached_judge import SILENT, CachedJudge
+from robo_rl.rewards.judges.cached_judge import SILENT, CachedJudge, nothing_usable
 from robo_rl.rewards.judges.judge import Answer, Judge, Question, judge
 from robo_rl.rewards.language.call_log import CallLog, LogSource, Record, spent
 from robo_rl.rewards.language.conversation import Heard, Request
@@ -109,6 +109,11 @@ class JudgeSource:
         self._pending: dict[str, Request] = {}
         self._callback: Heard | None = None
         self._has_answered = False
+
+    def require_use(self, useless: Sequence[tuple[str, str]]) -> None:
+        """Raise JudgeUnavailable if there are too many replies in a row without content; useless: their statuses and words."""
+        if len(useless) >= self._terms.useless:
+            raise nothing_usable(useless, self._judge)
 
     def require_key(self) -> None:
         """Raise JudgeUnavailable if a key is missing; none is needed while run or cache may have the answers."""

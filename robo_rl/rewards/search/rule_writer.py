@@ -59,7 +59,7 @@ class ProgramRule:
 
     def read(self, source: str) -> dict[str, float]:
         """Return the weights of a filled program, without those that it lacks."""
-        found = {name: re.search(rf"^\s*{name} = ({NUMBER})\s*(?:#.*)?$", source, re.MULTILINE) for name in self.weights}
+        found = {name: re.search(rf"^[ \t]*{name} = ({NUMBER})[ \t]*(?:#.*)?$", source, re.MULTILINE) for name in self.weights}
         return {name: float(match[1]) for name, match in found.items() if match is not None}
 
 

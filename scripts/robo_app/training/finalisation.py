@@ -47,13 +47,13 @@ def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord, o
     if (found := probe(run.metrics())) is not None:
         run.describe(hacking=asdict(found) | {"is_suspicious": found.is_suspicious})
         say(f"{'WARNING' if found.is_suspicious else 'reward'}  {found}")
-    newest = {tag: value for line in run.metrics() for tag, value in line.items()}
-    for warning in annotation_warnings(newest):
-        say(f"WARNING  {warning}")
     report = write_report([run.path], run.path / "report.html")
     say(f"{evaluation}\nreport   {report}")
     if recipe.evaluation.before:
         say(before_and_after(run, evaluation))
+    newest = {tag: value for line in run.metrics() for tag, value in line.items()}
+    for warning in annotation_warnings(newest):  # last, where it is read
+        say(f"WARNING  {warning}")
 
 
 def judge(

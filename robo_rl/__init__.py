@@ -2,7 +2,7 @@
 
     import robo_rl
 
-    run = robo_rl.train("arm-pick-rlpd", seed=1, learner={"lr": 1e-4})
+    run = robo_rl.train("arm-pick-rlpd", seed=1, evaluation={"episodes": 100})
     print(run.evaluate(episodes=50))
 
 The names below are loaded when they are used, so that the import costs nothing.

@@ -150,10 +150,9 @@ class MissingExtra(RoboRLError):
 
     def __init__(self, component: str, package: str, extra: str = "", *, install: str = "") -> None:
         """install: command for a package that no extra can name."""
-        super().__init__(
-            f"{component} needs the package {package!r}, which is not installed.",
-            fix=install or f'pip install "robo-rl[{extra}]"',
-        )
+        self.problem = f"{component} needs the package {package!r}, which is not installed."
+        self.fix = install or f'pip install "robo-rl[{extra}]"'
+        super().__init__(self.problem, fix=self.fix)
 
 
 class MissingOperation(RoboRLError):

@@ -78,7 +78,7 @@ def train(
 ) -> Run:
     """Train a recipe in a new run folder under `out`, evaluate the policy, write the report, and return the run.
 
-        robo_rl.train("arm-pick-rlpd", seed=1, learner={"lr": 1e-4}, evaluation={"videos": 0})
+        robo_rl.train("arm-pick-rlpd", seed=1, evaluation={"episodes": 100, "videos": 0})
 
     overrides: values of the recipe by key, nested as in its YAML, checked as strictly as on the command line. dataset, labels:
     short for demonstrations={"dataset": ..., "labels": ...}. collectors: processes that act for the learner, or a mapping with

@@ -1,7 +1,11 @@
-"""Small specs, episodes and datasets for tests: everything has a default, and every default can be replaced."""
+"""Small specs, episodes and datasets for tests: everything has a default, and every default can be replaced.
+
+And the environment of a process that a stranger starts.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,14 @@ import pytest
 from robo_datasets.dataset import Dataset
 from robo_rl.spec.environment import ActionMode, ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
+
+TESTS_OWN = ("MUJOCO_GL", "OMP_NUM_THREADS", "SDL_VIDEODRIVER", "DISPLAY", "WAYLAND_DISPLAY", "PYTHONPATH")
+"""Variables of the environment that tests/conftest.py sets or that a stranger's machine without a display does not have."""
+
+
+def bare_environment(**more: str) -> dict[str, str]:
+    """Return the variables of the environment as a stranger without a display has them, and some more."""
+    return {name: value for name, value in os.environ.items() if name not in TESTS_OWN} | more
 
 
 def rest_slow(values: Iterable[Any], *, fast: int = 1) -> list[Any]:

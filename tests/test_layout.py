@@ -305,7 +305,7 @@ def test_scripts_can_be_run():
 
 
 def test_setup_installs_what_rendering_asks_for():
-    from robo_sims.rendering import INSTALL
+    from robo_rl.system.opengl import INSTALL
 
     assert INSTALL.removeprefix("apt-get install -y ") in (ROOT / "scripts" / "setup").read_text()
 

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import mujoco
 import numpy as np
 
 from robo_real.arm import Array
 from robo_real.rotations import Quaternion, between, quaternion
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.system.opengl import prefer_headless
+
+prefer_headless()  # before MuJoCo, which reads the choice once: the same process may draw later
+
+import mujoco  # noqa: E402
 
 ORIENTATION_WEIGHT = 0.1
 """[m/rad] weight of an orientation error against a position error, so that an arm with too few joints keeps the position"""

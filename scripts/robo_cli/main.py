@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Mapping
@@ -52,8 +53,6 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "compare": ("Compare", "compare runs in pairs on shared seeds"),
         "report": ("Report", "write one HTML page about one or several runs"),
         "experiment": ("ExperimentOrder", "methods on datasets or tasks, several seeds, resumable, with a table and claims"),
-        "study": ("ExperimentOrder", "the same as experiment"),
-        "race": ("ExperimentOrder", "the same as experiment"),
         "sweep": (None, "search the settings of a recipe, several seeds for each, resumable, with a report"),
         "bench": (None, "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
     },
@@ -65,8 +64,8 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 ROOMS = {name: group for group, commands in GROUPS.items() for name in commands}
 """Command -> package of its module."""
-MODULES = {"study": "experiment", "race": "experiment"}
-"""Commands with a module of another name."""
+RENAMED = {"study": "experiment", "race": "experiment"}
+"""Commands of before -> their names now."""
 START = """start with:
   robo-rl doctor
   robo-rl train arm-pick-rlpd
@@ -117,9 +116,12 @@ def dispatch(arguments: list[str]) -> int:
         print(f"robo-rl {version('robo-rl')}")
         return 0
     name, rest = arguments[0], arguments[1:]
+    if name in RENAMED:
+        what, fix = f"robo-rl {name} is now called robo-rl {RENAMED[name]}.", f"robo-rl {RENAMED[name]} {shlex.join(rest)}"
+        raise RoboRLError(what, got=f"robo-rl {name}", fix=fix.strip())
     if name not in COMMANDS:
         raise UnknownName("command", name, COMMANDS)
-    module: Any = importlib.import_module(f"robo_cli.{ROOMS[name]}.{MODULES.get(name, name).replace('-', '_')}")
+    module: Any = importlib.import_module(f"robo_cli.{ROOMS[name]}.{name.replace('-', '_')}")
     options, text = COMMANDS[name]
     if options is None:
         return int(module.main(rest))

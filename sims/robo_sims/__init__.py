@@ -1,6 +1,6 @@
 """Simulators behind one spec. The import registers the arm tasks with Gymnasium and loads no simulator."""
 
-from robo_sims.rendering import prefer_headless
+from robo_rl.system.opengl import prefer_headless
 
 
 def register() -> None:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting, RenderingUnavailable, UnknownName
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.stopwatch import timed
-from robo_sims.rendering import BACKENDS, INSTALL
+from robo_rl.system.opengl import BACKENDS, INSTALL
 
 Pictures = npt.NDArray[np.uint8]
 """(..., H, W, 3) RGB"""

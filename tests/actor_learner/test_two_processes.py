@@ -219,6 +219,7 @@ class InRealTime(Killing):
         self.holding += 1
 
 
+@pytest.mark.real_time
 def test_held_episode_ends_while_learner_is_absent(tmp_path: Path, acting: Any) -> None:
     tell(tmp_path, most_ahead=1000)
     deeds: dict[int, Any] = {}

@@ -117,7 +117,6 @@ FEW = {
     "--settings.see-steps": "4",
     "--settings.read-steps": "4",
     "--seconds": "0.05",
-    "--learner.lr": "1e-4",
 }
 """Options of the pages -> their values here."""
 SEEDS = {"train": "0-1", "sweep": "0-0"}
@@ -155,8 +154,6 @@ MORE = {
     "carla-server": "--port 0",
     "robot serve": "--port 0",
     "experiment": "--table",
-    "study": "--table",
-    "race": "--table",
 }
 """Beginning of a command -> options that follow those of the page, and count instead of them."""
 SERVES = {

@@ -1,17 +1,23 @@
 import json
 import os
+import re
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from robo_app.machine import machine_checks, package_checks
+from factories import bare_environment
+from robo_app.machine import machine_checks, package_checks, plugin_checks
 from robo_app.machine.finding import Finding
 from robo_cli.machine import doctor
 from robo_cli.machine.doctor import Doctor
 from robo_rl.errors import SandboxUnavailable
-from robo_sims import rendering
+from robo_rl.system import opengl
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -32,7 +38,7 @@ def texts(check) -> list[str]:
     return [f"{finding.level}: {finding.text} -> {finding.fix}" for finding in check()]
 
 
-LOCK_LINE = "pip install --no-deps -r locks/default.txt"
+LOCK_LINE = f"pip install --no-deps -r {ROOT}/locks/default.txt"
 
 
 def test_mujoco_4_is_a_problem(packages):
@@ -91,6 +97,67 @@ def test_two_wheels_of_one_folder_are_a_problem(packages, folder, keep, other):
     ]
 
 
+def test_lock_of_the_checkout_is_compared(packages):
+    packages("numpy", "1.0")
+    (found,) = package_checks.locked_versions()
+    assert found.level == "warning" and "numpy 1.0 (lock: 2." in found.text and "mujoco missing (lock: 3." in found.text
+    assert found.fix == LOCK_LINE
+
+
+def test_lock_that_is_not_there_is_a_problem(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(package_checks, "LOCK", tmp_path / "default.txt")
+    monkeypatch.setattr(Doctor, "checks", property(lambda _: {"versions": package_checks.locked_versions}))
+    assert doctor.run(Doctor()) == 1
+    assert "problem  the check 'versions' failed: FileNotFoundError" in capsys.readouterr().out
+
+
+def test_optional_package_that_is_missing_is_no_problem(monkeypatch, capsys):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "gymnasium_robotics"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "robo_sims.gymnasium_robotics_tasks", raising=False)
+    monkeypatch.setitem(sys.modules, "gymnasium_robotics", None)
+    monkeypatch.setattr(Doctor, "checks", property(lambda _: {"plug-ins": plugin_checks.plugins}))
+    assert doctor.run(Doctor()) == 0
+    shown = capsys.readouterr().out
+    assert re.match(r"ok       all \d+ components of installed packages can be loaded\n", shown)
+    assert "ok       optional, not installed: Gymnasium-Robotics needs the package 'gymnasium_robotics'" in shown
+    assert 'do: pip install "robo-rl[gymnasium-robotics]"' in shown
+
+
+def unpacked_wheel(folder: Path) -> Path:
+    """Returns the folder of a wheel's contents, built from this checkout."""
+    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder), str(ROOT)]
+    subprocess.run(build, check=True)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+@pytest.mark.slow
+def test_doctor_of_a_wheel_compares_with_the_lock_that_it_brings(tmp_path):
+    site = unpacked_wheel(tmp_path)
+    command = [sys.executable, "-m", "robo_cli.main", "doctor", "--json"]
+    done = subprocess.run(
+        command, env=bare_environment(PYTHONPATH=str(site)), cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    findings = json.loads(done.stdout)
+    versions = next(finding for finding in findings if "default.txt, which was tested" in finding["text"])
+    assert versions["level"] == "ok" or f"-r {site}/robo_app/machine/default.txt" in versions["fix"]
+    assert (site / "robo_app/machine/default.txt").read_text() == (ROOT / "locks/default.txt").read_text()
+    assert done.returncode == int(any(finding["level"] == "problem" for finding in findings))
+    assert not [finding["fix"] for finding in findings if "scripts/setup" in (finding["fix"] or "")]
+
+
+def test_wheel_compares_the_optional_packages_that_it_has(packages, tmp_path, monkeypatch):
+    lock = tmp_path / "default.txt"
+    lock.write_text("needed==1.0\noptional==1.0\n")
+    monkeypatch.setattr(package_checks, "LOCK", lock)
+    monkeypatch.setattr(package_checks, "IS_CHECKOUT", False)
+    packages("needed", "1.0")
+    assert texts(package_checks.locked_versions) == ["ok: all 1 packages are as in default.txt, which was tested -> None"]
+
+
 def test_differences_from_the_lock_are_listed(packages, tmp_path, monkeypatch):
     lock = tmp_path / "lock.txt"
     lock.write_text("# heading\nsame==1.0   # why\nother==1.0\nabsent==1.0\nunused==1.0 ; python_version < '3'\n")
@@ -98,14 +165,15 @@ def test_differences_from_the_lock_are_listed(packages, tmp_path, monkeypatch):
     packages("same", "1.0")
     packages("other", "2.0")
     assert texts(package_checks.locked_versions) == [
-        f"warning: differs from locks/default.txt: other 2.0 (lock: 1.0), absent missing (lock: 1.0) -> {LOCK_LINE}"
+        "warning: 2 of 3 packages differ from lock.txt, which was tested:"
+        f" other 2.0 (lock: 1.0), absent missing (lock: 1.0) -> {LOCK_LINE}"
     ]
     lock.write_text("same==1.0\n")
-    assert texts(package_checks.locked_versions) == ["ok: all 1 packages are as in locks/default.txt -> None"]
+    assert texts(package_checks.locked_versions) == ["ok: all 1 packages are as in lock.txt, which was tested -> None"]
 
 
 def test_without_a_renderer_it_says_why_and_what_to_install(monkeypatch):
-    monkeypatch.setattr(rendering, "REQUESTED", None)
+    monkeypatch.setattr(opengl, "REQUESTED", None)
     monkeypatch.setattr(machine_checks, "probe", lambda backend: f"lib{backend} is missing")
     assert texts(machine_checks.rendering) == [
         "problem: cannot draw frames without a display; egl: libegl is missing; osmesa: libosmesa is missing"
@@ -118,18 +186,18 @@ def test_without_a_renderer_it_says_why_and_what_to_install(monkeypatch):
     [
         ("egl", {None, "egl"}, "ok: draws frames with MUJOCO_GL=egl -> None"),
         ("osmesa", {"egl"}, "problem: MUJOCO_GL=osmesa cannot draw frames: no library -> unset MUJOCO_GL (egl works)"),
-        ("what", set(), "problem: MUJOCO_GL=what cannot draw frames: no library -> sudo " + rendering.INSTALL),
+        ("what", set(), "problem: MUJOCO_GL=what cannot draw frames: no library -> sudo " + opengl.INSTALL),
         ("off", {"egl"}, "warning: MUJOCO_GL=off switches drawing off -> unset MUJOCO_GL"),
     ],
 )
 def test_doctor_looks_at_the_renderer_that_is_set(monkeypatch, value, working, finding):
-    monkeypatch.setattr(rendering, "REQUESTED", value)
+    monkeypatch.setattr(opengl, "REQUESTED", value)
     monkeypatch.setattr(machine_checks, "probe", lambda backend: None if backend in working else "no library")
     assert texts(machine_checks.rendering) == [finding]
 
 
 def test_the_second_renderer_is_enough(monkeypatch):
-    monkeypatch.setattr(rendering, "REQUESTED", None)
+    monkeypatch.setattr(opengl, "REQUESTED", None)
     monkeypatch.setattr(machine_checks, "probe", {"egl": "no device", "osmesa": None}.get)
     assert texts(machine_checks.rendering) == ["ok: draws frames without a display, with osmesa -> None"]
 

@@ -32,7 +32,7 @@ claims: [{better: lare, than: episodic}]
 @pytest.mark.slow
 def test_a_study_writes_programs_trains_and_makes_nothing_twice(in_this_process, capsys):
     Path("study.yaml").write_text(STUDY)
-    order = ["study", "study.yaml", "--out", "out"]
+    order = ["experiment", "study.yaml", "--out", "out"]
     assert dispatch(order) == 0
     assert [job.name for job in in_this_process] == ["verified", "episodic-0", "lare-0"]
     about = json.loads(Path("out/programs/verified.json").read_text())

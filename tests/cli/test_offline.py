@@ -191,14 +191,14 @@ def study() -> str:
 
 @pytest.mark.slow
 def test_a_study_runs_its_jobs_as_processes(study):
-    assert dispatch(["study", study, "--out", "out", "--jobs", "2"]) == 0
+    assert dispatch(["experiment", study, "--out", "out", "--jobs", "2"]) == 0
     assert len([*Path("out/runs").glob("*/evaluation.json")]) == 4
     assert "report" in Path("out/logs/bc--reach-replay-0.log").read_text()
 
 
 @pytest.mark.slow
 def test_a_study_makes_what_is_missing_and_nothing_twice(study, in_this_process, capsys):
-    order = ["study", study, "--out", "out"]
+    order = ["experiment", study, "--out", "out"]
     assert dispatch(order) == 0
     assert len([*Path("out/runs").iterdir()]) == 4
     facts = json.loads(Path("out/table.json").read_text())
@@ -234,7 +234,7 @@ seeds"""
 @pytest.mark.slow
 def test_a_study_tells_what_going_on_online_cost(study, in_this_process, capsys):
     Path(study).write_text(STUDY.replace("seeds", ONLINE, 1))
-    assert dispatch(["study", study, "--out", "out"]) == 0
+    assert dispatch(["experiment", study, "--out", "out"]) == 0
     facts = json.loads(Path("out/table.json").read_text())
     cells = facts["datasets"]["reach-replay"]["methods"]
     assert "online" not in cells["iql"]
@@ -273,7 +273,7 @@ claims:
 @pytest.mark.slow
 def test_a_study_labels_its_datasets(study, in_this_process, capsys):
     Path("labelled.yaml").write_text(LABELLED.replace("  true:", '  "true":'))
-    order = ["study", "labelled.yaml", "--out", "out"]
+    order = ["experiment", "labelled.yaml", "--out", "out"]
     assert dispatch(order) == 0
     data = Dataset(Path("out/data/reach-play"))
     assert label_sets(data) == ["asked", "compared", "control"]
@@ -312,7 +312,7 @@ def test_settings_of_labels_arrive_as_they_were_written(tmp_path):
 
 @pytest.mark.slow
 def test_training_counts_only_with_current_study_settings(study, in_this_process):
-    order = ["study", study, "--out", "out"]
+    order = ["experiment", study, "--out", "out"]
     assert dispatch(order) == 0
     first = {*Path("out/runs").iterdir()}
     Path(study).write_text(STUDY.replace("return_span: 1000", "return_span: 500"))
@@ -344,14 +344,14 @@ CHANGES = [  # file, before, after, message
 
 @pytest.mark.slow
 def test_foreign_sources_and_datasets_are_refused_untouched(study, in_this_process):
-    assert dispatch(["study", study, "--out", "out"]) == 0
+    assert dispatch(["experiment", study, "--out", "out"]) == 0
     made = {path: path.stat().st_mtime_ns for path in Path("out").rglob("*") if path.is_file()}
     for file, before, after, message in CHANGES:
         text = Path(file).read_text()
         assert before in text
         Path(file).write_text(text.replace(before, after))
         with pytest.raises(RunError, match=f"(?s){message}"):
-            dispatch(["study", study, "--out", "out"])
+            dispatch(["experiment", study, "--out", "out"])
         assert made == {path: path.stat().st_mtime_ns for path in Path("out").rglob("*") if path.is_file()}
         Path(file).write_text(text)
 
@@ -360,7 +360,7 @@ def test_foreign_sources_and_datasets_are_refused_untouched(study, in_this_proce
 def test_a_job_that_fails_is_named_and_the_others_are_done(study, in_this_process):
     Path("iql.yaml").write_text(TINY.format(algorithm="iql").replace("hidden: [8]", "hidden: [0]"))
     with pytest.raises(RunError, match="2 of 4 jobs failed") as failure:
-        dispatch(["study", study, "--out", "out"])
+        dispatch(["experiment", study, "--out", "out"])
     assert "iql--reach-replay-0.log" in str(failure.value)
     assert len([*Path("out/runs").glob("*/evaluation.json")]) == 2
 

@@ -251,6 +251,7 @@ def test_interruption_ends_with_a_summary(
     assert capsys.readouterr().out.endswith("\n0 episodes played\n")
 
 
+@pytest.mark.real_time
 def test_player_keeps_the_environments_rate(line: tuple[Line, Any]) -> None:
     screen = Listed()
     Player(*line, speed=2.0).run(screen, 3, episodes=1)

@@ -61,7 +61,7 @@ def test_recipes_of_a_person_are_those_of_the_race(task: str, name: str) -> None
 def test_a_race_trains_each_once_and_writes_a_table(
     plan: Path, tmp_path: Path, in_this_process: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    order = ["race", str(plan), "--out", str(tmp_path / "out")]
+    order = ["experiment", str(plan), "--out", str(tmp_path / "out")]
     assert main.dispatch(order) == 0
     assert [Path(job.commands[0][1]).stem for job in in_this_process] == ["plain--empty", "taught--empty"] * 2
     shown = capsys.readouterr().out

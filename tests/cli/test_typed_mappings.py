@@ -1,8 +1,10 @@
 """Keys of a recipe's mappings on the command line, whether the recipe has them or not."""
 
+import json
+
 import pytest
 
-from robo_app.arguments.free_settings import typed_value
+from robo_app.arguments.free_settings import Group, gather, typed_value
 from robo_app.arguments.recipe_settings import mappings_in, with_mappings
 from robo_app.recipes.recipe import parse_recipe
 from robo_app.recipes.reward_file import read_reward
@@ -38,6 +40,33 @@ def test_new_keys_are_added_and_known_ones_are_left_as_options():
 
 def as_words() -> dict:
     return {"name": "x", "environment": {"arguments": {"action_repeat": 3}}, "algorithm": "sac", "steps": 9}
+
+
+def test_key_of_an_inner_mapping_is_an_option_in_every_command():
+    inner = {"judge": "endpoint", "judge_settings": {"model": "m", "retries": 1}}
+    named = parse_recipe({**as_words(), "reward": {"name": "judge-progress", "settings": inner}}, source="test")
+    words = ["--reward.settings.judge_settings.retries", "2", "--reward.settings.judge-settings.timeout-s", "0.5"]
+    additions, left = mappings_in(named, words)
+    assert left == words[:2], "those that the recipe has are options like others"
+    found = with_mappings(named, additions).reward.settings
+    assert found == {**inner, "judge_settings": {"model": "m", "retries": 1, "timeout_s": 0.5}}
+    assert gather(words, [Group("reward.settings")]) == [
+        "--reward.settings.KEY",
+        '{"judge_settings": {"retries": 2, "timeout_s": 0.5}}',
+    ]
+    both = ["--reward.settings", "{judge_settings: {model: k, retries: 1}}", *words[:2]]
+    assert json.loads(gather(both, [Group("reward.settings")])[1]) == {"judge_settings": {"model": "k", "retries": 2}}
+    names = ["--cameras.front.left", "0"]
+    assert gather(names, [Group("cameras", has_names=True)]) == ["--cameras.KEY", '{"front.left": 0}']
+
+
+def test_key_within_a_value_that_is_no_mapping_is_refused():
+    named = parse_recipe({**as_words(), "reward": {"name": "oracle", "settings": {"mode": "delta"}}}, source="test")
+    told = r"(?s)--reward\.settings\.mode\.x names a key of a mapping.*got:     mode: 'delta'"
+    with pytest.raises(InvalidSetting, match=told):
+        with_mappings(named, mappings_in(named, ["--reward.settings.mode.x", "1"])[0])
+    with pytest.raises(InvalidSetting, match=told):
+        gather(["--reward.settings.mode", "delta", "--reward.settings.mode.x", "1"], [Group("reward.settings")])
 
 
 @pytest.mark.parametrize("nothing", ["None", "null", ""])

@@ -73,6 +73,7 @@ def test_a_press_of_the_gripper_is_read_once(hand):
     assert presses in (["toggle_gripper"], ["close_gripper"])
 
 
+@pytest.mark.real_time
 def test_reading_a_silent_device_returns_at_once(hand):
     start = time.monotonic()
     for _ in range(5):

@@ -17,6 +17,17 @@ from robo_real.twin import Twin, TwinOptions
 STRICT = replace(TWIN, stop_after=1.0)
 
 
+IN_ITS_OWN_TIME = {"serve_in_step", "unhurried"}
+"""Fixtures by which a served robot's clock, or its limits, wait for whoever is slow."""
+
+
+def pytest_itemcollected(item):
+    """A test that serves a robot by the wall's clock, with the limits of a real one, runs alone."""
+    fixtures = {*getattr(item, "fixturenames", ())}
+    if "serve" in fixtures and not fixtures & IN_ITS_OWN_TIME:
+        item.add_marker("real_time")
+
+
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """A call over the link may take long: what is too long for a robot is not what these tests are about."""

@@ -304,6 +304,7 @@ class Webcam:
         pass
 
 
+@pytest.mark.real_time
 def test_opencv_sets_the_device_and_checks_it(monkeypatch):
     monkeypatch.setattr(cv2, "VideoCapture", Webcam)
     camera = OpenCVCamera(OpenCVOptions(device=2, width=1280, height=720, rate=60, exposure=150, fourcc="MJPG"))

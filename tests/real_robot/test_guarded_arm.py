@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -180,8 +179,8 @@ def test_the_log_is_appended_to(tmp_path):
     assert [json.loads(line)["mode"] for line in lines] == ["armed", "armed"]
 
 
-def test_an_interrupt_leaves_the_arm_still_and_nothing_to_re_arm(serve):
-    server = serve(replace(TWIN, stop_after=60.0, late_in_a_row=1000))
+def test_an_interrupt_leaves_the_arm_still_and_nothing_to_re_arm(serve, unhurried):
+    server = serve(unhurried)
     guard = server.application.robot.guard
     command = [sys.executable, "-m", "robo_cli.main", "record", f"robot:{server.url}", "--out", "data", "--episodes", "500"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

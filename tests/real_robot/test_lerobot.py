@@ -109,6 +109,7 @@ def test_guard_keeps_the_box(tmp_path, opened):
 
 
 @pytest.mark.parametrize("way", rest_slow(["kill", "die", "hang", "bus"]))
+@pytest.mark.real_time
 def test_lost_process_holds_the_arm(tmp_path, opened, way):
     fault = {} if way == "kill" else {"robot": {"fault": way, "after": 0.5}}
     robot = opened(GuardedArm(arm(tmp_path, **fault), LIMITS))

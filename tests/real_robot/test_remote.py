@@ -151,6 +151,7 @@ DRIPS = {
 
 
 @pytest.mark.parametrize("drip", DRIPS)
+@pytest.mark.real_time
 def test_link_timeout_holds_against_drips(hostile, monkeypatch, drip):
     monkeypatch.setattr(Hostile, "first", DRIPS[drip][0])
     monkeypatch.setattr(Hostile, "again", DRIPS[drip][1])

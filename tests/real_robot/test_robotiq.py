@@ -102,6 +102,7 @@ def test_active_gripper_is_not_activated_again(gripper, peer):
 
 
 @pytest.mark.slow
+@pytest.mark.real_time
 def test_go_returns_at_once_while_the_gripper_is_silent(gripper, peer):
     gripper.connect()
     peer.silent = True
@@ -112,6 +113,7 @@ def test_go_returns_at_once_while_the_gripper_is_silent(gripper, peer):
     assert time.monotonic() - start < 0.05
 
 
+@pytest.mark.real_time
 def test_silence_and_a_cut_link_are_reported_in_time(gripper, peer):
     gripper.connect()
     peer.silent = True

@@ -290,6 +290,7 @@ def test_gamepad_reads_its_state_again_after_dropped_events(pad):
     assert reading.axes["x"] == 1.0 and reading.is_held
 
 
+@pytest.mark.real_time
 def test_gamepad_flood_does_not_keep_the_reader(pad):
     found, events = pad
     pack = EVENT.pack(0, 0, 3, 1, 5)

@@ -14,6 +14,8 @@ from robo_real.limits import TWIN
 from robo_real.rotations import DOWN
 from robo_rl.errors import RobotUnavailable
 
+pytestmark = pytest.mark.real_time
+
 START = np.array([0.46, 0.0, 0.24])
 LIMITS = replace(TWIN, stop_after=2.0, command_age=5.0, state_age=2.0, speed=0.2, acceleration=2.0)
 

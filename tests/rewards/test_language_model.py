@@ -252,6 +252,7 @@ def test_absent_reply_is_missing_and_retried_later(opened, chat_server, fault, s
     assert model.sample(WRITE, 3)[1].status == "ok" and len(chat_server.asked) == 3 + attempts
 
 
+@pytest.mark.real_time
 def test_a_slow_server_is_given_up_in_time(opened, chat_server):
     model = opened(timeout_s=0.08, retries=1)
     model.sample(WRITE)

@@ -2,6 +2,7 @@
 
 The options that a command declares as `EnvironmentArguments`, `RewardSettings`, ... arrive as mappings. Two more spellings of
 YAML are the same everywhere: several keys at once, `--GROUP '{KEY: VALUE, ...}'`, and a list, `--GROUP.KEY [VALUE, ...]`.
+A key of a mapping that is itself a value is `--GROUP.KEY.INNER VALUE`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class Group:
     before: str | None = None
     """Option that took NAME=VALUE in its place before."""
     has_names: bool = False
-    """True if keys are names of the user's own, in which a dash is no underscore."""
+    """True if keys are names of the user's own, in which a dash is no underscore and a dot leads nowhere."""
+    has_paths: bool = True
+    """True if `--GROUP.KEY.INNER` sets a key of the mapping in KEY; False if the reader of the group splits keys itself."""
 
     def key(self, option: str) -> str | None:
         """Return the key that an option sets, "" for all of the group, None for an option of another group."""
@@ -60,7 +63,7 @@ MetaSettings = Annotated[Values, Group("meta.settings", "--meta-settings"), _JSO
 RaterSettings = Annotated[Values, Group("rater.settings", "--rater-settings"), _JSON, _option("rater.settings")]
 PreferenceRaterSettings = Annotated[Values, Group("rater.settings", "--settings"), _JSON, _option("rater.settings")]
 ModelSettings = Annotated[Values, Group("llm.settings", "--llm-settings"), _JSON, _option("llm.settings")]
-RecipeKeys = Annotated[Values, Group("recipe", "--settings"), _JSON, _option("recipe")]
+RecipeKeys = Annotated[Values, Group("recipe", "--settings", has_paths=False), _JSON, _option("recipe")]
 DriverSettings = Annotated[Values, Group("driver.settings", "--options"), _JSON, _option("driver.settings")]
 TwinSettings = Annotated[Values, Group("twin.settings", "--options"), _JSON, _option("twin.settings")]
 TeleoperatorSettings = Annotated[Values, Group("teleoperator.settings"), _JSON, _option("teleoperator.settings")]
@@ -130,7 +133,11 @@ def gather(words: Sequence[str], groups: Sequence[Group]) -> list[str]:
         require_keys(option, group, following)
         key = group.key(option)
         typed = read_value(option, following)
-        found.setdefault(group.name, {}).update({key: typed} if key else read_mapping(option, typed))
+        settings = found.setdefault(group.name, {})
+        if key and group.has_paths and not group.has_names:
+            found[group.name] = with_key(option, settings, key, typed)
+        else:
+            settings.update({key: typed} if key else read_mapping(option, typed))
         rest = rest if is_parted else rest[1:]
     return [*left, *(word for name, each in found.items() for word in (f"--{name}.KEY", json.dumps(each, default=str)))]
 
@@ -163,6 +170,17 @@ def read_value(option: str, words: Sequence[str]) -> Any:
     except InvalidSetting as error:
         got = f"{words[0]}: {' '.join(str(error).split())}"
         raise InvalidSetting(f"{option} has no readable value.", got=got, allowed="a value as in YAML") from None
+
+
+def with_key(option: str, settings: Mapping[str, Any], key: str, value: Any) -> Values:
+    """Return settings in which a key, or KEY.INNER of a mapping within them, has a value; raises InvalidSetting."""
+    name, _, inner = key.partition(".")
+    if not inner:
+        return {**settings, name: value}
+    within = settings.get(name, {})
+    if not isinstance(within, Mapping):
+        raise InvalidSetting(f"{option} names a key of a mapping.", got=f"{name}: {within!r}", allowed="a mapping there")
+    return {**settings, name: with_key(option, within, inner, value)}
 
 
 def read_mapping(option: str, found: Any) -> Values:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from robo_app.arguments.free_settings import Group, read_mapping, read_value, require_keys
+from robo_app.arguments.free_settings import Group, read_mapping, read_value, require_keys, with_key
 from robo_app.recipes.recipe import Recipe
 
 MAPPINGS = (
@@ -26,7 +26,8 @@ def mappings_in(recipe: Recipe[Any], words: Sequence[str]) -> tuple[Additions, l
     """Return additions to the mappings of a recipe, and the remaining words.
 
     `--MAPPING.KEY VALUE [VALUE ...]` for a key that the recipe does not have yet; those that it has are options like others.
-    `--MAPPING {KEY: VALUE, ...}` adds several. Values are as in YAML; several are a list. Raises InvalidSetting.
+    `--MAPPING {KEY: VALUE, ...}` adds several, `--MAPPING.KEY.INNER VALUE` one to the mapping in a key. Values are as in YAML;
+    several are a list. Raises InvalidSetting.
     """
     own = [f"learner.{each.name}" for each in fields(recipe.learner) if isinstance(getattr(recipe.learner, each.name), Mapping)]
     groups = [Group(path) for path in [*MAPPINGS, *own]]
@@ -37,7 +38,7 @@ def mappings_in(recipe: Recipe[Any], words: Sequence[str]) -> tuple[Additions, l
         values = [value, *following] if is_parted else following
         group = next((each for each in groups if each.key(option) is not None), None)
         key = "" if group is None else str(group.key(option))
-        if group is None or (key and key in _at(recipe, group.name)):
+        if group is None or (key and _has(_at(recipe, group.name), key)):
             left += [first, *following]
             continue
         require_keys(option, group, values)
@@ -49,7 +50,8 @@ def mappings_in(recipe: Recipe[Any], words: Sequence[str]) -> tuple[Additions, l
 def with_mappings(recipe: Recipe[Any], additions: Additions) -> Recipe[Any]:
     """Returns the recipe with additions to its mappings."""
     for path, more in additions:
-        recipe = _added(recipe, path, more)
+        for key, value in more.items():
+            recipe = _added(recipe, path, key, value, f"--{path}.{key}")
     return recipe
 
 
@@ -64,6 +66,12 @@ def _options(words: Sequence[str]) -> list[list[str]]:
     return groups
 
 
+def _has(settings: Any, key: str) -> bool:
+    """Return whether a key, or KEY.INNER of a mapping within, is there."""
+    name, _, inner = key.partition(".")
+    return isinstance(settings, Mapping) and name in settings and (not inner or _has(settings[name], inner))
+
+
 def _at(settings: Any, path: str) -> Mapping[str, Any]:
     for name in path.split("."):
         settings = getattr(settings, name)
@@ -71,8 +79,8 @@ def _at(settings: Any, path: str) -> Mapping[str, Any]:
     return found
 
 
-def _added(settings: Any, path: str, more: Mapping[str, Any]) -> Any:
-    """Returns settings in which the mapping at a path has more keys."""
+def _added(settings: Any, path: str, key: str, value: Any, option: str) -> Any:
+    """Returns settings in which the mapping at a path has one key more."""
     name, _, rest = path.partition(".")
     inner = getattr(settings, name)
-    return replace(settings, **{name: _added(inner, rest, more) if rest else {**inner, **more}})
+    return replace(settings, **{name: _added(inner, rest, key, value, option) if rest else with_key(option, inner, key, value)})

@@ -25,7 +25,10 @@ def purpose(group: Group, point: EntryPoint) -> str:
 
 
 def documented(module: str, name: str) -> str | None:
-    """Return the docstring of a class or function as the file of its module has it, None if it cannot be read there."""
+    """Return the docstring of a class or function from the file of its module, or of the module that this imports it from.
+
+    None if it cannot be read there.
+    """
     try:
         found = find_spec(module)
         source = Path(found.origin).read_text(encoding="utf-8") if found is not None and found.origin else ""
@@ -33,4 +36,9 @@ def documented(module: str, name: str) -> str | None:
     except (ImportError, ValueError, OSError, SyntaxError):
         return None
     named = [each for each in statements if isinstance(each, ast.ClassDef | ast.FunctionDef) and each.name == name]
-    return ast.get_docstring(named[0]) if named else None
+    if named:
+        return ast.get_docstring(named[0])
+    sources = [
+        each.module for each in statements if isinstance(each, ast.ImportFrom) and name in {it.name for it in each.names}
+    ]
+    return documented(sources[0], name) if sources and sources[0] else None

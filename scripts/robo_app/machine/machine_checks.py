@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from robo_app.machine.finding import Finding
+from robo_app.machine.package_checks import IS_CHECKOUT
 from robo_rl.errors import SandboxUnavailable
 from robo_rl.rewards.programs.system_calls import filter_program
-from robo_sims import rendering as drawing
-from robo_sims.rendering import BACKENDS, INSTALL, OFF, probe
+from robo_rl.system import opengl
+from robo_rl.system.opengl import BACKENDS, INSTALL, OFF
+from robo_sims.rendering import probe
 
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 GIGABYTE = 1e9  # bytes
@@ -21,8 +23,8 @@ GIGABYTE = 1e9  # bytes
 
 def rendering() -> Iterator[Finding]:
     """Check that frames can be rendered, with MUJOCO_GL if set; in separate processes, because a broken driver may crash."""
-    if drawing.REQUESTED is not None:
-        yield _as_requested(drawing.REQUESTED)
+    if opengl.REQUESTED is not None:
+        yield _as_requested(opengl.REQUESTED)
         return
     problems = []
     for backend in BACKENDS:
@@ -67,7 +69,8 @@ def accelerator() -> Iterator[Finding]:
         yield Finding("ok", f"torch {torch.__version__} on {torch.cuda.get_device_name()}, {bfloat16} bfloat16")
     elif torch.version.cuda is None and shutil.which("nvidia-smi"):
         text = f"torch {torch.__version__} computes on the CPU, but this machine has an NVIDIA driver"
-        yield Finding("warning", text, 'ROBO_RL_TORCH="torch==2.13.0" scripts/setup')
+        fix = 'ROBO_RL_TORCH="torch==2.13.0" scripts/setup' if IS_CHECKOUT else "pip install --force-reinstall torch"
+        yield Finding("warning", text, fix)
     else:
         capability = torch.backends.cpu.get_cpu_capability()
         bfloat16 = "with" if _cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"} else "without"

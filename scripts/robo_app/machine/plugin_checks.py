@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 from typing import get_args
 
@@ -14,14 +13,16 @@ from robo_rl.errors import BrokenPlugin, MissingExtra
 
 
 def plugins() -> Iterator[Finding]:
-    """Every entry point of every group can be loaded; those that cannot hide no other."""
+    """Every entry point of every group can be loaded, unless its optional package is missing; none hides another."""
     found: list[Finding] = []
     count = 0
     for group in get_args(Group):
         points = [*entry_points(group=f"robo_rl.{group}")]
         count += len(points)
         found += [*_broken(group, points), *_doubles(group, points)]
-    yield from found or [Finding("ok", f"all {count} components of installed packages can be loaded")]
+    if all(finding.level == "ok" for finding in found):
+        found.insert(0, Finding("ok", f"all {count - len(found)} components of installed packages can be loaded"))
+    yield from found
 
 
 def _broken(group: Group, points: Sequence[EntryPoint]) -> Iterator[Finding]:
@@ -29,8 +30,9 @@ def _broken(group: Group, points: Sequence[EntryPoint]) -> Iterator[Finding]:
         try:
             component(group, point)
             if group == "environments":
-                with suppress(MissingExtra):  # an optional package: `robo-rl envs` says so
-                    tasks_of(point.name)
+                tasks_of(point.name)
+        except MissingExtra as error:
+            yield Finding("ok", f"optional, not installed: {error.problem}", error.fix)
         except BrokenPlugin as error:
             package = package_of(point)
             text = f"{group}: {point.name!r} of the package {package} does not work: {error.reason}"

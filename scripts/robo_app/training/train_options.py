@@ -17,7 +17,7 @@ from robo_app.recipes.recipe import Learner, Recipe, read_recipe
 from robo_app.training.collecting import CollectingSettings
 
 EXAMPLES = """robo-rl train arm-pick-rlpd
-robo-rl train arm-pick-rlpd --seed 1 --learner.lr 1e-4
+robo-rl train arm-pick-rlpd --seed 1 --evaluation.episodes 100
 robo-rl train arm-pick-rlpd --seeds 0-4     (side by side, one table, one report)
 robo-rl train arm-pick-rlpd --seeds 0-9 --ray 10.0.0.1:6379     (on the machines of a Ray cluster: docs/clusters.md)
 robo-rl train halfcheetah-ppo --collectors 4     (processes that act for one learner)

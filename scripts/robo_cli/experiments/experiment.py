@@ -1,4 +1,4 @@
-"""robo-rl experiment, also as study and race: train methods with several seeds, and write the table; resumable.
+"""robo-rl experiment: train methods with several seeds, and write the table; resumable.
 
 A training whose settings or episodes have changed is repeated; a source, a dataset, and the recipe of a
 race are never replaced.
@@ -25,8 +25,7 @@ from robo_rl.runs.run import write_text
 
 EXAMPLES = """robo-rl experiment offline --out experiments/offline
 robo-rl experiment my-plan.yaml --out experiments/mine --table
-robo-rl study offline --out studies/offline --jobs 2     (the same command)
-robo-rl race beacons --out races/beacons --jobs 2        (the same command)"""
+robo-rl experiment beacons --out experiments/beacons --jobs 2"""
 
 
 @dataclass(frozen=True)

@@ -71,4 +71,4 @@ def _attempt(name: str, check: Check) -> list[Finding]:
     try:
         return list(check())
     except Exception as error:  # a broken package may raise any error, and the other checks must still run
-        return [Finding("problem", f"the check {name!r} failed: {type(error).__name__}: {error}", "scripts/setup")]
+        return [Finding("problem", f"the check {name!r} failed: {type(error).__name__}: {error}", package_checks.INSTALL_LOCK)]

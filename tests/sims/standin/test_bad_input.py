@@ -157,6 +157,7 @@ def test_the_tested_names_are_all_known_but_one(server):
     assert unknown == ["no_such_call"] and server.said().count("unknown call: no_such_call") == 1
 
 
+@pytest.mark.real_time
 def test_load_sends_nothing_until_new_subscription():
     def heard(sock: socket.socket, seconds: float) -> bool:
         return bool(select.select([sock], [], [], seconds)[0])
@@ -175,6 +176,7 @@ def test_load_sends_nothing_until_new_subscription():
             assert heard(new, 0.5)
 
 
+@pytest.mark.real_time
 def test_a_server_that_waits_uses_no_core():
     with StandIn() as server, Raw(server.port) as raw:
         raw.call("set_episode_settings", [True, False, [True, 0.05], True, 0.01, 10, 0.0, True, 3000.0, 2000.0, True])
@@ -184,6 +186,7 @@ def test_a_server_that_waits_uses_no_core():
         assert server.processor_seconds() - before <= 0.04
 
 
+@pytest.mark.real_time
 def test_server_death_is_client_error_within_timeout(client):
     result = client("""
         import os, signal, time

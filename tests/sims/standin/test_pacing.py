@@ -41,6 +41,7 @@ def test_pacing_keeps_answers_apart_that_wake_two_threads():
 
 
 @pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.real_time
 def test_server_paces_answers_while_a_traffic_manager_runs(order):
     def took(raw: Raw) -> float:
         began = time.perf_counter()  # before the first answer, so that a slow client cannot hide a pause

@@ -30,6 +30,7 @@ from robo_datasets.formats.recording import (
     Recording,
     cost_name,
     foreign_array,
+    number_of_choices,
     single_cost,
     split_columns,
     within,
@@ -119,7 +120,7 @@ class D4RL(Format):
             notes += [f"not read: {', '.join(unread)}"] if unread else []
             are_choices = actions.ndim == 1 and actions.dtype.kind in "iu"
             if are_choices:
-                size = 1 + max(int(part.max()) for _, part in rows) if layout is None else layout[0].action.size
+                size = number_of_choices(rows) if layout is None else layout[0].action.size
                 found = Actions(size, are_choices=True)
             else:
                 found = Actions(actions.shape[1], None, None, *within(rows))

@@ -192,6 +192,23 @@ def split_columns(values: Array, arrays: Sequence[ArraySpec]) -> dict[str, Array
     return {array.name: part.reshape(len(part), *array.shape) for array, part in zip(arrays, parts, strict=True)}
 
 
+def number_of_choices(parts: Iterable[tuple[str, Array]]) -> int:
+    """Returns the number of choices among discrete actions (T,); raises DatasetError for a negative one."""
+    most = -1
+    for name, actions in parts:
+        if not len(actions):
+            continue
+        if (least := int(actions.min())) < 0:
+            raise DatasetError(
+                "Discrete actions count from 0.",
+                got=f"{least} in {name}",
+                allowed="0, 1, 2, ...",
+                fix="add a constant to them in the file, or store them as float if they are numbers and no choices",
+            )
+        most = max(most, int(actions.max()))
+    return most + 1
+
+
 def within(parts: Iterable[tuple[str, Array]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Returns minimum and maximum of each element of actions (T, A); raises DatasetError on NaN.
 

@@ -33,6 +33,7 @@ from robo_datasets.formats.recording import (
     number_of_choices,
     single_cost,
     split_columns,
+    vector_size,
     within,
 )
 from robo_datasets.hdf5_arrays import created_hdf5, write_array
@@ -123,7 +124,7 @@ class D4RL(Format):
                 size = number_of_choices(rows) if layout is None else layout[0].action.size
                 found = Actions(size, are_choices=True)
             else:
-                found = Actions(actions.shape[1], None, None, *within(rows))
+                found = Actions(vector_size(actions), None, None, *within(rows))
         return Foreign(
             lambda: _recordings(source, *((None, None) if layout is None else layout)),
             observation,

@@ -38,6 +38,7 @@ from robo_datasets.formats.lerobot_tables import (
 from robo_datasets.formats.lerobot_video import read_film
 from robo_datasets.formats.parquet_file import batches, opened_parquet
 from robo_datasets.formats.recording import (
+    SEVERAL_TASKS,
     Actions,
     Array,
     Foreign,
@@ -55,7 +56,6 @@ MOST_JSON = 1 << 26
 MOST_DESCRIBED = 1_000_000
 """Episodes, or tasks."""
 NO_TASK = f"the task of an episode is not in {TASKS}: it has no instruction"
-SEVERAL_TASKS = "several tasks in one episode: the first is taken as its instruction"
 CLOSE = 0.1
 """[frames] Rounding error of a time stamp, float32 after hours included."""
 

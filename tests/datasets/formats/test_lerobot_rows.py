@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pyarrow
 import pyarrow.parquet
@@ -16,6 +17,7 @@ from factories import choices, make_spec, picture_spec, rich_episode
 from robo_datasets.conversion import export, import_dataset
 from robo_datasets.dataset import Dataset
 from robo_datasets.formats.lerobot import LeRobot
+from robo_datasets.formats.lerobot_video import Film, read_film
 from robo_rl.errors import DatasetError
 from robo_rl.spec.environment import ArraySpec
 
@@ -188,6 +190,19 @@ def test_whole_numbers_of_any_width_are_choices_or_vectors(tmp_path, kind):
     (tmp_path / "two").mkdir()
     (episode,), notes = read(with_actions(tmp_path / "two", kind, np.array([[0, 5], [4, 10], [2, 0], [4, 5]])))
     assert episode.actions.tolist() == [[-1, 0], [1, 1], [0, -1], [1, 0]] and "no limits of actions" in notes
+
+
+def test_no_picture_of_a_film_is_nearer_to_the_one_before(tmp_path):
+    """Every second frame was coded from the one before: 11 of 40 were nearer to that than to their own picture."""
+    ground = np.random.default_rng(0).integers(60, 200, (12, 12, 3), dtype=np.uint8)
+    pictures = np.repeat(cv2.resize(ground, (96, 96), interpolation=cv2.INTER_CUBIC)[None], 40, axis=0)
+    for step, picture in enumerate(pictures):
+        cv2.circle(picture, (10 + step, 40), 5, (200, 40, 40), -1)
+    with Film(tmp_path / "film.mp4", 20, 96, 96) as film:
+        film.add(pictures)
+    read_back = read_film(tmp_path / "film.mp4", np.arange(40) / 20, 20, (96, 96, 3))
+    own, before = (((read_back[1:] - there.astype(float)) ** 2).mean((1, 2, 3)) for there in (pictures[1:], pictures[:-1]))
+    assert (own <= before).all()
 
 
 def test_negative_choices_are_refused_by_name(tmp_path):

@@ -82,7 +82,7 @@ class Remarks:
             ),
         ]
         if counts["wrong rewards"]:
-            what = f"rewards are NaN or infinite in {counts['wrong rewards']} steps"
+            what = f"rewards are not finite in {counts['wrong rewards']} steps"
             found.append(f"{what}: {self._share(counts['wrongly rewarded'])}")
         if counts["repeated"]:
             found.append(f"equal to an earlier episode in all but pictures: {self._share(counts['repeated'])}")

@@ -105,7 +105,7 @@ def test_rewards_that_are_no_numbers(recorded, capsys, tmp_path):
     rewards = np.ones(STEPS, np.float32)
     rewards[[2, 5]] = np.nan, np.inf
     dataset = recorded({"rewards": rewards}, {})
-    assert_told_everywhere(capsys, dataset, "rewards are NaN or infinite in 2 steps: 1 of 2 episodes", tmp_path)
+    assert_told_everywhere(capsys, dataset, "rewards are not finite in 2 steps: 1 of 2 episodes", tmp_path)
 
 
 def test_an_episode_that_is_there_twice(recorded, spec, capsys, tmp_path):

@@ -20,12 +20,12 @@ Turn = Literal["90", "180", "270", "upside-down", "mirrored"]
 
 @dataclass(frozen=True)
 class Adjustments:
-    """How foreign data are changed on import; by default nothing is."""
+    """Changes of foreign data on import; by default none."""
 
     action_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Element of the action, or "all" -> foreign values that become -1 and 1; the first may be the greater."""
     clip: bool = False
-    """Clip actions to [-1, 1] as executed; what lies in the file stays as proposed."""
+    """Clip actions to [-1, 1] as executed; those of the file stay as proposed."""
     observation_scales: Mapping[str, float] = field(default_factory=dict)
     """Observation -> factor."""
     turns: Mapping[str, Turn] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Adjustments:
 
     @property
     def is_none(self) -> bool:
-        """Whether nothing is changed."""
+        """True if nothing is changed."""
         return self == Adjustments()
 
     def require_known(self, spec: EnvironmentSpec) -> None:
@@ -56,7 +56,7 @@ class Adjustments:
                 raise InvalidSetting(f"The scale of observation {name!r} is none.", got=scale, allowed="a number, not 0")
 
     def limits(self, names: Sequence[str], low: Sequence[float], high: Sequence[float]) -> tuple[tuple[float, ...], ...]:
-        """Returns the foreign actions at -1 and 1, by `action_ranges` where they say so; empty limits are [-1, 1]."""
+        """Returns the foreign actions at -1 and 1; `action_ranges` take the place of limits, and empty limits are [-1, 1]."""
         if not self.action_ranges:
             return tuple(low), tuple(high)
         ends = zip(low or (-1.0,) * len(names), high or (1.0,) * len(names), strict=True)
@@ -84,7 +84,7 @@ class Adjustments:
         return ObservationSpec(tuple(map(self._turned_spec, observation.values())))
 
     def lines(self) -> list[str]:
-        """Returns what was changed, one a line."""
+        """Returns the changes, one a line."""
         found = [
             f"action {name}: {first:g} becomes -1, {last:g} becomes 1" for name, (first, last) in self.action_ranges.items()
         ]

@@ -1,4 +1,4 @@
-"""Observations of foreign data, compared with what their environment shows: another unit is seen by its size."""
+"""Observations of foreign data, compared with those of their environment: another unit is seen by its size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from robo_rl.types import Episode
 EPISODES, STEPS = 2, 50
 """Played with random actions to see how large observations are."""
 MORE = 10.0
-"""Times as large as what the environment shows: degrees are 57 times radians, percent 100, millimetres 1000 times metres."""
+"""Times as large as in the environment: degrees are 57 times radians, percent 100, millimetres 1000 times metres."""
 
 
 class Extremes:
@@ -39,7 +39,7 @@ class Extremes:
         return self._most
 
     def lines(self, shown: Mapping[str, float], spec: EnvironmentSpec) -> list[str]:
-        """Returns a remark on each observation that is far larger than what was shown."""
+        """Returns a remark on each observation that is far larger than in the environment."""
         return [
             f"observation {name} reaches {self._most[name]:.4g}, {size:.3g} in {EPISODES} short episodes of {spec.name} (unit "
             f"{spec.observation[name].unit or 'none'}): another unit? --observation-scales {name} FACTOR"

@@ -54,7 +54,7 @@ class Layout:
 
     @property
     def are_choices(self) -> bool:
-        """Whether an action is one whole number."""
+        """True if an action is one whole number."""
         described = self.features["action"]
         return np.dtype(described["dtype"]).kind in "iu" and math.prod(described["shape"]) == 1
 

@@ -13,7 +13,7 @@ from robo_rl.spec.environment import EnvironmentSpec, specification
 
 
 class OfData(NamedTuple):
-    """What a conversion knows of the environment of its data."""
+    """Environment of the data of a conversion."""
 
     spec: EnvironmentSpec | None
     card: Mapping[str, Any]

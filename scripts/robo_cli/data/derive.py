@@ -52,9 +52,8 @@ def merge(arguments: Merge) -> int:
     cards = {str(source.path): source.card for source in sources}
     if len(cards) < 2:
         raise InvalidSetting("Merging needs two datasets or more.", got=len(cards))
-    card = inherited([*cards.values()]) | {"merged_from": cards}
     entries = {source.path: source.entries() for source in sources}
-    for path, copied in make_dataset(arguments.out, card, entries).items():
+    for path, copied in make_dataset(arguments.out, inherited([*cards.values()]) | {"merged_from": cards}, entries).items():
         twice = len(entries[path]) - copied
         print(f"{copied} episodes of {path}" + (f"; {twice} were there already" if twice else ""))
     for line in differing_arguments(cards):

@@ -140,7 +140,7 @@ def test_a_minari_episode_without_an_array_is_named(exported, tmp_path, missing)
         import_dataset(MINARI, out, tmp_path / "back")
 
 
-def test_an_observation_that_only_later_demonstrations_have_is_told(exported, tmp_path):
+def test_observations_that_the_first_demonstration_lacks(exported, tmp_path):
     out = exported(ROBOMIMIC)
     with h5py.File(out, "r+") as file:
         del file["data/demo_0/obs/joint_position"]

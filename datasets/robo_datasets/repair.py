@@ -6,7 +6,7 @@ Every action may be interrupted and repeated; a second repair finds nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -43,8 +43,11 @@ class Finding(NamedTuple):
     """the repair done; for `verify`, the repair that `repair` would do"""
 
 
-def verify(dataset: Dataset) -> list[Finding]:
-    """Reads every episode and returns the faults, changing nothing; raises DatasetError if disk or lock prevent reading."""
+def verify(dataset: Dataset, watch: Callable[[Episode], None] = lambda episode: None) -> list[Finding]:
+    """Reads every episode and returns the faults, changing nothing; raises DatasetError if disk or lock prevent reading.
+
+    watch: receives each episode that is readable.
+    """
     if (damage := _damage_of(dataset.catalogue)) is not None:
         return [Finding(NAME, str(damage), "make it again from the episodes")]
     entries = dataset.entries()
@@ -52,7 +55,7 @@ def verify(dataset: Dataset) -> list[Finding]:
     findings = [Finding(path.name, "left over by a crash", "recover or quarantine") for path in _leftovers(dataset)]
     findings += [Finding(path.name, "not in the catalogue", "adopt") for path in _episodes(dataset) if path.name not in listed]
     for entry in entries:
-        fault, true = _judged(dataset, entry)
+        fault, true = _judged(dataset, entry, watch)
         if fault:
             findings.append(Finding(entry.file, fault, "quarantine" if true is None else "correct the catalogue"))
     if dataset.card.get("content") not in (None, content_hash(entries)):
@@ -217,7 +220,9 @@ def _recovered(dataset: Dataset, path: Path, name: str) -> Episode:
     return episode
 
 
-def _judged(dataset: Dataset, entry: Entry) -> tuple[str | None, Entry | None]:
+def _judged(
+    dataset: Dataset, entry: Entry, watch: Callable[[Episode], None] = lambda episode: None
+) -> tuple[str | None, Entry | None]:
     """Returns the fault of an episode or its entry, and the correct entry if the episode is readable."""
     path = dataset.path / "episodes" / entry.file
     try:
@@ -226,6 +231,7 @@ def _judged(dataset: Dataset, entry: Entry) -> tuple[str | None, Entry | None]:
         return "its file is missing", None
     except REFUTED as error:
         return str(error), None
+    watch(episode)
     true = Entry.of(episode, FileName.parse(entry.file), path.stat().st_size)
     sums = entry.episode_return, true.episode_return  # a sum may end in other bits on another machine
     is_sum_same = math.isclose(*sums, rel_tol=1e-9) or all(map(math.isnan, sums))

@@ -392,3 +392,15 @@ def test_append_moves_no_episode_away_that_cannot_be_read_now(recorded, monkeypa
             dispatch(again)
     assert path.exists() and not [*(recorded / "quarantine").iterdir()] and len(dataset) == 5
     assert dispatch(again) == 0 and len(dataset) == 7
+
+
+def test_merging_tells_arguments_that_no_spec_has(recorded, capsys):
+    """Cameras elsewhere, other light and masses have the same fingerprint; nothing compared them."""
+    words = ["--environment.arguments.randomization", "visual", "--environment.arguments.action_repeat", "3", "--seed", "9"]
+    assert dispatch(["record", "robo/ArmReach-v0", "--episodes", "1", "--out", "varied", *words]) == 0
+    assert dispatch(["record", "robo/ArmReach-v0", "--episodes", "1", "--out", "plain", *words[2:]]) == 0
+    capsys.readouterr()
+    assert dispatch(["data", "merge", "plain", "varied", "--out", "both"]) == 0
+    assert "remark: recorded with other randomization: default in plain; visual in varied" in capsys.readouterr().out
+    assert dispatch(["data", "merge", "plain", "plain/../plain", "--out", "again"]) == 0
+    assert "remark" not in capsys.readouterr().out

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from robo_app.arguments.positionals import DATASET
 from robo_datasets.dataset import Dataset
+from robo_datasets.remarks import remarks_for
 from robo_datasets.repair import Finding
 from robo_datasets.repair import repair as mend
 from robo_datasets.repair import verify as check
@@ -39,8 +40,11 @@ class Restore:
 def verify(arguments: Verify) -> int:
     """Print the faults."""
     dataset = Dataset(arguments.dataset)
-    findings = check(dataset)
+    remarks = remarks_for(dataset)
+    findings = check(dataset, remarks.add)
     _show(findings)
+    for line in remarks.lines():
+        print(f"remark: {line}")
     print(f"{len(findings)} problems" if findings else f"{len(dataset)} episodes, all as they were written")
     return int(bool(findings))
 

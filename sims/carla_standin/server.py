@@ -19,7 +19,7 @@ from carla_standin.clock import RATE
 from carla_standin.connections import accepted
 from carla_standin.errors import InvalidOption, PortsTaken
 from carla_standin.host import Host
-from carla_standin.maps.catalogue import town
+from carla_standin.maps.catalogue import Catalogue
 from carla_standin.polling import LINGER, Poller
 from carla_standin.population import Population
 from carla_standin.rpc import Caller
@@ -38,7 +38,11 @@ class Options:
     port: int = 2000
     """Port of calls; streams use the next one. 0 takes a free pair."""
     map: str = "ring"
-    """ring, grid, highway, stops, or one drawn at random, such as grid_train_0 or grid_test_0."""
+    """ring, grid, highway, stops, one drawn at random, such as grid_train_0 or grid_test_0, or a file of `maps`."""
+    maps: str = ""
+    """Folder of OpenDRIVE files, each a map by its file's name without .xodr."""
+    flatten: bool = False
+    """Whether hills and banked roads of maps are read as level ground, instead of being refused."""
     physics: str = "kinematic"
     """Model of vehicles without an attribute `dynamics`: kinematic or dynamic."""
     rate: float = RATE
@@ -75,7 +79,8 @@ class Server:
     """Server that listens as soon as it is constructed."""
 
     def __init__(self, options: Options) -> None:
-        first = town(options.map)  # raises for an unknown name before a port is taken
+        catalogue = Catalogue(options.maps, flatten=options.flatten)
+        first = catalogue.town(options.map)  # raises for an unknown name before a port is taken
         calls, streams = listeners(options.host, options.port)
         self.port = int(calls.getsockname()[1])
         self.listener = calls
@@ -83,6 +88,7 @@ class Server:
             World(first, Streams(streams), physics=options.physics, rate=options.rate),
             Population(options.traffic, options.walkers, options.seed),
             has_navigation=options.navigation,
+            catalogue=catalogue,
         )
         self.calls = table(self.host)
         self.selector = selectors.DefaultSelector()

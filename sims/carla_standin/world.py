@@ -13,7 +13,6 @@ from carla_standin.collisions import Collisions, Hit
 from carla_standin.errors import Refused
 from carla_standin.free_fall import FreeFall
 from carla_standin.lights import Lights
-from carla_standin.maps.ground import lane_area, stop_line
 from carla_standin.maps.navigation import distance
 from carla_standin.maps.town import Town
 from carla_standin.physics.parameters import BY_NAME as VEHICLES
@@ -79,15 +78,9 @@ class World:
         """Gains of Ackermann controllers, if a client has set them."""
         self.lights, self.signs = Lights(town), Signs(town)
         if not town.ground.lights.any():
-            areas = [
-                [lane_area(place.road, lane, *place.stations) for lane in place.lane_ids()] for place in self.lights.places
-            ]
-            town.ground.mark_lights(areas)
-            town.ground.mark_stops(
-                stop_line(place.road, lane, place.signal.orientation)
-                for place in (*self.lights.places, *self.signs.stops())
-                for lane in place.lane_ids()
-            )
+            town.ground.mark_lights([place.areas() for place in self.lights.places])
+            places = (*self.lights.places, *self.signs.stops())
+            town.ground.mark_stops(line for place in places for line in place.lines())
         self.cars = Cars(town, self.lights)
         self.scene = Scene(town.buildings, Boxes.joined([self.signs.boxes(), self.lights.boxes()]))
         self.is_scene_stale = True

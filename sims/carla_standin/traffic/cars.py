@@ -276,7 +276,9 @@ class Cars:
 
     def _has_room(self, number: int) -> bool:
         """Return True if there is room for a car behind the junction, so that it does not stop inside."""
-        way = self.after[number]
+        way = int(self.after[number])
+        if way >= 0 and self.lanes.crossing[way]:  # a way of several sections: the room is behind the last
+            way = next(iter(self.lanes.ways[self.junctions.last(way)].successors), -1)
         if way < 0:
             return True
         there = self.way == way

@@ -9,6 +9,7 @@ import selectors
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +18,7 @@ import cv2
 from carla_standin.calls import table
 from carla_standin.clock import RATE
 from carla_standin.connections import accepted
+from carla_standin.deferral import SETTLING, Deferrals
 from carla_standin.errors import InvalidOption, PortsTaken
 from carla_standin.host import Host
 from carla_standin.maps.catalogue import Catalogue
@@ -95,6 +97,7 @@ class Server:
         self.selector.register(calls, selectors.EVENT_READ, self._accept)
         self.selector.register(self.host.streams, selectors.EVENT_READ, lambda _: self.host.streams.serve())
         self.poller = Poller(self.selector, options.linger)
+        self.deferrals = Deferrals()
         self.is_running = True
 
     def stop_with(self, file: int) -> None:
@@ -107,14 +110,24 @@ class Server:
     def _accept(self, _: int) -> None:
         sock = accepted(self.listener, self.selector)
         if sock is not None:
-            Caller(sock, self.selector, self.calls)
+            Caller(sock, self.selector, self.calls, self._defer)
+
+    def _defer(self, name: str, send: Callable[[], None]) -> bool:
+        """Send the answer of a loaded map later if a Traffic Manager runs; return False for other answers."""
+        is_late = name == "load_new_episode" and bool(self.host.managers)
+        if is_late:
+            self.deferrals.add(SETTLING, send)
+        return is_late
 
     def run(self) -> None:
         """Serves until stopped."""
         cv2.setNumThreads(1)  # its threads wait for each other by spinning, which costs more than these small pictures
         while self.is_running:
-            for key, mask in self.poller.ready(self._timeout()):
+            until_step, until_answer = self._timeout(), self.deferrals.until_due()
+            waits = [seconds for seconds in (until_step, until_answer) if seconds is not None]
+            for key, mask in self.poller.ready(min(waits, default=None)):
                 key.data(mask)
+            self.deferrals.call_due()
             if self.host.world.settings.synchronous:
                 self._prepare()
 

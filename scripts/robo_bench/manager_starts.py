@@ -75,7 +75,7 @@ def main() -> None:
     settings = tyro.cli(Starts, description=__doc__)
     ends = count(settings)
     told = ", ".join(f"{number} {end}" for end, number in sorted(ends.items()))
-    print(f"{settings.starts} starts: {told}")  # noqa: T201
+    print(f"{settings.starts} starts: {told}")
 
 
 if __name__ == "__main__":

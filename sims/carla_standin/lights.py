@@ -190,6 +190,11 @@ class Lights:
         times[:, :3], times[:, 3] = self.times, self.elapsed[self.cycle_of]
         records["frozen"], records["colour"] = self.frozen, self.colours
 
+    def open_ways(self) -> npt.NDArray[np.bool_]:
+        """Return for each way whether the light at its end is not red."""
+        is_open = np.append(self.colours != TrafficLightState.RED, True)  # the last is that of ways without a light
+        return np.asarray(is_open[self.of_way])
+
     def _note(self) -> None:
         """Updates the running cycles and the times [s] at which their colours end."""
         self.runs = np.array([not self.frozen[cycle.lights[0]] for cycle in self.cycles], bool)

@@ -22,12 +22,13 @@ from carla_standin.deferral import SETTLING, Deferrals
 from carla_standin.errors import InvalidOption, PortsTaken
 from carla_standin.host import Host
 from carla_standin.maps.catalogue import Catalogue
+from carla_standin.physics.parameters import GRIP
 from carla_standin.polling import LINGER, Poller
 from carla_standin.population import Population
 from carla_standin.rpc import Caller
 from carla_standin.streams import Streams
 from carla_standin.vehicles import MODELS
-from carla_standin.world import World
+from carla_standin.world import MOST_GRIP, World
 
 LOG = logging.getLogger(__name__)
 ATTEMPTS = 100
@@ -47,6 +48,8 @@ class Options:
     """Whether hills and banked roads of maps are read as level ground, instead of being refused."""
     physics: str = "kinematic"
     """Model of vehicles without an attribute `dynamics`: kinematic or dynamic."""
+    grip: float = GRIP
+    """Coefficient of friction of vehicles without an attribute `grip`; CARLA's agents take bends at 2.7."""
     rate: float = RATE
     """[1/s] frames of asynchronous mode."""
     traffic: int = 0
@@ -66,6 +69,7 @@ class Options:
         allowed = {
             "port": (0 <= self.port < 65535, "0 to 65534"),
             "physics": (self.physics in MODELS, " or ".join(MODELS)),
+            "grip": (0 < self.grip <= MOST_GRIP, f"above 0, up to {MOST_GRIP:g}"),
             "rate": (0.1 <= self.rate <= 1000, "0.1 to 1000 [1/s]"),
             "traffic": (0 <= self.traffic <= 500, "0 to 500"),
             "walkers": (0 <= self.walkers <= 500, "0 to 500"),
@@ -87,7 +91,7 @@ class Server:
         self.port = int(calls.getsockname()[1])
         self.listener = calls
         self.host = Host(
-            World(first, Streams(streams), physics=options.physics, rate=options.rate),
+            World(first, Streams(streams), physics=options.physics, rate=options.rate, grip=options.grip),
             Population(options.traffic, options.walkers, options.seed),
             has_navigation=options.navigation,
             catalogue=catalogue,

@@ -6,6 +6,7 @@ import logging
 from dataclasses import asdict, dataclass
 
 from carla_standin.clock import RATE
+from carla_standin.physics.parameters import GRIP
 from carla_standin.polling import LINGER
 from robo_rl.errors import InvalidSetting, MissingExtra
 
@@ -29,6 +30,8 @@ class CarlaServer:
     """Read hills and banked roads as level ground, instead of refusing them."""
     physics: str = "kinematic"
     """Model of vehicles: kinematic or dynamic."""
+    grip: float = GRIP
+    """Coefficient of friction of clients' vehicles; 2.7 lets CARLA's own agents take bends as fast as they do in CARLA."""
     traffic: int = 0
     """Cars that drive themselves, in each episode."""
     walkers: int = 0

@@ -10,6 +10,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from carla_standin.approach import nearest_of_motion
 from carla_standin.maps.curves import Floats
 from carla_standin.maps.grid import STOP, YIELD
 from carla_standin.maps.lanes import Lanes
@@ -120,28 +121,38 @@ class Junctions:
         return rank + 3 * len(signed.intersection(self.lanes.predecessors[number]))
 
     def admitted(
-        self, candidates: Sequence[Candidate], inside: Iterable[tuple[int, float]], others: Floats
+        self,
+        candidates: Sequence[Candidate],
+        inside: Iterable[tuple[int, float]],
+        sweeps: tuple[Floats, Floats],
+        users: Sequence[Candidate] = (),
     ) -> npt.NDArray[np.intp]:
         """Return the cars that may enter.
 
-        inside: occupied ways, each with the `extra` [m] of its car. others: (n, 2) predicted positions of clients' cars.
+        inside: occupied ways, each with the `extra` [m] of its car. sweeps: places (n, 2) and ways (n, 2) [m] of clients' cars.
+        users: a candidate for each way that a client's car may take, before which those of a later turn wait.
         """
         taken = np.full(len(self.rank), -np.inf)
         for way, extra in inside:
             taken[way] = max(taken[way], extra)
         found = []
-        for candidate in sorted(candidates, key=lambda one: (-one.urgency, self.rank[one.way], one.distance, one.car)):
+        for candidate in sorted(candidates, key=lambda one: (-one.urgency, *self._turn(one), one.car)):
             way, extra = candidate.way, candidate.extra
-            if not (self.gaps[way] < CLEAR + extra + taken).any() and not self._is_reached(way, others):
+            # Clients do not know who has waited for long: their cars keep their turn before one that has.
+            first = [user.way for user in users if self._turn(user) < self._turn(candidate)]
+            is_free = not (self.gaps[way] < CLEAR + extra + taken).any() and not (self.gaps[way, first] < CLEAR + extra).any()
+            if is_free and not self._is_reached(way, sweeps):
                 found.append(candidate.car)
             taken[way] = max(taken[way], extra)  # also if it waits for a client: cars of lower priority stay behind it
         return np.array(found, np.intp)
 
-    def _is_reached(self, way: int, others: Floats) -> bool:
-        if not len(others):
-            return False
-        points = self.paths[way][:, :2]
-        return bool((np.linalg.norm(points[:, None] - others[None], axis=-1) < CAR).any())
+    def _turn(self, one: Candidate) -> tuple[int, float]:
+        """Return the order of a candidate by its rank and its distance."""
+        return int(self.rank[one.way]), one.distance
+
+    def _is_reached(self, way: int, sweeps: tuple[Floats, Floats]) -> bool:
+        start, step = sweeps
+        return bool(len(start)) and bool((nearest_of_motion(self.paths[way][:, :2], start, step) < CAR).any())
 
 
 def _signed(road_map: RoadMap, signals: SignalWays, kind: str) -> set[int]:

@@ -11,6 +11,8 @@ records, in `--minutes` of simulated time with `--traffic` cars.
 
 from __future__ import annotations
 
+import logging
+import math
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
@@ -27,6 +29,7 @@ from carla_standin.layouts import TrafficLightState
 from carla_standin.maps.catalogue import Catalogue
 from carla_standin.population import Population
 from carla_standin.world import World
+from robo_rl.types import MEASURES
 from robo_sims.carla.family import FAMILY
 
 TRAFFIC = 20
@@ -42,6 +45,7 @@ SUITES: Mapping[str, tuple[int, int, Mapping[str, Any]]] = {
 USUAL = ("town-test", "town-test, 4 walkers", "town-test, 1 km")
 STEP = 0.05
 """[s] of a step of the traffic."""
+LOG = logging.getLogger(__name__)
 FAR = 12.0
 """[m] between the middles of two vehicles beyond which they cannot overlap."""
 
@@ -62,6 +66,8 @@ class Expert:
     """Other cars."""
     minutes: float = 5.0
     """Simulated time of the traffic of each town."""
+    verbose: bool = False
+    """Print a line for each route."""
 
 
 @dataclass
@@ -90,10 +96,16 @@ def drive(task: str, first: int, count: int, **arguments: Any) -> Ends:
             while "stop_reason" not in info:
                 observation, _, _, _, info = environment.step(policy.act(observation, deterministic=True))
             ends.count += 1
+            LOG.info("%s %s: seed %d %s, %.0f %%", task, arguments.get("map", ""), seed, info["stop_reason"], _share(info))
             ends.finished += bool(info["success"])
             if not info["success"]:
                 ends.others.setdefault(str(info["stop_reason"]), []).append(seed)
     return ends
+
+
+def _share(info: Mapping[str, Any]) -> float:
+    """Return how much [%] of a route was done; NaN if the server was lost."""
+    return float(dict(info.get(MEASURES, {})).get("route_completion", math.nan))
 
 
 class Nobody:
@@ -149,6 +161,7 @@ def _overlaps(world: World) -> set[tuple[int, int]]:
 def main() -> None:
     """Run the command."""
     settings = tyro.cli(Expert, description=__doc__)
+    logging.basicConfig(level=logging.INFO if settings.verbose else logging.WARNING, format="%(message)s")
     if not settings.towns:
         for name in settings.suites:
             first, count, arguments = SUITES[name]

@@ -77,9 +77,14 @@ def test_driver_stops_at_a_yellow_light_that_it_would_pass_too_late(driver):
             bent = np.stack([np.minimum(DISTANCES, left) + 8.0 * np.sin(angle), 8.0 * (1 - np.cos(angle)) + beyond], axis=1)
         observation["route"] = bent.astype(np.float32)
         observation["next_light"] = np.array([left + 4.0, 0, 1, 0])
+        driver.reset()
         return driver._at_lights(observation, speed)
 
     assert pedal_at(22.0, 12.0, 0) == math.inf  # straight on: two seconds
     assert pedal_at(22.0, 12.0, 1) < 10.0  # a bend: it would take longer than the light is yellow
     assert pedal_at(6.0, 12.0, 1) == math.inf  # no brake is good enough
     assert pedal_at(40.0, 12.0, 0) < 13.0
+    braking = seen(0, speed=12.0, other=(60.0, 30.0, 0.0)) | {"next_light": np.array([29.0, 0, 1, 0])}
+    driver.reset()
+    assert driver._at_lights(braking, 12.0) < math.inf
+    assert driver._at_lights(braking | {"next_light": np.array([24.5, 0, 1, 0])}, 11.4) < math.inf  # it goes on to brake

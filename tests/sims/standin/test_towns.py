@@ -1,6 +1,9 @@
 """CARLA's own towns, as the editor wrote them, and what editors write that our own maps do not."""
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -187,3 +190,33 @@ def test_clients_load_maps_of_a_folder_and_their_own_by_name(client, tmp_path):
     names = [name.rsplit("/", 1)[-1] for name in result["names"]]
     assert names == ["Town03", "Town03_Opt", "grid", "OpenDriveMap", "Mine"]
     assert result["listed"] == ["/Game/Carla/Maps/Town03"]
+
+
+READ = """
+import carla, json, sys
+import numpy as np
+from robo_sims.carla import roads, routes
+made = roads.read(carla.Map("made", sys.stdin.read()))
+jumps = [
+    float(np.hypot(*(made.lanes[after].points[0, :2] - one.points[-1, :2]))) for one in made.lanes for after in one.successors
+]
+chance, back = np.random.default_rng(0), 0.0
+for _ in range(40):
+    points = routes.draw_route(made, chance, "train", 100.0).points
+    steps = np.diff(points[:, :2], axis=0)
+    along = steps[:, 0] * np.cos(points[:-1, 3]) + steps[:, 1] * np.sin(points[:-1, 3])
+    back = min(back, float(along.min()))
+print(json.dumps([max(jumps), back]))
+"""
+
+
+def test_routes_do_not_jump_back_where_a_road_has_several_lane_sections():
+    """Red before: the client's lane went on to the end of the road, and the next section began far behind it."""
+    pytest.importorskip("carla", reason="no wheel here")
+    text = Town(from_opendrive(drawn())).text
+    command, path = [sys.executable, "-c", READ], os.pathsep.join(filter(None, sys.path))
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    jump, back = json.loads(done.stdout)
+    assert jump < 2.5 and back >= 0.0

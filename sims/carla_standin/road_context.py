@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from carla_standin.actors import Bodies, rows_of, span_of
-from carla_standin.layouts import Tag, TrafficLightState
+from carla_standin.layouts import TrafficLightState
 from carla_standin.maps.ground import Ground
 
 
@@ -17,17 +17,11 @@ class RoadContext:
         self.ground = ground
         self.rows = span_of(rows_of([]))
         self.count = 0
-        self.rough: npt.NDArray[np.bool_] = np.zeros(0, bool)
-        """Of each body: whether it is a vehicle on terrain, beside roads and pavements."""
-        self.has_changed = False
-        """Whether `rough` differs from that of the step before."""
 
     def reindex(self, bodies: Bodies) -> None:
         """Updates rows."""
         vehicles = [actor for actor in bodies if actor.type_id.startswith("vehicle.")]
         self.rows, self.count = span_of(rows_of(vehicles)), len(vehicles)
-        self.rough = np.zeros(len(bodies), bool)
-        self.has_changed = True
         bodies.records["light_state"][self.rows] = TrafficLightState.GREEN
         self.limit = bodies.records["limit"]
         self.light_records = [bodies.records[name] for name in ("has_light", "light", "light_state")]
@@ -39,12 +33,7 @@ class RoadContext:
             return
         place = self.ground.at(bodies.motion[rows, :2])
         limits = self.ground.limits.ravel()[place]
-        is_on_road = limits.all()
-        self.limit[rows] = limits if is_on_road else np.where(limits, limits, self.limit[rows])
-        if not is_on_road or self.rough.any():
-            rough = self.ground.labels.ravel()[place] == Tag.TERRAIN
-            self.has_changed |= not np.array_equal(rough, self.rough[rows])
-            self.rough[rows] = rough
+        self.limit[rows] = limits if limits.all() else np.where(limits, limits, self.limit[rows])
         if not len(light_ids):
             return
         light = self.ground.lights.ravel()[place]

@@ -18,8 +18,6 @@ from carla_standin.physics.overrides import LEAST, Override
 from carla_standin.physics.parameters import BY_NAME, Vehicle
 from carla_standin.physics.state import Controls, One, Parameters, State
 
-TERRAIN = 4.0
-"""[m/s2] more rolling resistance on terrain than on roads and pavements: soft ground, on which cars do 60 to 90 km/h."""
 MODELS = {"kinematic": kinematic.step, "dynamic": dynamic.step}
 
 
@@ -33,8 +31,6 @@ class Driven:
         self.parameters = Parameters([])
         self.only: One | None = None
         self.rows = rows_of([])
-        self.is_rough: npt.NDArray[np.bool_] = np.zeros(0, bool)
-        """Whether a vehicle is on terrain."""
         self.overrides: dict[Actor, Override] = {}
         """Vehicles with departures from their model."""
         self.targets: dict[Actor, Ackermann] = {}
@@ -59,16 +55,8 @@ class Driven:
     def measure(self) -> None:
         """Read the parameters of all vehicles again."""
         self.parameters = Parameters([effective(actor) for actor in self.actors])
-        if len(self.is_rough) == len(self.actors):
-            self.parameters.rolling += TERRAIN * self.is_rough
         self.only = One(self.parameters) if len(self) == 1 else None
         """The parameters if there is one vehicle."""
-
-    def roughen(self, is_rough: npt.NDArray[np.bool_]) -> None:
-        """Set which vehicles roll over terrain, whose resistance bounds their speed."""
-        if not np.array_equal(is_rough, self.is_rough):
-            self.is_rough = is_rough
-            self.measure()
 
     def override(self, actor: Actor) -> Override:
         """Return the departures of a vehicle from its model, to be changed."""

@@ -299,10 +299,6 @@ class World:
         for group in self.driven.values():
             group.flush(self.bodies)
         self.road_context.write(self.bodies, self.lights.ids, self.lights.colours)
-        if self.road_context.has_changed:
-            self.road_context.has_changed = False
-            for group in self.driven.values():
-                group.roughen(self.road_context.rough[group.rows])
         self.attachments.step(self.bodies)
         if snapshot_first:
             self._send_snapshot(dt)

@@ -1,4 +1,4 @@
-"""Small things that scripts of CARLA rely on: debris, lean, grip, recommended values, grass."""
+"""Small things that scripts of CARLA rely on: debris, lean, grip, recommended values, widths."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("msgpack")
 
 from carla_standin import layouts
-from carla_standin.actors import LEAN, PITCH, VX
+from carla_standin.actors import LEAN, PITCH
 from carla_standin.errors import Refused
 from carla_standin.maps.catalogue import town
 from carla_standin.physics.parameters import GRIP
@@ -99,19 +99,6 @@ def test_friction_that_is_told_is_that_which_holds(client):
     )
     assert result["told"] == pytest.approx([7.0] * 4) and result["usual"] == pytest.approx(3.5)
     assert result["empty"] == [] and result["lidar"] == "32"  # red before: empty, and CARLA's examples take the first
-
-
-def test_grass_slows_a_car():
-    """Red before: a car alone reached 153 km/h over grass and left the map at that speed."""
-    world = World(town("ring"), Nobody())
-    low, high = world.town.ground.low, world.town.ground.low + np.array(world.town.ground.shape[::-1]) / world.town.ground.scale
-    on_grass = spawn(world, "vehicle.tesla.model3", [[float(high[0]) + 20.0, float(low[1]) - 20.0, 0.0], [0.0, 0.0, 0.0]])
-    drive(world, on_grass, 60)
-    assert 8.0 < world.bodies.motion[on_grass.row, VX] < 25.0
-    world.destroy(on_grass)
-    on_road = car(world)
-    drive(world, on_road, 3)
-    assert world.group_of(on_road).parameters.rolling[0] < 0.2
 
 
 def test_no_lane_has_a_negative_width():

@@ -79,8 +79,9 @@ class Console:
 class Session:
     """Serves one connection until it ends."""
 
-    def __init__(self, socket: WebSocket, console: Console) -> None:
-        self._socket, self._console = socket, console
+    def __init__(self, socket: WebSocket, console: Console, trust: Callable[[WebSocket], None] = lambda _: None) -> None:
+        """trust: called once the token was shown; keeps the connection, whoever else connects."""
+        self._socket, self._console, self._trust = socket, console, trust
         self._sent: dict[str, dict[int, float]] = {name: {} for name in (*console.monitor.names, REPORT)}
         self._shown: dict[str, int] = {}
         self._latency: float | None = None
@@ -106,6 +107,7 @@ class Session:
         if not await self._authenticates(token):
             await self._close(REFUSED, "wrong token")
             return
+        self._trust(self._socket)
         console = self._console
         await self._send_json(
             kind="welcome", cameras=console.monitor.names, names=console.action.names, links=dict(console.links)
@@ -314,7 +316,7 @@ def console_server(console: Console, *, address: str = ADDRESS, port: int = 0) -
     """Return the page server of a console; port: 0 for any free one. Raises InvalidSetting if the port is in use."""
 
     async def serve(socket: WebSocket) -> None:
-        await Session(socket, console).serve(server.token)
+        await Session(socket, console, server.trust).serve(server.token)
 
     routes = [WebSocketRoute(SOCKET, serve), read(SOCKET, _refuse)]
     server = PageServer(

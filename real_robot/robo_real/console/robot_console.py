@@ -51,6 +51,10 @@ class RobotConsole:
         self.drive_with = operator.drive_with
         self.server, self.operator_state, self.tally = operator.server, operator.operator_state, operator.tally
         self._policy = policy or HoldPolicy(spec, operator.hold_action)
+        if policy is None:
+            self.tally.alone = "Nobody acts: the arm holds still"
+        elif shadow:
+            self.tally.alone = "Nobody acts: the policy is asked, and the arm holds still"
         self._operator_env, takeover = operator.training_env(self.environment, doing=SHADOWING if shadow else "")
         self._takeover = None if shadow else takeover
         if shadow:

@@ -20,7 +20,7 @@ from robo_real.server.messages import LARGEST_ANSWER, LENGTH, Request, encode_re
 from robo_rl.system.pages.hosts import is_own_host
 
 MOST_CONNECTIONS = 128
-"""At this number the oldest connection without a request is closed."""
+"""At this number one is closed: first the oldest without a request, last one whose request is being answered."""
 READING, WRITING, IDLE, QUEUED, DRAINING = 5.0, 5.0, 60.0, 5.0, 1.0
 """[s] timeouts: a whole request, an answer, between two requests, for a free channel, after a refusal"""
 SWEEP = 0.25
@@ -121,7 +121,7 @@ class HttpProcess:
     def _accept(self) -> None:
         try:
             link, _ = self._listener.accept()
-        except OSError:  # gone again, or no more file descriptors: make room
+        except OSError:  # gone again, or no more file descriptors
             self._make_room(MOST_CONNECTIONS // 2)
             return
         self._make_room(MOST_CONNECTIONS - 1)
@@ -130,12 +130,15 @@ class HttpProcess:
         self._selector.register(link, selectors.EVENT_READ, client)
 
     def _make_room(self, most: int) -> None:
-        """Close idle connections until at most `most` are left, first those that never sent a request."""
+        """Close connections until at most `most` are left."""
         while len(self._clients) > most:
-            spare = [client for client in self._clients if not client.is_waiting and not client.unsent]
-            if not spare:
-                return
-            self._close(min(spare, key=lambda client: (client.requests > 0, client.until)))
+            self._close(min(self._clients, key=self._importance))
+
+    def _importance(self, client: Client) -> tuple[int, float]:
+        """Return the rank of a connection; the least one is closed first, and among equals the oldest."""
+        if client.is_waiting:
+            return (3 if client.message and not self._is_stop(client) else 4), client.until
+        return (2 if client.unsent else 1 if client.requests else 0), client.until
 
     def _serve(self, client: Client, events: int) -> None:
         try:

@@ -61,8 +61,9 @@ class Verdict:
 class Guard:
     """Checks commands in sequence; `stop` may be called from any thread at any time."""
 
-    def __init__(self, limits: Limits, period: float, log: AuditLog) -> None:
-        """period: nominal time [s] between commands."""
+    def __init__(self, limits: Limits, period: float, log: AuditLog, width: float | None = None) -> None:
+        """period: nominal time [s] between commands. width: [m] of the open gripper, None if unknown."""
+        self._width = width
         self.limits, self.period, self.log = limits, period, log
         self._mode = Mode.DISCONNECTED
         self._latch: tuple[Mode, str] | None = None  # apart from the mode, so that no other thread's change can undo it
@@ -257,7 +258,7 @@ class Guard:
         reasons = ["quaternion"] if abs(np.linalg.norm(wanted.quaternion) - 1) >= 0.01 else []
         since = self.period if self.target is None else now - self._judged_at
         duration = float(np.clip(since, 0.0, 2 * self.period))  # faster commands do not move the arm faster
-        last = self.target or ArmTarget(np.clip(state.position, self._low, self._high), self._upright(state.quaternion), 0.0)
+        last = self.target or ArmTarget(np.clip(state.position, self._low, self._high), self._upright(state.quaternion), None)
         direction = quaternion(wanted.quaternion)
         if whole:
             position = _noted(reasons, "box", np.clip(wanted.position, self._low, self._high), wanted.position)
@@ -266,7 +267,7 @@ class Guard:
             position = self._place(wanted.position, last.position, state, duration, reasons)
             orientation = self._direction(direction, last.quaternion, state, duration, reasons)
             position, orientation = self._within_joints(position, orientation, state, reasons)
-        opening = float(np.clip(wanted.opening, 0.0, self.limits.opening))
+        opening = None if wanted.opening is None else float(np.clip(wanted.opening, 0.0, self.limits.opening))
         if opening != wanted.opening:
             reasons.append("opening")
         if (position < self._low - SLACK).any() or (position > self._high + SLACK).any():
@@ -338,7 +339,7 @@ class Guard:
         return self.cone.nearest(direction)
 
     def _measurement_checks(self) -> MeasurementChecks:
-        return MeasurementChecks(self.limits, self._low, self._high, self.cone)
+        return MeasurementChecks(self.limits, self._low, self._high, self.cone, self._width)
 
     # modes
 
@@ -371,7 +372,7 @@ def _malformation(wanted: ArmTarget) -> str:
     """Return the reason why a target is malformed, "" if it is not."""
     if np.shape(wanted.position) != (3,) or len(wanted.quaternion) != 4:
         return "wrong_shape"
-    if not np.isfinite([*wanted.position, *wanted.quaternion, wanted.opening]).all():
+    if not np.isfinite([*wanted.position, *wanted.quaternion, wanted.opening or 0.0]).all():
         return "not_finite"
     return "" if NORMS[0] < np.linalg.norm(wanted.quaternion) < NORMS[1] else "no_unit_quaternion"
 
@@ -386,4 +387,5 @@ def _row(target: ArmTarget | None) -> list[str] | None:
     """Return a target as text: JSON has no NaN, and a log must distinguish it from null."""
     if target is None:
         return None
-    return [f"{value:.6g}" for value in [*np.ravel(target.position), *target.quaternion, target.opening]]
+    opening = "as it is" if target.opening is None else f"{target.opening:.6g}"
+    return [*(f"{value:.6g}" for value in [*np.ravel(target.position), *target.quaternion]), opening]

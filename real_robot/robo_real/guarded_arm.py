@@ -44,12 +44,13 @@ class GuardedArm(Robot):
         self.spec = spec or arm_spec(driver.name, len(limits.joint_low))
         self.log = log or AuditLog()
         self.motion = HandMotion(self.spec.action)
-        self.guard = Guard(limits, self.spec.action.control_period or 0.05, self.log)
+        period = self.spec.action.control_period or 0.05
+        self.guard = Guard(limits, period, self.log, getattr(driver, "width", None))
         self.motion_generator = MotionGenerator(self.guard, driver)
         self.clock = driver.clock
         self._has_gripper: bool = getattr(driver, "has_gripper", True)
         self._lock = threading.RLock()  # for all methods but stop
-        self._opening = limits.opening
+        self._opening: float | None = None  # [m] newest command; None before the first: a pose leaves the gripper as it is
         self._observed = -np.inf  # [s] stamp of the newest observation
         self.watchdog = Watchdog(self, self._hold)
         self._ticker: Ticker | None = None
@@ -91,6 +92,7 @@ class GuardedArm(Robot):
     def recover(self) -> None:
         """Clear the robot's own error; the latch of the guard stays."""
         self.motion_generator.cancel()  # an arm that resumes its motion would move
+        self._opening = None  # and so would a gripper that repeats its last command
         self.driver.recover()
 
     def measure(self) -> ArmState:
@@ -212,6 +214,7 @@ class GuardedArm(Robot):
             raise stopped_error(self.guard)
         assert self.scene is not None
         self.pause()
+        self._opening = None
         self.scene.reset(seed)
         self.guard.pause()
 
@@ -252,7 +255,7 @@ class GuardedArm(Robot):
     def _executed(self, wanted: npt.NDArray[np.float64], verdict: Verdict, state: ArmState) -> Executed:
         sent = verdict.target or ArmTarget(state.position, state.quaternion, self._opening)
         if not self._has_gripper:
-            sent = replace(sent, opening=state.opening)
+            sent = replace(sent, opening=None)
         is_clipped = bool((np.abs(wanted) > 1 + 1e-6).any())
         return Executed(self.motion.action(sent, state), (*(("action",) if is_clipped else ()), *verdict.reasons))
 

@@ -55,6 +55,7 @@ class GuardedArm(Robot):
         self._has_gripper: bool = getattr(driver, "has_gripper", True)
         self._lock = threading.RLock()  # for all methods but stop
         self._opening: float | None = None  # [m] newest command; None before the first: a pose leaves the gripper as it is
+        self._is_unheld = False
         self._observed = -np.inf  # [s] stamp of the newest observation
         self.watchdog = Watchdog(self, self._hold)
         self._ticker: Ticker | None = None
@@ -70,7 +71,12 @@ class GuardedArm(Robot):
         self.guard.connected()
         if attach is None and self._ticker is None:
             self._ticker = Ticker(
-                self.driver, self.motion_generator, watches=lambda: self.guard.is_ready, hold=self._hold, lost=self._lose
+                self.driver,
+                self.motion_generator,
+                watches=lambda: self.guard.is_ready,
+                is_unheld=lambda: self._is_unheld,
+                hold=self._hold,
+                lost=self._lose,
             )
             self._ticker.start()
         self.watchdog.start()
@@ -339,8 +345,11 @@ class GuardedArm(Robot):
         self.motion_generator.cancel()
         try:
             self.driver.hold()
+            self._is_unheld = False
         except Exception as error:
-            self.log.add("hold_failed", error=f"{type(error).__name__}: {error}")
+            if not self._is_unheld:
+                self.log.add("hold_failed", error=f"{type(error).__name__}: {error}")
+            self._is_unheld = True  # the thread of the set points tries again
 
 
 def _plain(action: npt.ArrayLike) -> npt.NDArray[np.float64]:

@@ -117,6 +117,27 @@ def test_ticker_holds_then_stops_an_arm_that_is_lost(robot, failure):
     assert robot._ticker._thread.is_alive()
 
 
+def test_ticker_tries_a_hold_that_failed_again(robot):
+    send(robot)
+    wait_until(lambda: robot.driver.told)
+    hold, failures = robot.driver.hold, []
+
+    def failing():
+        failures.append(1)
+        if len(failures) < 4:
+            raise RobotUnavailable("cable")
+        hold()
+
+    robot.driver.hold = failing
+    robot.stop()
+    assert len(failures) >= 1 and robot.driver.told[-1] != "hold"  # the arm goes on to its last set point
+    wait_until(lambda: robot.driver.told[-1] == "hold")
+    assert len([event for event in robot.log.recent if event["event"] == "hold_failed"]) == 1
+    count = len(failures)
+    time.sleep(0.2)
+    assert len(failures) == count  # once it holds, it is left alone
+
+
 def test_ticker_reports_refused_target_to_next_command(robot):
     def broken():
         raise RobotUnavailable("The gripper does not answer.")

@@ -65,8 +65,11 @@ def allowed_parameters(limits: Limits) -> Mapping[str, tuple[float, float]]:
     clips = (min(MOST_CLIP, limits.reach), min(MOST_CLIP, limits.reach_turn))
     return {
         **PARAMETERS,
-        "translational_stiffness": (0.0, limits.stiffness),
-        "rotational_stiffness": (0.0, limits.turn_stiffness),
+        **{
+            f"{kind}_stiffness": (0.0, most)
+            for kind, most in zip(KINDS, (limits.stiffness, limits.turn_stiffness), strict=True)
+            if most is not None
+        },
         **{
             f"{kind}_clip_{side}{axis}": (0.0, most)
             for kind, most in zip(KINDS, clips, strict=True)
@@ -181,6 +184,8 @@ class FrankaRoutes:
         self._require_unlatched()
         clamped = {name: float(np.clip(value, *self._parameters[name])) for name, value in wanted.items()}
         changed = tuple(f"{name} {wanted[name]:g} -> {value:g}" for name, value in clamped.items() if value != wanted[name])
+        stiffnesses = (f"{kind}_stiffness" for kind in KINDS)
+        changed += tuple(f"{name} not set: the limits name none" for name in stiffnesses if name in set(body) - set(clamped))
         self._robot.log.add("update_param", set=clamped, changed=changed)
         if (update := getattr(self._robot.driver, "update_param", None)) is not None:
             update(clamped)

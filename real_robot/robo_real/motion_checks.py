@@ -24,11 +24,11 @@ FASTER = 1.3
 """times a speed limit that stops the arm"""
 NOISE = (0.002, 0.05, 0.03)
 """[m], [rad] of the hand and [rad] of a joint by which a measurement may be off at either end of the window"""
-AWAY = 0.4
+AWAY = 0.5
 """share of the reach that an arm may go away from its set point without slowing down"""
 AWAY_JOINT = 0.1
 """[rad] that a joint may go away from its set point"""
-LEAST_TIME = 0.04
+LEAST_TIME = 0.06
 """[s] on the way away, at least"""
 SLOWED = 0.7
 """share of its fastest below which an arm on the way away is slowing down, as after a reversal"""

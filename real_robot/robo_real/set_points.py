@@ -21,6 +21,8 @@ from robo_real.rotations import Quaternion, between, turned
 
 JOINT_SHARE = 0.9
 """used share of each joint's speed limit: the coupling between joints is unknown"""
+TURN_SHARE = 0.75
+"""used share of the turn acceleration if the response is known: joints push each other, most those of the wrist"""
 SINGULAR = 0.05
 """[m/rad] singular value of the Jacobian below which the hand is slowed, in proportion to the smallest: near a singular posture
 the joints would have to turn without bound, and the hand cannot be led back from the way on which it is"""
@@ -56,7 +58,8 @@ class PoseSetPoints:
         limits = self._limits
         after = sped_up(velocity, wanted, limits.speed, limits.acceleration * duration)
         after = self._before_walls(place, velocity, after, duration)
-        after_turn = sped_up(turning, wanted_turn, limits.turn_speed, limits.turn_acceleration * duration)
+        turn_gain = limits.turn_acceleration * duration * (1.0 if self._response is None else TURN_SHARE)
+        after_turn = sped_up(turning, wanted_turn, limits.turn_speed, turn_gain)
         twist = self._within_posture(np.concatenate([after, after_turn]), state)
         after, after_turn = np.split(self._share_for_joints(twist, state, duration) * twist, 2)
         position = place + self._lead(after, velocity, duration)

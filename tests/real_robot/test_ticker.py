@@ -88,6 +88,20 @@ def test_ticker_streams_set_points_to_the_pose(robot):
     assert len(way) > 5 and steps.max() <= LIMITS.speed * 3 * robot.motion_generator.period + 1e-9
 
 
+def test_ticker_stops_an_arm_that_goes_the_other_way(robot):
+    """As one with a wrong sign; it reports neither velocities nor forces."""
+    move, here = robot.driver.move, robot.driver
+
+    def mirrored(target):
+        move(replace(target, position=2 * here.position - target.position))
+
+    robot.driver.move = mirrored
+    send(robot)
+    wait_until(lambda: robot.guard.reason in ("moves_away", "moves_too_fast"))
+    assert START[0] - robot.driver.position[0] < 5 * LIMITS.reach
+    wait_until(lambda: robot.driver.told[-1] == "hold")
+
+
 def test_ticker_lets_a_stop_have_the_last_word(robot):
     robot.driver.during_move = robot.stop  # as another thread might, between asking for a set point and telling it
     send(robot)

@@ -18,10 +18,11 @@ from enum import StrEnum
 
 import numpy as np
 
-from robo_real.arm import ArmState, ArmTarget, Array
+from robo_real.arm import ArmState, ArmTarget, Array, JointTarget
 from robo_real.audit_log import AuditLog
 from robo_real.limits import Limits
 from robo_real.measurement_checks import MeasurementChecks
+from robo_real.motion_checks import MotionChecks
 from robo_real.orientation_cone import OrientationCone
 from robo_real.rate_limit import RateLimit
 from robo_real.rotations import Quaternion, between, quaternion, turned
@@ -61,8 +62,9 @@ class Verdict:
 class Guard:
     """Checks commands in sequence; `stop` may be called from any thread at any time."""
 
-    def __init__(self, limits: Limits, period: float, log: AuditLog) -> None:
-        """period: nominal time [s] between commands."""
+    def __init__(self, limits: Limits, period: float, log: AuditLog, width: float | None = None) -> None:
+        """period: nominal time [s] between commands. width: [m] of the open gripper, None if unknown."""
+        self._width = width
         self.limits, self.period, self.log = limits, period, log
         self._mode = Mode.DISCONNECTED
         self._latch: tuple[Mode, str] | None = None  # apart from the mode, so that no other thread's change can undo it
@@ -79,6 +81,9 @@ class Guard:
         self.cone = OrientationCone(limits.tilt, limits.turn, limits.reference)
         self._answering = self._measurement_checks()  # of measurements that commands answer; another thread checks the rest
         self._between = self._measurement_checks()
+        self._motion = MotionChecks(limits)
+        self.is_foreign = False
+        """True while the robot moves by itself, outside the limits: its motion is not judged."""
         self._path = RateLimit(limits.speed, limits.acceleration, limits.jerk)
         self._turning = RateLimit(limits.turn_speed, limits.turn_acceleration, limits.turn_jerk)
         self._enabled_at = -np.inf
@@ -168,6 +173,7 @@ class Guard:
     def displaced(self) -> None:
         """Forget earlier measurements: the arm was moved from outside."""
         self._between = self._measurement_checks()
+        self._motion.forget()
 
     # decisions
 
@@ -176,14 +182,20 @@ class Guard:
         """True if the arm may be moved."""
         return self.mode in (Mode.ARMED, Mode.RUNNING)
 
-    def watch(self, state: ArmState, sent: ArmTarget | None, now: float) -> bool:
-        """Check a measurement between commands; return whether the arm may move on. For the thread that drives the arm.
+    def watch(self, state: ArmState, sent: ArmTarget | JointTarget | None, now: float) -> bool:
+        """Check a measurement, and the motion to it; return whether the arm may move on. For the thread that drives the arm.
 
         sent: present set point, None if the arm stands.
         """
         if not self.is_ready:
+            self._motion.forget()
             return False
-        if wrong := self._between.fault(state, sent, now):
+        wrong = self._between.fault(state, sent if isinstance(sent, ArmTarget) else None, now)
+        if self.is_foreign:
+            self._motion.forget()
+        else:
+            wrong = wrong or self._motion.fault(state, sent, now)
+        if wrong:
             self.fault(wrong)
             return False
         return True
@@ -199,12 +211,21 @@ class Guard:
         self.rest()
         self._enter(Mode.RUNNING)
 
-    def judge(self, wanted: ArmTarget, state: ArmState, *, observed: float, now: float, whole: bool = False) -> Verdict:
+    def judge(
+        self,
+        wanted: ArmTarget,
+        state: ArmState,
+        *,
+        observed: float,
+        now: float,
+        whole: bool = False,
+        goal: ArmTarget | None = None,
+    ) -> Verdict:
         """Return the verdict on a command.
 
         observed: stamp of the measurement that the command answers. now: time of the same clock. whole: the target is the
-        final pose, however long the motion takes, and not shortened to one control period. Raises RobotStopped if the arm
-        may not move.
+        final pose, however long the motion takes, and not shortened to one control period. goal: pose to which the hand is
+        under way; a target near it is no jump. Raises RobotStopped if the arm may not move.
         """
         if not self.is_ready:
             raise stopped_error(self)
@@ -212,7 +233,7 @@ class Guard:
             self.fault(wrong)
             self._log(wrong, wanted, None)
             raise stopped_error(self)
-        if refused := self._refusal(wanted, state, observed, now):
+        if refused := self._refusal(wanted, state, observed, now, goal):
             return self._refused(refused, wanted)
         self._late = 0
         self._answered = observed
@@ -228,7 +249,7 @@ class Guard:
         found._turning = copy.copy(self._turning)
         return found
 
-    def _refusal(self, wanted: ArmTarget, state: ArmState, observed: float, now: float) -> str:
+    def _refusal(self, wanted: ArmTarget, state: ArmState, observed: float, now: float, goal: ArmTarget | None) -> str:
         """Return the reason to refuse this command, "" to accept it."""
         limits = self.limits
         if not self.is_enabled(now):
@@ -239,7 +260,9 @@ class Guard:
             return "out_of_order"
         if now - state.stamp > limits.state_age:
             return "state_late"
-        return "jump" if np.abs(wanted.position - state.position).max() > limits.jump else ""
+        places = (state,) if goal is None else (state, goal)
+        is_near = any(np.abs(wanted.position - place.position).max() <= limits.jump for place in places)
+        return "" if is_near else "jump"
 
     def _refused(self, reason: str, wanted: ArmTarget) -> Verdict:
         self._late = self._late + 1 if reason in ("late", "out_of_order", "state_late") else 0
@@ -257,7 +280,7 @@ class Guard:
         reasons = ["quaternion"] if abs(np.linalg.norm(wanted.quaternion) - 1) >= 0.01 else []
         since = self.period if self.target is None else now - self._judged_at
         duration = float(np.clip(since, 0.0, 2 * self.period))  # faster commands do not move the arm faster
-        last = self.target or ArmTarget(np.clip(state.position, self._low, self._high), self._upright(state.quaternion), 0.0)
+        last = self.target or ArmTarget(np.clip(state.position, self._low, self._high), self._upright(state.quaternion), None)
         direction = quaternion(wanted.quaternion)
         if whole:
             position = _noted(reasons, "box", np.clip(wanted.position, self._low, self._high), wanted.position)
@@ -266,7 +289,7 @@ class Guard:
             position = self._place(wanted.position, last.position, state, duration, reasons)
             orientation = self._direction(direction, last.quaternion, state, duration, reasons)
             position, orientation = self._within_joints(position, orientation, state, reasons)
-        opening = float(np.clip(wanted.opening, 0.0, self.limits.opening))
+        opening = None if wanted.opening is None else float(np.clip(wanted.opening, 0.0, self.limits.opening))
         if opening != wanted.opening:
             reasons.append("opening")
         if (position < self._low - SLACK).any() or (position > self._high + SLACK).any():
@@ -338,7 +361,7 @@ class Guard:
         return self.cone.nearest(direction)
 
     def _measurement_checks(self) -> MeasurementChecks:
-        return MeasurementChecks(self.limits, self._low, self._high, self.cone)
+        return MeasurementChecks(self.limits, self._low, self._high, self.cone, self._width)
 
     # modes
 
@@ -371,7 +394,7 @@ def _malformation(wanted: ArmTarget) -> str:
     """Return the reason why a target is malformed, "" if it is not."""
     if np.shape(wanted.position) != (3,) or len(wanted.quaternion) != 4:
         return "wrong_shape"
-    if not np.isfinite([*wanted.position, *wanted.quaternion, wanted.opening]).all():
+    if not np.isfinite([*wanted.position, *wanted.quaternion, wanted.opening or 0.0]).all():
         return "not_finite"
     return "" if NORMS[0] < np.linalg.norm(wanted.quaternion) < NORMS[1] else "no_unit_quaternion"
 
@@ -386,4 +409,5 @@ def _row(target: ArmTarget | None) -> list[str] | None:
     """Return a target as text: JSON has no NaN, and a log must distinguish it from null."""
     if target is None:
         return None
-    return [f"{value:.6g}" for value in [*np.ravel(target.position), *target.quaternion, target.opening]]
+    opening = "as it is" if target.opening is None else f"{target.opening:.6g}"
+    return [*(f"{value:.6g}" for value in [*np.ravel(target.position), *target.quaternion]), opening]

@@ -15,6 +15,8 @@ from robo_real.audit_log import AuditLog
 from robo_real.guard import LATCHED, Guard, Mode, Verdict, stopped_error
 from robo_real.limits import Limits
 from robo_real.motion_generator import MotionGenerator
+from robo_real.plain_numbers import plain_numbers
+from robo_real.rotations import between
 from robo_real.tare import ForceTare, Tare
 from robo_real.ticker import Ticker
 from robo_real.watchdog import Watchdog
@@ -23,6 +25,8 @@ from robo_rl.protocols.components import Robot
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Executed
 
+NEAR, STUCK = 0.1, 0.2
+"""[s] of a goal, at full speed, that `come_near` leaves, and without getting nearer until it ends"""
 SECOND_LINE = 0.05
 """[s] after `hold_after` at which a motion without a newer command ends even if the watchdog is late"""
 
@@ -44,12 +48,14 @@ class GuardedArm(Robot):
         self.spec = spec or arm_spec(driver.name, len(limits.joint_low))
         self.log = log or AuditLog()
         self.motion = HandMotion(self.spec.action)
-        self.guard = Guard(limits, self.spec.action.control_period or 0.05, self.log)
+        period = self.spec.action.control_period or 0.05
+        self.guard = Guard(limits, period, self.log, getattr(driver, "width", None))
         self.motion_generator = MotionGenerator(self.guard, driver)
         self.clock = driver.clock
         self._has_gripper: bool = getattr(driver, "has_gripper", True)
         self._lock = threading.RLock()  # for all methods but stop
-        self._opening = limits.opening
+        self._opening: float | None = None  # [m] newest command; None before the first: a pose leaves the gripper as it is
+        self._is_unheld = False
         self._observed = -np.inf  # [s] stamp of the newest observation
         self.watchdog = Watchdog(self, self._hold)
         self._ticker: Ticker | None = None
@@ -65,7 +71,12 @@ class GuardedArm(Robot):
         self.guard.connected()
         if attach is None and self._ticker is None:
             self._ticker = Ticker(
-                self.driver, self.motion_generator, watches=lambda: self.guard.is_ready, hold=self._hold, lost=self._lose
+                self.driver,
+                self.motion_generator,
+                watches=lambda: self.guard.is_ready,
+                is_unheld=lambda: self._is_unheld,
+                hold=self._hold,
+                lost=self._lose,
             )
             self._ticker.start()
         self.watchdog.start()
@@ -91,6 +102,7 @@ class GuardedArm(Robot):
     def recover(self) -> None:
         """Clear the robot's own error; the latch of the guard stays."""
         self.motion_generator.cancel()  # an arm that resumes its motion would move
+        self._opening = None  # and so would a gripper that repeats its last command
         self.driver.recover()
 
     def measure(self) -> ArmState:
@@ -126,7 +138,7 @@ class GuardedArm(Robot):
 
         Raises InvalidAction, RobotStopped if the arm may not move or this measurement stops it.
         """
-        wanted = np.asarray(self.spec.action.validate(action), np.float64)
+        wanted = np.asarray(self.spec.action.validate(_plain(action)), np.float64)
         with self._lock:
             state, answered = self.driver.read(), self._observed if answers is None else answers
             target = self.motion.target(wanted, state)
@@ -136,12 +148,32 @@ class GuardedArm(Robot):
     def move(self, target: ArmTarget) -> Verdict:
         """Move the hand all the way to a pose, within the limits; for clients that pause between poses.
 
-        The guard may change or refuse the pose.
+        The guard may change or refuse the pose. See `come_near` for who streams poses faster than the limits allow.
         """
         with self._lock:
             state = self.driver.read()
             self.watchdog.pauses = True
             return self._send(replace(target, opening=self._opening), state, state.stamp, whole=True)
+
+    def come_near(self, target: ArmTarget) -> bool:
+        """Wait until the hand has less than `NEAR` of the way to its goal before it; return whether it has.
+
+        target: of the verdict. Ends early if the motion ends, another goal comes, the hand touches something or gets no nearer.
+        """
+        motion, limits, clock = self.motion_generator, self.limits, self.clock
+        least, since = np.inf, clock.now()
+        while motion.goal is target:
+            state = self.driver.read()
+            turn = float(np.linalg.norm(between(state.quaternion, target.quaternion)))
+            left = max(float(np.linalg.norm(target.position - state.position)) / limits.speed, turn / limits.turn_speed)
+            if left <= NEAR:
+                return True
+            if left < least - NEAR / 10:
+                least, since = left, clock.now()
+            if clock.now() - since > STUCK or np.linalg.norm(state.force) > limits.soft_force / 2:
+                return False
+            clock.sleep(motion.period)
+        return False
 
     def grip(self, opening: float) -> Verdict:
         """Open the gripper to a width [m] without changing the hand's motion; for clients with separate gripper commands."""
@@ -180,19 +212,24 @@ class GuardedArm(Robot):
     def forward_joint_reset(self, timeout: float) -> str:
         """Let the robot's own server move the joints, outside the limits; return the reason of a stop meanwhile, or "".
 
-        timeout: [s]. Raises RobotStopped unless the arm is armed, RobotUnavailable if the driver has no joint reset.
+        timeout: [s]. Raises RobotStopped unless the arm is armed, RobotUnavailable if the driver has no joint reset. A dead-man
+        switch must be pressed when it begins; a release ends nothing that the robot does by itself.
         """
         reset = getattr(self.driver, "joint_reset", None)
         if reset is None:
             raise RobotUnavailable("This robot resets no joints.", got=self.driver.name)
         with self._lock:
             self._hold()
+            if self.guard.is_ready and not self.guard.is_enabled(self.clock.now()):
+                return "dead_man"
             self.guard.begin()
+            self.guard.is_foreign = True
             self.watchdog.pauses, self.watchdog.commanded = True, self.clock.now() + timeout
             self.log.add("joint_reset", forwarded=True)
         try:
             reset(timeout)
         finally:
+            self.guard.is_foreign = False
             self.watchdog.commanded = self.clock.now()
             why = self._end_reset()
         return why
@@ -212,6 +249,7 @@ class GuardedArm(Robot):
             raise stopped_error(self.guard)
         assert self.scene is not None
         self.pause()
+        self._opening = None
         self.scene.reset(seed)
         self.guard.pause()
 
@@ -252,7 +290,7 @@ class GuardedArm(Robot):
     def _executed(self, wanted: npt.NDArray[np.float64], verdict: Verdict, state: ArmState) -> Executed:
         sent = verdict.target or ArmTarget(state.position, state.quaternion, self._opening)
         if not self._has_gripper:
-            sent = replace(sent, opening=state.opening)
+            sent = replace(sent, opening=None)
         is_clipped = bool((np.abs(wanted) > 1 + 1e-6).any())
         return Executed(self.motion.action(sent, state), (*(("action",) if is_clipped else ()), *verdict.reasons))
 
@@ -260,7 +298,7 @@ class GuardedArm(Robot):
         """Return an action (A,) as finite numbers; for any other stops the arm and raises InvalidAction."""
         reason = "wrong_type"
         try:
-            numbers = np.asarray(action, np.float64)
+            numbers = plain_numbers(action)
             reason = "wrong_shape" if numbers.shape != self.spec.action.shape else "not_finite"
             return np.asarray(self.spec.action.validate(numbers), np.float64)
         except (InvalidAction, TypeError, ValueError) as error:
@@ -279,7 +317,8 @@ class GuardedArm(Robot):
         if self.guard.mode is Mode.ARMED:  # first command after a pause: the watchdog counts from here
             self.watchdog.commanded = now
         try:
-            verdict = self.guard.judge(target, state, observed=answers, now=now, whole=whole)
+            goal = self.motion_generator.goal if whole else None
+            verdict = self.guard.judge(target, state, observed=answers, now=now, whole=whole, goal=goal)
         except RobotStopped:
             self._hold()
             raise
@@ -306,5 +345,16 @@ class GuardedArm(Robot):
         self.motion_generator.cancel()
         try:
             self.driver.hold()
+            self._is_unheld = False
         except Exception as error:
-            self.log.add("hold_failed", error=f"{type(error).__name__}: {error}")
+            if not self._is_unheld:
+                self.log.add("hold_failed", error=f"{type(error).__name__}: {error}")
+            self._is_unheld = True  # the thread of the set points tries again
+
+
+def _plain(action: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return an action as numbers; raises InvalidAction if it holds anything else."""
+    try:
+        return plain_numbers(action)
+    except (TypeError, ValueError) as error:
+        raise InvalidAction("The action is no list of numbers.", got=repr(action)[:100], allowed=str(error)) from None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from robo_real.arm import HOLD, ArmDriver, ArmState, ArmTarget, Array, SetPoint, SetPoints
+from robo_real.arm import HOLD, ArmDriver, ArmState, ArmTarget, Array, JointTarget, SetPoint, SetPoints
 from robo_real.guard import Guard
 from robo_real.joint_set_points import JointSetPoints
 from robo_real.rotations import between
@@ -48,6 +48,7 @@ class MotionGenerator(SetPoints):
         self._goal: _Pose | _Joints | None = None
         self._stretch = object()
         self._led: object = None  # the stretch of the tick before
+        self._sent: ArmTarget | JointTarget | None = None  # set point in force, None if the arm is held
         self._ticked, self._measured = -np.inf, np.inf
         self.ended = ""
         """Reason of an early end of the newest joint motion, "" if completed."""
@@ -124,15 +125,19 @@ class MotionGenerator(SetPoints):
         stretch = None if goal is None else goal.stretch
         if stretch is not self._led:
             self._poses.rest()
+            self._sent = None
         self._led = stretch
-        if not self._guard.watch(state, self._poses.sent if goal is not None else None, now):
+        if not self._guard.watch(state, self._sent, now):
             self._measured = now
             return self._end(goal, self._guard.reason)
         if why := self._interruption(goal, state, now):
             return self._end(goal, why)
+        if goal is None:
+            return None
         if isinstance(goal, _Joints):
             return self._tick_joints(goal, state, duration)
-        return None if goal is None else self._poses.next(goal.target, state, duration)
+        self._sent = self._poses.next(goal.target, state, duration)
+        return self._sent
 
     def _interruption(self, goal: _Pose | _Joints | None, state: ArmState, now: float) -> str:
         """Return the reason to interrupt the motion, "" to go on; a long lack of measurements is a fault."""
@@ -155,7 +160,8 @@ class MotionGenerator(SetPoints):
             return self._end(goal, "")
         if why := path.blocked(state):
             return self._end(goal, why)
-        return path.next(state, duration)
+        self._sent = path.next(state, duration)
+        return self._sent
 
     def _end(self, goal: _Pose | _Joints | None, why: str) -> SetPoint | None:
         """End a motion; return HOLD if there was one."""

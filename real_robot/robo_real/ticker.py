@@ -21,20 +21,17 @@ class Ticker:
         motion_generator: MotionGenerator,
         *,
         watches: Callable[[], bool],
+        is_unheld: Callable[[], bool],
         hold: Callable[[], None],
         lost: Callable[[float], None],
     ) -> None:
         """watches: whether the arm may move and must be measured. hold: makes it stay; raises nothing.
 
+        is_unheld: whether the newest hold has failed; it is tried again at each tick until another motion begins.
         lost: called at each failed tick with the time [s] since the first failure.
         """
-        self._driver, self._motion_generator, self._watches, self._hold, self._lost = (
-            driver,
-            motion_generator,
-            watches,
-            hold,
-            lost,
-        )
+        self._driver, self._motion_generator, self._watches = driver, motion_generator, watches
+        self._is_unheld, self._hold, self._lost = is_unheld, hold, lost
         self.failure: RobotUnavailable | None = None
         """Error of the last tick, None if it succeeded"""
         self._lost_at = np.inf
@@ -61,6 +58,8 @@ class Ticker:
                 self._tick()
             else:
                 self._clear_failure()
+            if self._is_unheld() and not self._motion_generator.is_moving:
+                self._hold()
             if self._motion_generator.is_moving:
                 self._done.wait(max(due - clock.now(), 0.0) / speed)
             else:

@@ -90,6 +90,20 @@ def test_ticker_streams_set_points_to_the_pose(robot):
     assert len(way) > 5 and steps.max() <= LIMITS.speed * 3 * robot.motion_generator.period + 1e-9
 
 
+def test_ticker_stops_an_arm_that_goes_the_other_way(robot):
+    """As one with a wrong sign; it reports neither velocities nor forces."""
+    move, here = robot.driver.move, robot.driver
+
+    def mirrored(target):
+        move(replace(target, position=2 * here.position - target.position))
+
+    robot.driver.move = mirrored
+    send(robot)
+    wait_until(lambda: robot.guard.reason in ("moves_away", "moves_too_fast"))
+    assert START[0] - robot.driver.position[0] < 5 * LIMITS.reach
+    wait_until(lambda: robot.driver.told[-1] == "hold")
+
+
 def test_ticker_lets_a_stop_have_the_last_word(robot):
     robot.driver.during_move = robot.stop  # as another thread might, between asking for a set point and telling it
     send(robot)
@@ -117,6 +131,27 @@ def test_ticker_holds_then_stops_an_arm_that_is_lost(robot, failure):
     wait_until(lambda: robot.guard.reason == "robot_lost")
     robot.driver.failure = None
     assert robot._ticker._thread.is_alive()
+
+
+def test_ticker_tries_a_hold_that_failed_again(robot):
+    send(robot)
+    wait_until(lambda: robot.driver.told)
+    hold, failures = robot.driver.hold, []
+
+    def failing():
+        failures.append(1)
+        if len(failures) < 4:
+            raise RobotUnavailable("cable")
+        hold()
+
+    robot.driver.hold = failing
+    robot.stop()
+    assert len(failures) >= 1 and robot.driver.told[-1] != "hold"  # the arm goes on to its last set point
+    wait_until(lambda: robot.driver.told[-1] == "hold")
+    assert len([event for event in robot.log.recent if event["event"] == "hold_failed"]) == 1
+    count = len(failures)
+    time.sleep(0.2)
+    assert len(failures) == count  # once it holds, it is left alone
 
 
 def test_ticker_reports_refused_target_to_next_command(robot):

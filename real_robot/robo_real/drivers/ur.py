@@ -105,6 +105,7 @@ class UR(ArmDriver):
         stroke = RobotiqOptions(stroke=self._options.gripper_stroke)
         self._gripper = Robotiq(self._options.address, stroke) if self._options.gripper == "robotiq" else None
         self.has_gripper = self._gripper is not None
+        self.width = self._options.gripper_stroke
         self.clock = clock or MonotonicClock()
         self._receive: Any = None
         self._program: _Program | None = None
@@ -165,7 +166,7 @@ class UR(ArmDriver):
     @override
     def move(self, target: ArmTarget) -> None:
         self._running().servo([*target.position.tolist(), *rotation_vector(target.quaternion)])
-        if self._gripper is not None:
+        if self._gripper is not None and target.opening is not None:
             self._gripper.go(target.opening)
 
     @override

@@ -10,6 +10,7 @@ import numpy as np
 
 from robo_real.cameras import Camera, Frame
 from robo_real.guarded_arm import GuardedArm
+from robo_real.plain_numbers import plain_numbers
 from robo_real.server.lease import Lease
 from robo_real.twin import Twin
 from robo_rl.errors import InvalidSetting, RobotUnavailable, UnknownName
@@ -126,12 +127,12 @@ class RoboRoutes:
 
     def _apply(self, body: Body) -> Answer:
         self.lease.require(str(body.get("lease", "")))
-        executed = self._robot.apply(body["action"], answers=float(body["answers"]))
+        executed = self._robot.apply(body["action"], answers=float(plain_numbers(body["answers"])))
         return {"executed": executed.action.tolist(), "reasons": executed.reasons, "mode": self._robot.guard.mode}
 
     def _judge(self, body: Body) -> Answer:
         self.lease.require(str(body.get("lease", "")))
-        judged = self._robot.judge(body["action"], answers=float(body["answers"]))
+        judged = self._robot.judge(body["action"], answers=float(plain_numbers(body["answers"])))
         return {"executed": judged.action.tolist(), "reasons": judged.reasons}
 
     def _tare(self, body: Body) -> Answer:

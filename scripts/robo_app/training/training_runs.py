@@ -21,7 +21,7 @@ from robo_app.training.assembly import Evaluator, demonstrations_of, initial_of,
 from robo_app.training.collecting import CollectingSettings, collected_training, dismissed, require_collectable, settings_of
 from robo_app.training.episode_recording import keeping_policies, recording
 from robo_app.training.extension import extended, is_finished
-from robo_app.training.finalisation import conclude
+from robo_app.training.finalisation import conclude, note_updates
 from robo_app.training.initialisation import begin, left_still, wait_for_robot, with_reads
 from robo_app.training.learner_process import (
     acting_half,
@@ -239,6 +239,7 @@ def _run(
             shown.say(f"interrupted at step {training.step}; go on with: robo-rl resume {run.path}")
             raise
         record.finish(training.step, training)
+    note_updates(run, recipe, training)
     if training.step != recipe.total_steps:
         left = recipe.total_steps - training.step
         shown.say(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,12 @@ SOME: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def trained(algorithm: str, learner: dict[str, Any], folder: Path) -> int:
+def trained(algorithm: str, learner: dict[str, Any], folder: Path, **arguments: Any) -> int:
     recipe = {
-        "environment": {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 5 if "train_freq" not in learner else 40}},
+        "environment": {
+            "name": "robo/ArmReach-v0",
+            "arguments": {"max_steps": 5 if "train_freq" not in learner else 40} | arguments,
+        },
         "algorithm": algorithm,
         "learner": learner,
         "steps": 20,
@@ -71,3 +75,13 @@ def test_a_run_that_is_trained_longer_learns(tmp_path: Path) -> None:
 def test_the_reason_names_both_numbers() -> None:
     assert learns_too_late(10_000, 3_000).startswith("no update was made: learning_starts 10000 >= steps 3000; ")
     assert learns_too_late(99, 100) == "" == learns_too_late(0, 0)
+
+
+def test_the_replay_memory_is_told_for_the_steps_asked_for_without_pictures_that_are_not_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = {"max_steps": 5, "cameras": ["front"], "image_size": 64}
+    assert trained("sac", SMALL | {"learning_starts": 10}, tmp_path, **arguments) == 0
+    form = r"replay memory: 0\.00 GB for 20 steps, at most [\d.]+ GB in RAM \(\d+ rows of (\d+) bytes\)"
+    said = re.search(form, capsys.readouterr().out)
+    assert said is not None and int(said[1]) < 1_000, "a picture has 12,288 bytes"

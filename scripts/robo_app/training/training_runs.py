@@ -34,9 +34,7 @@ from robo_app.training.program_validation import require_sound_programs
 from robo_app.training.supervision import asking, operator_of, robot_at
 from robo_rl.errors import RunError
 from robo_rl.protocols.components import Training
-from robo_rl.protocols.contract import ACTOR_LEARNER, ONLINE
-from robo_rl.replay.buffer import ReplayBuffer
-from robo_rl.replay.storage import storage_in
+from robo_rl.protocols.contract import ACTOR_LEARNER
 from robo_rl.runs.checkpoints import Checkpoint
 from robo_rl.runs.newest_episode import NewestEpisode
 from robo_rl.runs.observer import Cadence, Display, RunRecord
@@ -44,6 +42,7 @@ from robo_rl.runs.run import Run, write_text
 from robo_rl.settings import settings_as
 from robo_rl.system.threads import tensor_threads
 from robo_rl.training.collectors.asynchronous import AsynchronousTraining
+from robo_rl.training.off_policy import OnlineTraining
 from robo_rl.training.plan import TrainingPlan
 from robo_rl.types import Episode, StateDict
 from robo_rl.workbench import RecipeLike
@@ -117,11 +116,10 @@ def _train(recipe: Recipe[Any], root: Path, operator: Operator | None, collectin
 
 def _in_process(plan: TrainingPlan) -> Training:
     """Return the training of a plan with its loop in this process; print the memory of its replay."""
-    if plan.loop is ONLINE:
-        sampling = plan.config.sampling
-        storage = storage_in(sampling.replay_folder)
-        say(ReplayBuffer.statement(plan.visible, sampling.replay_capacity, storage, sampling.extras))
-    return plan.training()
+    training = plan.training()
+    if isinstance(training, OnlineTraining):  # whose replay lacks the pictures that its policy does not read
+        say(training.step_learner.replay.statement(training.steps))
+    return training
 
 
 def resume(

@@ -244,6 +244,7 @@ def test_environments_that_cannot_be_saved_are_resumed_warm(tmp_path: Path) -> N
         assert (training.resumed, training.step) == ("warm", 27)
     assert finished(resumed)[0] == finished(again)[0]
     assert resumed.step == 72, "the unfinished rollout is left out, a whole one and a short one follow"
+    assert needs_of(SMALL).resume == "exact*", "the listing promises no more"
 
 
 def test_a_recipes_factory_is_recognised() -> None:

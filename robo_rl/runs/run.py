@@ -40,6 +40,8 @@ from robo_rl.types import Metrics, StateDict
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MESSAGES = "messages.jsonl"
+NO_UPDATE = "no_update"
+"""In run.json: why the policy is as it was at the start, if it is; empty again once it was trained longer."""
 _PACKAGES = (
     "robo-rl",
     "numpy",

@@ -52,6 +52,11 @@ class SB3Training:
         return self._policy
 
     @property
+    def updates(self) -> int:
+        """Gradient steps of the model so far."""
+        return int(self._model._n_updates)
+
+    @property
     def model(self) -> BaseAlgorithm:
         """The SB3 model, for everything that SB3 can do and the workbench does not name."""
         return self._model

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
+from typing_extensions import override
 
 from robo_app.listings.purposes import purpose
 from robo_cli.actions import Actions, Later, Nested, run_action
 from robo_rl.entry_points import known, load
+from robo_rl.system.threads import fitting
 
 PROGRAM = "program:"
 EXAMPLES = """robo-rl reward list
@@ -73,13 +76,22 @@ def show(arguments: Show) -> int:
     return 0
 
 
+class Fit(Later):
+    """An action that fits a network, with as few threads as a training."""
+
+    @override
+    def loaded(self) -> tuple[Any, Callable[[Any], int]]:
+        options, function = super().loaded()
+        return options, fitting(function)
+
+
 FIT = "Fit a reward, store it in a folder, and print its scores on held-out data."
 FITS = {
-    "preference": Later("robo_cli.rewards.fit_preference", "FitPreference", "fit_preference"),
-    "embedded": Later("robo_cli.rewards.fit_embedded", "FitEmbedded", "fit_embedded"),
-    "classifier": Later("robo_cli.rewards.fit_classifier", "FitClassifier", "fit_classifier"),
-    "vpl": Later("robo_cli.rewards.fit_vpl", "FitVPL", "fit_vpl"),
-    "progress": Later("robo_cli.rewards.fit_progress", "FitProgress", "fit_progress"),
+    "preference": Fit("robo_cli.rewards.fit_preference", "FitPreference", "fit_preference"),
+    "embedded": Fit("robo_cli.rewards.fit_embedded", "FitEmbedded", "fit_embedded"),
+    "classifier": Fit("robo_cli.rewards.fit_classifier", "FitClassifier", "fit_classifier"),
+    "vpl": Fit("robo_cli.rewards.fit_vpl", "FitVPL", "fit_vpl"),
+    "progress": Fit("robo_cli.rewards.fit_progress", "FitProgress", "fit_progress"),
 }
 ACTIONS: Actions = {
     "list": (List, list_rewards),

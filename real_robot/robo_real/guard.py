@@ -260,8 +260,8 @@ class Guard:
             return "out_of_order"
         if now - state.stamp > limits.state_age:
             return "state_late"
-        places = (state,) if goal is None else (state, goal)
-        is_near = any(np.abs(wanted.position - place.position).max() <= limits.jump for place in places)
+        places = [state.position, *([] if goal is None else [goal.position])]
+        is_near = any(np.abs(wanted.position - place).max() <= limits.jump for place in places)
         return "" if is_near else "jump"
 
     def _refused(self, reason: str, wanted: ArmTarget) -> Verdict:

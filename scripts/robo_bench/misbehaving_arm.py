@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_real.arm import ArmState, ArmTarget, SetPoint, SetPoints
-from robo_real.clock import ManualClock
+from robo_real.clock import Clock, ManualClock
 from robo_real.rotations import between, turned
 from robo_real.twin import Twin
 
@@ -76,7 +76,7 @@ class MisbehavingArm:
 
     def __init__(self, kind: str, *, knows_response: bool = False) -> None:
         """knows_response: as of the twin itself; else the set points are as for a robot whose controller is unknown."""
-        self.clock = ManualClock()
+        self.clock: Clock = ManualClock()
         self.twin = Twin(clock=self.clock)
         self.twin._plant.clip[:3] = 0.2  # no controller of ours bounds what this arm does
         self.kind, self.period, self.home = kind, 0.02, self.twin.home  # as of a robot behind HTTP

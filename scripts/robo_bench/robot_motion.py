@@ -87,7 +87,8 @@ def _unjudged(*_: object) -> str:
 
 
 def _played(robot: GuardedArm, arm: MisbehavingArm, watched: float) -> Outcome:
-    start, found, begun = arm.twin.read(), Outcome(), None
+    start, found = arm.twin.read(), Outcome()
+    begun: ArmState | None = None
     for number in range(round((WELL + watched) / PERIOD)):
         if number == round(WELL / PERIOD):
             begun = arm.twin.read()

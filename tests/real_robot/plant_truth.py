@@ -22,8 +22,12 @@ WINDOW = 0.01
 """[s] over which accelerations are taken, that of the controller's tick"""
 MARGINS = {"speed": 1.1, "speeding_up": 1.5, "turn_speed": 1.1, "joint_speed": 1.15}
 """Of a limit, that the simulated arm keeps: its inertia depends on its posture and is not known to the set points."""
+TURNING_FASTER = (1.4, 5.0)
+"""Times the limit, and [rad/s^2] more: joints push each other."""
 MOST_OUTSIDE = 0.003
 """[m] beyond a side of the box"""
+MISBEHAVIOUR = ("too_fast", "away", "velocity", "position", "frozen")
+"""Ends of the reasons of MotionChecks."""
 MOST_PRESSED = 0.02
 """[s] above hard_force, until the arm has been stopped"""
 
@@ -62,6 +66,7 @@ class Worst:
             "speed": MARGINS["speed"] * limits.speed,
             "speeding_up": MARGINS["speeding_up"] * limits.acceleration,
             "turn_speed": MARGINS["turn_speed"] * limits.turn_speed,
+            "turning_faster": TURNING_FASTER[0] * limits.turn_acceleration + TURNING_FASTER[1],
             "joint_speed": MARGINS["joint_speed"],
             "box": MOST_OUTSIDE,
             "pressed": MOST_PRESSED,
@@ -149,6 +154,11 @@ class Flood:
 
     def close(self) -> None:
         self.robot.close()
+
+    @property
+    def alarms(self) -> set[str]:
+        """Faults of an arm that misbehaves: this one never does."""
+        return {reason for reason in self.robot.guard.counts if reason.endswith(MISBEHAVIOUR)}
 
     def play(self, commands: int) -> Worst:
         """Sends so many commands and returns what the arm did."""
@@ -324,6 +334,7 @@ def measured(commands: int, seeds: int = 4) -> Worst:
         flood = Flood(seed)
         worst.include(flood.play(commands // seeds))
         print(f"seed {seed}: {flood.followed} of {flood.sent} followed", dict(flood.robot.guard.counts), file=sys.stderr)
+        assert not flood.alarms
         flood.close()
     return worst
 

@@ -55,7 +55,9 @@ class Adjustments:
             if not np.isfinite(scale) or scale == 0:
                 raise InvalidSetting(f"The scale of observation {name!r} is none.", got=scale, allowed="a number, not 0")
 
-    def limits(self, names: Sequence[str], low: Sequence[float], high: Sequence[float]) -> tuple[tuple[float, ...], ...]:
+    def limits(
+        self, names: Sequence[str], low: Sequence[float], high: Sequence[float]
+    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Returns the foreign actions at -1 and 1; `action_ranges` take the place of limits, and empty limits are [-1, 1]."""
         if not self.action_ranges:
             return tuple(low), tuple(high)

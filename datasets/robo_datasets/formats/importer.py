@@ -239,8 +239,8 @@ def _limits_of(
         return (), ()
     if found.low is not None and found.high is not None:
         compared = [not adjustments.has_range(element) for element in action.names]
-        here, there = (found.low, found.high), (action.low, action.high)
-        declared, limits = (np.asarray(ends, np.float64)[:, compared] for ends in (here, there))
+        ends = (found.low, found.high), (action.low, action.high)
+        declared, limits = (np.asarray(pair, np.float64)[:, compared] for pair in ends)
         ones = np.array([[-1.0], [1.0]])
         if np.allclose(declared, limits) and not np.allclose(declared, ones):
             return action.low, action.high

@@ -77,9 +77,7 @@ def test_the_reason_names_both_numbers() -> None:
     assert learns_too_late(99, 100) == "" == learns_too_late(0, 0)
 
 
-def test_the_replay_memory_is_told_for_the_steps_asked_for_without_pictures_that_are_not_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_replay_is_told_for_the_steps_asked_for_without_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = {"max_steps": 5, "cameras": ["front"], "image_size": 64}
     assert trained("sac", SMALL | {"learning_starts": 10}, tmp_path, **arguments) == 0
     form = r"replay memory: 0\.00 GB for 20 steps, at most [\d.]+ GB in RAM \(\d+ rows of (\d+) bytes\)"

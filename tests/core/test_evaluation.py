@@ -323,7 +323,7 @@ class Guarded(Coin):
         (0, "executed as proposed: 28 of 28 commands"),
     ],
 )
-def test_an_evaluation_says_which_commands_were_executed_as_proposed(every, said):
+def test_evaluation_says_which_commands_were_executed(every, said):
     evaluation = evaluate(RandomPolicy(SPEC, 0), Guarded(every), seeds=evaluation_seeds(4))
     assert f"  commands {said}\n" in str(evaluation)
     assert ("WARNING  no command was executed" in str(evaluation)) == (every == 1)
@@ -337,7 +337,7 @@ def test_nothing_is_said_of_commands_where_nothing_changes_them():
 
 
 @pytest.mark.parametrize(("every", "status"), [(1, 1), (2, 0), (None, 0)])
-def test_evaluate_ends_with_1_if_no_command_was_executed_as_proposed(every, status, monkeypatch, tmp_path, capsys):
+def test_evaluate_ends_with_1_if_no_command_was_executed(every, status, monkeypatch, tmp_path, capsys):
     environment = Coin() if every is None else Guarded(every)
     evaluation = evaluate(RandomPolicy(SPEC, 0), environment, seeds=evaluation_seeds(2))
     run = SimpleNamespace(path=tmp_path, report=tmp_path / "report.html", evaluate=lambda *_, **__: evaluation)

@@ -80,7 +80,7 @@ def of_sb3(steps: int) -> Any:
 
 
 @pytest.mark.parametrize("make", [of_one_process, of_sb3])
-def test_nothing_is_told_of_episodes_before_each_environment_has_ended_one(make: Any, tmp_path: Path) -> None:
+def test_nothing_is_told_before_each_environment_has_ended_one(make: Any, tmp_path: Path) -> None:
     lines = lines_of(tmp_path, make(2 * LONG * COUNT))
     told = {line["step"]: line["rollout/success_rate"] for line in lines if "rollout/success_rate" in line}
     assert min(told) >= LONG * COUNT - COUNT, "the first that end are the successful ones"

@@ -133,7 +133,7 @@ def test_policies_that_wrap_another_pass_it_on(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", PLANNERS)
-def test_resumed_in_the_middle_of_an_intervention_it_plans_as_without_the_interruption(name: str) -> None:
+def test_resumed_in_an_intervention_it_plans_as_before(name: str) -> None:
     policy, _ = planner(name)
     whole = Rollout(Walk(), policy, seed=0, supervisor=Takeover())
     for _ in range(4):
@@ -162,7 +162,7 @@ def test_base_of_a_residual_plans_anew_after_its_guard() -> None:
     assert len(plans) == 1 + len(OTHERS)
 
 
-def test_prior_whose_actions_are_never_executed_has_age_0_at_every_step() -> None:
+def test_prior_has_age_0_at_every_step() -> None:
     policy, plans = planner("flow-bc")
     environment = PriorEnv(Walk(), lambda seed: policy, std=0.5)
     observation, _ = environment.reset(seed=0)

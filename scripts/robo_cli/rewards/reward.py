@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
-from typing_extensions import override
 
 from robo_app.listings.purposes import purpose
-from robo_cli.actions import Actions, Later, Nested, run_action
+from robo_cli.actions import Actions, Fit, Later, Nested, run_action
 from robo_rl.entry_points import known, load
-from robo_rl.system.threads import fitting
 
 PROGRAM = "program:"
 EXAMPLES = """robo-rl reward list
@@ -74,15 +71,6 @@ def show(arguments: Show) -> int:
     print("".join(f"also {name}, a mapping: {{NAME: VALUE, ...}}\n" for name in mappings), end="")
     print("typed as --reward.settings.NAME VALUE")
     return 0
-
-
-class Fit(Later):
-    """An action that fits a network, with as few threads as a training."""
-
-    @override
-    def loaded(self) -> tuple[Any, Callable[[Any], int]]:
-        options, function = super().loaded()
-        return options, fitting(function)
 
 
 FIT = "Fit a reward, store it in a folder, and print its scores on held-out data."

@@ -115,7 +115,7 @@ class Application:
     def _answer_franka(self, request: Request) -> bytes:
         path = request.path
         if path in self.franka_routes.readers:
-            return _json(self.franka_routes.readers[path](self.robot.driver.read()))
+            return _json(self.franka_routes.readers[path](self.robot.read()))
         body = _required(request.body) if path in NEEDS_BODY else {}
         self._require_free()
         try:

@@ -137,7 +137,7 @@ class FrankaRoutes:
         self._robot.recover()
         if self._auto_clear and self._robot.guard.reason.startswith("robot: "):
             with contextlib.suppress(RobotStopped):  # stopped by a client as well, which only a person re-arms
-                self._robot.guard.reset(self._robot.guard.seen_stops)
+                self._robot.guard.reset(self._robot.guard.seen_stops + 1)  # the robot's own error, and nothing else since
         return "Clear"
 
     def _joint_reset(self, _: Body) -> Answer:

@@ -84,7 +84,7 @@ class RoboRoutes:
 
     def _state(self) -> Answer:
         """Return pose, force, torque and gripper opening for display; None for values that are not finite."""
-        state = self._robot.driver.read()
+        state = self._robot.read()
         vectors = {name: getattr(state, name) for name in ("position", "quaternion", "force", "torque")}
         shown: Answer = {name: [_number(value) for value in vector] for name, vector in vectors.items()}
         return shown | {"stamp": _number(state.stamp), "opening": _number(state.opening)}

@@ -71,10 +71,11 @@ def serve(arguments: Serve) -> int:
         allow_joint_reset=arguments.allow_joint_reset,
     )
     done = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: done.set())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a driver that hangs as it connects, as Ctrl-C does
     with realtime_priority() as is_first:  # before any thread starts
         server = build_server(settings)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: done.set())
         server.notify = lambda text: print(text, file=sys.stderr, flush=True)
         server.start()
         print(f"{server.application.robot.spec.name} at {server.url}, audit log {arguments.log}", flush=True)

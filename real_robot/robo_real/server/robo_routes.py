@@ -146,7 +146,7 @@ class RoboRoutes:
         stops = body.get("stops")
         if type(stops) is not int:
             raise InvalidSetting(
-                "Re-arming must name the number of stops that were seen: a later stop stays.",
+                "Re-arming must name the number of stops and faults that were seen: a later one stays.",
                 got=stops,
                 allowed="the integer stops of /robo/health",
                 fix="robo-rl robot rearm URL, or GET /robo/health, look at the robot, and send its stops",

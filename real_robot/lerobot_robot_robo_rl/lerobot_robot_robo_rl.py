@@ -257,6 +257,8 @@ class _Server:
             self._connection.sock.settimeout(timeout)
         content = None if body is None else json.dumps(body)
         headers = {} if body is None else {"Content-Type": "application/json"}
+        if token := os.environ.get("ROBO_RL_ROBOT_TOKEN"):
+            headers["X-Robo-Token"] = token
         try:
             self._connection.request(method, path, content, headers)
             answer = self._connection.getresponse()

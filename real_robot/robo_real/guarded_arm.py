@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -275,6 +276,8 @@ class GuardedArm(Robot):
         """Return an action (A,) as finite numbers; for any other stops the arm and raises InvalidAction."""
         reason = "wrong_type"
         try:
+            if isinstance(action, Sequence) and any(isinstance(value, bool | str) for value in action):
+                raise TypeError("numbers only")  # NumPy would read them
             numbers = np.asarray(action, np.float64)
             reason = "wrong_shape" if numbers.shape != self.spec.action.shape else "not_finite"
             return np.asarray(self.spec.action.validate(numbers), np.float64)

@@ -105,6 +105,9 @@ def test_an_action_that_is_not_finite_stops_the_arm(robot):
         ([0.1, 0, 0, 0, np.inf], "not_finite"),
         ([None] * 5, "not_finite"),
         (["a"] * 5, "wrong_type"),
+        ([0.1, 0, 0, 0, "1"], "wrong_type"),
+        ([0.1, 0, 0, 0, True], "wrong_type"),
+        (["٣", 0, 0, 0, "1_0"], "wrong_type"),
         ([[0.1], 0, 0, 0, 1], "wrong_type"),
     ],
 )

@@ -48,7 +48,7 @@ class FrankaHttp(ArmDriver):
     def __init__(self, options: FrankaHttpOptions | None = None, clock: Clock | None = None) -> None:
         self._options = options or FrankaHttpOptions()
         self.clock = clock or MonotonicClock()
-        self._client = RobotClient(self._options.url, self._options.timeout)
+        self._client = RobotClient(self._options.url, self._options.timeout, token="")
         self._position = -1  # last position sent to the gripper
         self._silent_since, self._retry_at = np.inf, -np.inf  # [s] start of the gripper's silence, time of the next call
 

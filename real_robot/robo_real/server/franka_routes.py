@@ -115,7 +115,7 @@ class FrankaRoutes:
 
     def _pose(self, body: Body) -> Answer | Changed:
         pose = np.asarray(body["arr"], np.float64)
-        if pose.shape != (7,):
+        if pose.shape != (7,) or not all(type(value) in (int, float) for value in body["arr"]):
             raise Refused("a pose has seven numbers")
         if self._is_ready():
             x, y, z, w = pose[3:].tolist()
@@ -162,7 +162,7 @@ class FrankaRoutes:
 
     def _update_param(self, body: Body) -> Answer | Changed:
         wanted = {name: float(value) for name, value in dict(body).items() if name in self._parameters}
-        if not np.isfinite([*wanted.values()]).all():
+        if not all(type(body[name]) in (int, float) for name in wanted) or not np.isfinite([*wanted.values()]).all():
             raise Refused("a parameter is not finite")
         self._require_unlatched()
         clamped = {name: float(np.clip(value, *self._parameters[name])) for name, value in wanted.items()}

@@ -71,10 +71,10 @@ class Guard:
         self.counts: Counter[str] = Counter()
         """Number of uses of each reason"""
         self.stops = 0
-        """Number of stop requests, including those to a stopped arm"""
+        """Number of stop requests and faults, including those to a stopped arm"""
         self.seen_stops = 0
         """`stops` at the last re-arming by a person"""
-        self._stop_reason = ""  # of the newest stop request
+        self._newest = Mode.STOPPED, ""  # newest stop request or fault
         self._low, self._high = np.asarray(limits.box_low), np.asarray(limits.box_high)
         self._joint_low, self._joint_high = np.asarray(limits.joint_low), np.asarray(limits.joint_high)
         self._joint_speed = np.asarray(limits.joint_speed)
@@ -127,7 +127,7 @@ class Guard:
     def reset(self, stops: int | None = None) -> None:
         """Re-arm after a person has looked: from STOPPED or FAULT to IDLE; `arm` must follow.
 
-        stops: value of `stops` when they looked, now by default. Raises RobotStopped if there was a stop since.
+        stops: value of `stops` when they looked, now by default. Raises RobotStopped if there was a stop or fault since.
         """
         seen = self.stops if stops is None else stops
         if self._latch is not None and self.stops == seen:
@@ -135,7 +135,7 @@ class Guard:
             self._latch = None
             self._enter(Mode.IDLE if self._mode is not Mode.DISCONNECTED else Mode.DISCONNECTED)
         if self.stops != seen:  # checked after the change, too: a stop takes no lock
-            self._latch_with(Mode.STOPPED, self._stop_reason)
+            self._latch_with(*self._newest)
             raise stopped_error(self)
         self.seen_stops = seen
 
@@ -147,13 +147,12 @@ class Guard:
 
     def stop(self, reason: str) -> None:
         """Stop until a person re-arms; takes no lock, raises nothing."""
-        self._stop_reason = reason
-        self.stops += 1
         self._latch_as(Mode.STOPPED, reason)
 
     def fault(self, reason: str) -> None:
         """Report an error: stop until a person re-arms."""
-        self._latch_as(Mode.FAULT, reason)
+        if self._latch != (Mode.FAULT, reason):  # else the same one, reported again
+            self._latch_as(Mode.FAULT, reason)
 
     def enable(self, now: float) -> None:
         """Report that the dead-man switch is pressed at a time [s]."""
@@ -371,6 +370,8 @@ class Guard:
             self.log.add("mode", mode=mode, before=before)
 
     def _latch_as(self, mode: Mode, reason: str) -> None:
+        self._newest = mode, reason
+        self.stops += 1  # before the latch, which a re-arming may be clearing
         if self._latch is None:
             self._latch_with(mode, reason)
 

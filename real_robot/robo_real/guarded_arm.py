@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +11,7 @@ from typing_extensions import override
 from robo_real.arm import ArmDriver, ArmState, ArmTarget, Scene
 from robo_real.arm_spec import HandMotion, arm_spec, observed
 from robo_real.audit_log import AuditLog
+from robo_real.deadline import CLOSES, CONNECTS, DRIVER_HANGS, GLANCE, HANGS, DriverHangs, HoldThread, Turn, within
 from robo_real.guard import LATCHED, Guard, Mode, Verdict, stopped_error
 from robo_real.limits import Limits
 from robo_real.motion_generator import MotionGenerator
@@ -53,11 +53,11 @@ class GuardedArm(Robot):
         self.motion_generator = MotionGenerator(self.guard, driver)
         self.clock = driver.clock
         self._has_gripper: bool = getattr(driver, "has_gripper", True)
-        self._lock = threading.RLock()  # for all methods but stop
+        self._lock = Turn()  # for all methods but stop
+        self._holding = HoldThread(driver, self.log)
         self._opening: float | None = None  # [m] newest command; None before the first: a pose leaves the gripper as it is
-        self._is_unheld = False
         self._observed = -np.inf  # [s] stamp of the newest observation
-        self.watchdog = Watchdog(self, self._hold)
+        self.watchdog = Watchdog(self, self._glance, self._hanging)
         self._ticker: Ticker | None = None
         self._force = ForceTare(driver, limits)
 
@@ -67,14 +67,14 @@ class GuardedArm(Robot):
         attach = getattr(self.driver, "attach", None)
         if attach is not None:
             attach(self.motion_generator)
-        self.driver.connect()
+        within(CONNECTS, self.driver.connect, "connect")
         self.guard.connected()
         if attach is None and self._ticker is None:
             self._ticker = Ticker(
                 self.driver,
                 self.motion_generator,
                 watches=lambda: self.guard.is_ready,
-                is_unheld=lambda: self._is_unheld,
+                is_unheld=lambda: self._holding.failed,
                 hold=self._hold,
                 lost=self._lose,
             )
@@ -104,6 +104,12 @@ class GuardedArm(Robot):
         self.motion_generator.cancel()  # an arm that resumes its motion would move
         self._opening = None  # and so would a gripper that repeats its last command
         self.driver.recover()
+
+    def read(self) -> ArmState:
+        """Return the newest measurement; raises DriverHangs at once if the driver hangs already."""
+        if (seconds := self._hanging()) > HANGS:
+            raise DriverHangs("a set point", seconds)
+        return self.driver.read()
 
     def measure(self) -> ArmState:
         """Return the newest measurement, which is the default `answers` of the next command."""
@@ -264,8 +270,12 @@ class GuardedArm(Robot):
 
     @override
     def pause(self) -> None:
-        with self._lock:
-            self.guard.pause()
+        try:
+            with self._lock:
+                self.guard.pause()
+                self._hold()
+        except DriverHangs:
+            self._hang()
             self._hold()
 
     @override
@@ -283,8 +293,12 @@ class GuardedArm(Robot):
             self._ticker = None
         if self.guard.mode is not Mode.DISCONNECTED:
             self._hold()
-            self.driver.close()
+            try:
+                within(CLOSES, self.driver.close, "close")
+            except DriverHangs as error:
+                self.log.add("close_failed", error=str(error))
             self.guard.disconnected()
+        self._holding.close()
         self.log.close()
 
     def _executed(self, wanted: npt.NDArray[np.float64], verdict: Verdict, state: ArmState) -> Executed:
@@ -340,16 +354,25 @@ class GuardedArm(Robot):
             self.guard.fault("robot_lost")
 
     def _hold(self) -> None:
-        """Make the arm stay; raises nothing, so that neither the watchdog nor a stopping thread ends."""
+        """Make the arm stay; raises nothing and never hangs, so that neither the watchdog nor a stopping thread ends."""
         self.watchdog.is_holding = True
         self.motion_generator.cancel()
-        try:
-            self.driver.hold()
-            self._is_unheld = False
-        except Exception as error:
-            if not self._is_unheld:
-                self.log.add("hold_failed", error=f"{type(error).__name__}: {error}")
-            self._is_unheld = True  # the thread of the set points tries again
+        if not self._holding.hold():
+            self._hang()
+
+    def _glance(self) -> None:
+        """Make the arm stay, and go on at once: what hangs is latched by the silence that follows."""
+        self.watchdog.is_holding = True
+        self.motion_generator.cancel()
+        self._holding.hold(GLANCE)
+
+    def _hang(self) -> None:
+        if self.guard.mode not in LATCHED:
+            self.guard.fault(DRIVER_HANGS)
+
+    def _hanging(self) -> float:
+        """Return the time [s] since the thread that moves the arm entered its driver; 0 if it is not in there."""
+        return 0.0 if self._ticker is None else self._ticker.seconds_in_driver
 
 
 def _plain(action: npt.ArrayLike) -> npt.NDArray[np.float64]:

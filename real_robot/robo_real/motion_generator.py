@@ -16,6 +16,8 @@ from robo_real.set_points import PoseSetPoints
 
 THERE = (0.002, 0.02)
 """[m] and [rad] tolerance of arrival at a goal"""
+ASLEEP = 0.5
+"""[s] between two ticks after which the motion ends: this machine slept, and nobody knows of how long"""
 MOST_LATE = 3
 """ticks that a late one may catch up on"""
 PERIOD = 0.02
@@ -44,6 +46,7 @@ class MotionGenerator(SetPoints):
     def __init__(self, guard: Guard, driver: ArmDriver) -> None:
         self._guard, self._limits = guard, guard.limits
         self.period: float = getattr(driver, "period", PERIOD)
+        self._clock = driver.clock
         self._poses = PoseSetPoints(guard.limits, guard.box, guard.cone, getattr(driver, "response", None))
         self._goal: _Pose | _Joints | None = None
         self._stretch = object()
@@ -123,6 +126,7 @@ class MotionGenerator(SetPoints):
         since = now - self._ticked if np.isfinite(self._ticked) else self.period
         duration, self._ticked = round(float(np.clip(since, 0.0, MOST_LATE * self.period)), 9), now
         stretch = None if goal is None else goal.stretch
+        slept = stretch is self._led and since > ASLEEP * getattr(self._clock, "speed", 1.0)
         if stretch is not self._led:
             self._poses.rest()
             self._sent = None
@@ -130,7 +134,7 @@ class MotionGenerator(SetPoints):
         if not self._guard.watch(state, self._sent, now):
             self._measured = now
             return self._end(goal, self._guard.reason)
-        if why := self._interruption(goal, state, now):
+        if why := "asleep" if slept and goal is not None else self._interruption(goal, state, now):
             return self._end(goal, why)
         if goal is None:
             return None

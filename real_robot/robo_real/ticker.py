@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
 
 from robo_real.arm import ArmDriver, ArmTarget, SetPoint
+from robo_real.deadline import TURN
 from robo_real.motion_generator import MotionGenerator
 from robo_rl.errors import RobotUnavailable
 
@@ -35,6 +37,7 @@ class Ticker:
         self.failure: RobotUnavailable | None = None
         """Error of the last tick, None if it succeeded"""
         self._lost_at = np.inf
+        self._entered: float | None = None  # [s] monotonic time of the present tick
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="set points", daemon=True)
 
@@ -43,11 +46,17 @@ class Ticker:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread, unless its driver hangs."""
         self._done.set()
         self._motion_generator.changed.set()
         if self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(TURN)
+
+    @property
+    def seconds_in_driver(self) -> float:
+        """Time [s] since the present tick began, 0 between two."""
+        entered = self._entered
+        return 0.0 if entered is None else time.monotonic() - entered
 
     def _run(self) -> None:
         clock, period = self._driver.clock, self._motion_generator.period
@@ -67,7 +76,7 @@ class Ticker:
             self._motion_generator.changed.clear()
 
     def _tick(self) -> None:
-        driver = self._driver
+        driver, self._entered = self._driver, time.monotonic()
         try:
             state = driver.read()
             self._send(self._motion_generator.tick(state, driver.clock.now()))
@@ -78,6 +87,8 @@ class Ticker:
             self.failure = known or RobotUnavailable("The arm's driver failed.", got=got)
             self._lost_at = min(self._lost_at, driver.clock.now())
             self._lost(driver.clock.now() - self._lost_at)
+        finally:
+            self._entered = None
 
     def _clear_failure(self) -> None:
         self.failure, self._lost_at = None, np.inf

@@ -214,7 +214,7 @@ class Twin(ArmDriver, Scene):
     @property
     def _is_drawn(self) -> bool:
         """True if a thread renders the cameras."""
-        return len(self._threads) > 1 and not self.faults.camera_freeze
+        return len(self._threads) > 1
 
     # faults
 

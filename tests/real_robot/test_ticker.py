@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from factories import rest_slow
-from robo_real.arm import ArmState, ArmTarget
-from robo_real.clock import MonotonicClock
+from robo_real.arm import HOLD, ArmState, ArmTarget
+from robo_real.audit_log import AuditLog
+from robo_real.clock import ManualClock, MonotonicClock
+from robo_real.guard import Guard
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
+from robo_real.motion_generator import MotionGenerator
 from robo_real.rotations import DOWN
 from robo_rl.errors import RobotUnavailable
 
@@ -171,3 +174,27 @@ def test_course_stops_the_arm_if_its_own_reckoning_fails(robot):
     send(robot)
     wait_until(lambda: robot.guard.reason.startswith("set points: TypeError"))
     assert robot.driver.told == [] or robot.driver.told[-1] == "hold"
+
+
+def test_motion_ends_if_the_machine_slept_meanwhile():
+    """A pose of a client that may pause goes on by itself for seconds, but not after a sleep that nobody knows of."""
+    arm, clock = Vendor(), ManualClock()
+    arm.clock = clock
+    guard = Guard(LIMITS, 0.05, AuditLog())
+    motion = MotionGenerator(guard, arm)
+    guard.connected()
+    guard.arm()
+
+    def tick(after):
+        clock.sleep(after)
+        found = motion.tick(arm.read(), clock.now())
+        if isinstance(found, ArmTarget):
+            arm.move(found)
+        return found
+
+    for slept, goes_on in ((0.4, True), (3.0, False)):
+        motion.move_to(ArmTarget(np.add(START, [0.06, 0, 0]), DOWN, 0.0), clock.now() + 60)
+        assert isinstance(tick(0.02), ArmTarget) and isinstance(tick(0.02), ArmTarget)
+        found = tick(slept)
+        assert isinstance(found, ArmTarget) is goes_on and motion.is_moving is goes_on
+    assert found is HOLD and guard.is_ready, "the next pose moves it again"

@@ -50,7 +50,7 @@ class FrankaHttp(ArmDriver):
     def __init__(self, options: FrankaHttpOptions | None = None, clock: Clock | None = None) -> None:
         self._options = options or FrankaHttpOptions()
         self.clock = clock or MonotonicClock()
-        self._client = RobotClient(self._options.url, self._options.timeout)
+        self._client = RobotClient(self._options.url, self._options.timeout, token="")
         self.width = self._options.width
         self._position = -1  # last position sent to the gripper, -1 before the first
         self._opening = self._opening_then = 0.0  # [m] measured now, and when that position was sent

@@ -149,9 +149,11 @@ class FrankaRoutes:
     def _clear(self, _: Body) -> Answer:
         self._robot.log.add("clearerr")
         self._robot.guard.counts["clearerr"] += 1
-        guard, seen = self._robot.guard, self._robot.guard.seen_stops
-        is_ours = guard.mode in LATCHED and not guard.reason.startswith("robot: ")
-        if self._auto_clear and not is_ours and guard.stops == seen and self._robot.driver.read().fault is not None:
+        guard = self._robot.guard
+        is_latched = guard.mode in LATCHED
+        seen = guard.seen_stops + is_latched  # the robot's own error, and nothing else since
+        is_robots = not is_latched or guard.reason.startswith("robot: ")
+        if self._auto_clear and is_robots and guard.stops == seen and self._robot.read().fault is not None:
             self._robot.recover()
             with contextlib.suppress(RobotStopped):  # stopped meanwhile, which only a person re-arms
                 guard.reset(seen)

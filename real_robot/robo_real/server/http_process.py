@@ -6,6 +6,7 @@ come back encoded. It imports only the standard library, and exits when the arm'
 
 from __future__ import annotations
 
+import hmac
 import os
 import selectors
 import signal
@@ -26,6 +27,8 @@ READING, WRITING, IDLE, QUEUED, DRAINING = 5.0, 5.0, 60.0, 5.0, 1.0
 SWEEP = 0.25
 """[s] period of the timeout check"""
 STOP = "/robo/stop"
+"""Needs no token: who reaches the robot may stop it."""
+TOKEN_VARIABLE, TOKEN_HEADER = "ROBO_RL_ROBOT_TOKEN", "x-robo-token"
 BEHIND = 5
 """Difference in real-time priority to the arm's process, which runs first."""
 PART = 1 << 16
@@ -85,8 +88,11 @@ class Client:
 class HttpProcess:
     """Serves connections until the arm's process ends."""
 
-    def __init__(self, listener: socket.socket, control: socket.socket, links: list[socket.socket], address: str) -> None:
-        """links: sockets to the arm's process; the first is reserved for stops."""
+    def __init__(
+        self, listener: socket.socket, control: socket.socket, links: list[socket.socket], address: str, token: str = ""
+    ) -> None:
+        """links: sockets to the arm's process; the first is reserved for stops. token: "" if none is asked for."""
+        self._token = token
         self._selector = selectors.DefaultSelector()
         self._listener, self._control, self._address = listener, control, address
         self._channels = [Channel(link, for_stops=number == 0) for number, link in enumerate(links)]
@@ -204,6 +210,9 @@ class HttpProcess:
             raise BadRequest(403, "Pages in a browser may not speak with a robot.")
         if not is_own_host(head.headers.get("host", ""), self._address):
             raise BadRequest(403, "This robot's server has another address: use its number, or this machine's name.")
+        shown = head.headers.get(TOKEN_HEADER, "")
+        if self._token and head.path != STOP and not hmac.compare_digest(shown.encode(), self._token.encode()):
+            raise BadRequest(401, f"This robot's server asks for its token: set {TOKEN_VARIABLE} as where it was started.")
         client.head = head
         if head.headers.get("expect", "").lower() == "100-continue" and len(client.unread) < head.length:
             client.link.send(CONTINUE)
@@ -312,7 +321,7 @@ def main(arguments: list[str]) -> None:
     address, *descriptors = arguments
     listener, *links, control = (socket.socket(fileno=int(each)) for each in descriptors)
     with suppress(BrokenPipeError, ConnectionResetError):
-        HttpProcess(listener, control, links, address).run()
+        HttpProcess(listener, control, links, address, os.environ.get(TOKEN_VARIABLE, "")).run()
 
 
 def _run_behind() -> None:

@@ -85,7 +85,7 @@ class RoboRoutes:
 
     def _state(self) -> Answer:
         """Return pose, force, torque and gripper opening for display; None for values that are not finite."""
-        state = self._robot.driver.read()
+        state = self._robot.read()
         vectors = {name: getattr(state, name) for name in ("position", "quaternion", "force", "torque")}
         shown: Answer = {name: [_number(value) for value in vector] for name, vector in vectors.items()}
         return shown | {"stamp": _number(state.stamp), "opening": _number(state.opening)}
@@ -147,7 +147,7 @@ class RoboRoutes:
         stops = body.get("stops")
         if type(stops) is not int:
             raise InvalidSetting(
-                "Re-arming must name the number of stops that were seen: a later stop stays.",
+                "Re-arming must name the number of stops and faults that were seen: a later one stays.",
                 got=stops,
                 allowed="the integer stops of /robo/health",
                 fix="robo-rl robot rearm URL, or GET /robo/health, look at the robot, and send its stops",

@@ -12,7 +12,7 @@ from carla_standin.world import World
 from robo_bench.expert_driving import Ends, Nobody, _fronts, _overlaps, _passed_red, watch_traffic
 
 
-def test_traffic_of_our_own_town_neither_overlaps_nor_runs_reds():
+def test_own_traffic_neither_overlaps_nor_runs_reds():
     seen = watch_traffic(Catalogue(), "grid", 10, 0.25)
     assert seen["cars"] == 10 and seen["overlaps"] == seen["reds"] == 0
 

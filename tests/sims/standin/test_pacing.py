@@ -118,7 +118,7 @@ def test_a_script_that_makes_traffic_ends(client, repetition):
     assert result["moved"] >= 5
 
 
-def test_deferred_functions_are_called_in_their_order():
+def test_deferred_functions_keep_their_order():
     clock, called = Clock(), []
     waiting = Deferrals(lambda: clock.now)
     assert waiting.until_due() is None
@@ -134,7 +134,7 @@ def test_deferred_functions_are_called_in_their_order():
     assert called == ["early", "late"] and waiting.until_due() is None
 
 
-def test_loading_a_map_is_answered_late_while_a_traffic_manager_runs_and_others_are_served():
+def test_load_is_answered_late_beside_a_traffic_manager():
     """Red before: answered at once, which ended clients of a Traffic Manager by a segmentation fault."""
     with StandIn() as server, Raw(server.port) as raw, Raw(server.port) as manager:
         manager.call("add_traffic_manager_running", ["127.0.0.1", 8000])

@@ -64,7 +64,7 @@ def test_driver_wait_is_bounded_excluding_red_lights(driver):
     assert driver.act(waiting)[1] <= 0, "the next turn is another one"
 
 
-def test_driver_stops_at_a_yellow_light_that_it_would_pass_too_late(driver):
+def test_driver_stops_at_yellow_it_would_pass_late(driver):
     """Red before: it passed a yellow light at 12 m/s and braked for the bend behind the line, so that it crossed on red."""
 
     def pedal_at(left, speed, turn):

@@ -287,7 +287,7 @@ def test_server_death_during_reset_is_recovered(driven):
     assert result["ended"] == -9 and result["end"] == "goal"
 
 
-def test_reset_right_after_the_servers_death_does_not_wait_for_its_answer(driven):
+def test_reset_right_after_server_death_does_not_wait(driven):
     """Red before: 30.4 s, the patience and a start."""
     result = driven("""
         import signal

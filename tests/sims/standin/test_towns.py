@@ -45,7 +45,7 @@ def test_towns_of_carla_load_in_server_and_client(towns, tmp_path, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TOWNS)
-def test_every_light_of_a_town_counts_before_a_junction(towns, name):
+def test_every_light_of_a_town_counts(towns, name):
     made = Catalogue(str(towns), flatten=True).town(name)
     lights = [signal for road in made.road_map.roads for signal in road.signals if signal.type == "1000001"]
     assert len(lights) == TOWNS[name]
@@ -55,7 +55,7 @@ def test_every_light_of_a_town_counts_before_a_junction(towns, name):
         assert all(made.lanes.crossing[list(made.lanes.ways[way].successors)].any() for way in ways)
 
 
-def test_links_of_lanes_that_nobody_drives_on_may_be_broken():
+def test_links_of_undriven_lanes_may_be_broken():
     """Red before: "road 0 lane -2 leads to lane 2 of road 1, which is driven the other way"."""
     text = town("ring").text
     after = '<lane id="-2" type="sidewalk" level="false">\n<link>\n<predecessor id="-2" />\n<successor id='
@@ -69,7 +69,7 @@ def test_links_of_lanes_that_nobody_drives_on_may_be_broken():
         Town(from_opendrive(text.replace(driven + '"-1"', driven + '"1"', 1)))
 
 
-def test_ground_at_one_height_is_level_and_hills_are_flattened_on_request():
+def test_ground_at_one_height_is_level_and_hills_flatten():
     """Red before: elevation 7 was refused, and so was every hill."""
     plain, hills = "<elevationProfile/>", '<elevationProfile><elevation s="0" a="{}" b="{}"/></elevationProfile>'
     text = drawn().replace("</planView><lanes>", "</planView><elevationProfile/><lanes>")
@@ -116,7 +116,7 @@ def one_way(text: str, tmp_path: Path, count: int) -> None:
     assert loaded([tmp_path / "a.xodr"])["a"][0] == count - 1
 
 
-def test_a_last_lane_section_of_no_length_and_rounded_lengths_are_snapped(tmp_path):
+def test_sections_of_no_length_and_rounding_are_snapped(tmp_path):
     """Red before: "do not follow each other", "is not that of its pieces", "is 100.1 m long"."""
     sections = lanes(0, None, -1) + lanes(60, -1, -1) + lanes(99.9999995, -1, -1)
     second = lanes(0, -1, None)
@@ -127,7 +127,7 @@ def test_a_last_lane_section_of_no_length_and_rounded_lengths_are_snapped(tmp_pa
         from_opendrive(file(road(1, 100.0, lanes(0, None, None), None, None, told=101.0)))
 
 
-def test_roads_of_hundredths_of_a_millimetre_and_without_lanes_load(tmp_path):
+def test_tiny_roads_and_roads_without_lanes_load(tmp_path):
     """Red before: "has no length, or a piece of none", "has no lanes besides the centre"."""
     tiny = road(2, 1e-5, lanes(0, -1, -1), 1, 3, 100.0)
     around = road(1, 100.0, lanes(0, None, -1), None, 2), road(3, 50.0, lanes(0, -1, None), 2, None, 100.00001)
@@ -136,14 +136,14 @@ def test_roads_of_hundredths_of_a_millimetre_and_without_lanes_load(tmp_path):
     one_way(file(around[0], tiny, around[1], empty), tmp_path, 3)
 
 
-def test_a_driving_lane_without_a_width_is_not_driven_on(tmp_path):
+def test_lane_without_a_width_is_not_driven_on(tmp_path):
     """Red before: "lane -2 is 0 to 0 m wide", and "no width from its beginning on" without the element."""
     for none in (width(0, 0.0), ""):
         first = section(0, "", lane(-1, width(0, 3.5), linked(None, -1)) + lane(-2, none))
         one_way(file(road(1, 100.0, first, None, 2), road(2, 50.0, lanes(0, -1, None), 1, None, 100.0)), tmp_path, 2)
 
 
-def test_the_end_of_a_section_is_measured_with_its_own_offset():
+def test_end_of_a_section_has_its_own_offset():
     """Red before: an offset that jumps where the next section begins left the lanes 3.5 m apart."""
     offsets = '<laneOffset s="0" a="0" b="0" c="0" d="0"/><laneOffset s="60" a="3.5" b="0" c="0" d="0"/>'
     wide = lane(-1, width(0, 3.5)) + lane(-2, width(0, 3.5), linked(-1, None))
@@ -153,7 +153,7 @@ def test_the_end_of_a_section_is_measured_with_its_own_offset():
     assert np.hypot(*(ways[ways[0].successors[0]].points[0] - ways[0].points[-1])[:2]) < 1e-6
 
 
-def test_a_piecewise_value_at_its_end_is_the_one_from_the_left():
+def test_piecewise_end_is_from_the_left():
     parts = ((0.0, 1.0, 0.0, 0.0, 0.0), (10.0, 5.0, 0.0, 0.0, 0.0))
     s = np.array([9.0, 10.0])
     assert piecewise(parts, s).tolist() == [1.0, 5.0] and piecewise(parts, s, 10.0).tolist() == [1.0, 1.0]
@@ -174,7 +174,7 @@ def test_a_folder_of_maps_serves_its_files_by_name(tmp_path):
         Catalogue(str(tmp_path / "empty"))
 
 
-def test_clients_load_maps_of_a_folder_and_their_own_by_name(client, tmp_path):
+def test_clients_load_folder_maps_and_own_by_name(client, tmp_path):
     """Red before: "Unknown map 'Town03'", and a map that was sent had no name but OpenDriveMap."""
     (tmp_path / "Town03.xodr").write_text(town("ring").text)
     result = client(
@@ -210,7 +210,7 @@ print(json.dumps([max(jumps), back]))
 """
 
 
-def test_routes_do_not_jump_back_where_a_road_has_several_lane_sections():
+def test_routes_do_not_jump_back_between_sections():
     """Red before: the client's lane went on to the end of the road, and the next section began far behind it."""
     pytest.importorskip("carla", reason="no wheel here")
     text = Town(from_opendrive(drawn())).text

@@ -393,7 +393,7 @@ def user_at(world, way, before: float, speed: float):
     return made
 
 
-def test_a_clients_car_has_a_rank_among_those_that_come_to_a_junction():
+def test_clients_car_has_a_rank_at_junctions():
     """Red before: a client's car was seen 2.1 s ahead, and a turn to the left takes four."""
     world = world_of("grid")
     cars, lanes = world.cars, world.town.lanes
@@ -439,7 +439,7 @@ def test_closest_approach_is_that_of_the_whole_motion():
 
 
 @pytest.mark.parametrize(("away", "pace"), [(5.0, 8.0), (4.5, 14.0), (12.0, 14.0), (30.0, 14.0)])
-def test_walkers_see_cars_at_every_moment_before_they_step_out(away, pace):
+def test_walkers_see_every_car_before_stepping_out(away, pace):
     """Red before for the first three: the look was taken at 0, 1.25 and 2.5 s alone."""
     script = Script(np.random.default_rng(0), 0.0, 1.4, 10.0)
     place = np.array([0.0, 0.0])
@@ -451,7 +451,7 @@ def test_walkers_see_cars_at_every_moment_before_they_step_out(away, pace):
     assert Script(np.random.default_rng(0), 0.0, 1.4, 10.0).velocity(place, far, 0.05) != (0.0, 0.0)
 
 
-def test_way_through_a_junction_of_several_sections_is_one_way():
+def test_way_of_several_sections_is_one_way():
     """Red before: right of way was tested for the first section alone."""
     text = town("grid").text
     whole = Town(from_opendrive(text))

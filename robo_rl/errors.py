@@ -114,7 +114,7 @@ def is_of_disk(error: OSError) -> bool:
 def is_passing(error: BaseException) -> bool:
     """Returns whether an error says nothing about a file's content: no memory, no right, a full or failing disk, ...
 
-    Of such a file nobody may conclude that it is damaged. Errors that a library raises about a format have no number.
+    Such a file must not be called damaged. Errors that a library raises about a format have no number.
     """
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno not in {None, *_OF_THE_FILE})
 

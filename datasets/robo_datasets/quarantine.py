@@ -1,4 +1,4 @@
-"""Quarantine of a dataset: what could not be read, kept for ever, with the way back.
+"""Quarantine of a dataset: damaged files and their rows of the catalogue, kept for ever, with the way back.
 
 quarantine/<name>, <name>.1, ...   files, by the names that they had
 quarantine/entries.jsonl           rows of the catalogue, with their places

@@ -67,8 +67,8 @@ def verify(dataset: Dataset, watch: Callable[[Episode], None] = lambda episode: 
 def repair(writer: DatasetWriter, *, thorough: bool = True) -> list[Finding]:
     """Repairs a dataset and returns the findings; without `thorough` only leftovers of a crashed recorder.
 
-    Everything is read before anything is changed. Only what a checksum or a format refutes is moved: an error that says nothing
-    about a file (a lock, a full disk, a missing right, no memory) is raised as DatasetError, and nothing is changed.
+    Everything is read before anything is changed. Only a checksum or a format decides that a file is moved. An error that says
+    nothing about a file (a lock, a full disk, a missing right, no memory) is raised as DatasetError; then nothing is changed.
     """
     dataset = writer.dataset
     plan = _Plan.of(dataset, thorough=thorough)
@@ -78,16 +78,16 @@ def repair(writer: DatasetWriter, *, thorough: bool = True) -> list[Finding]:
 
 
 class _Plan(NamedTuple):
-    """What was found out by reading alone."""
+    """Mends that reading alone has shown to be due."""
 
     wrong: list[tuple[Entry, str]]
     """Listed episodes that are refuted, or whose files are gone, and why"""
     corrections: list[tuple[Entry, str]]
-    """True entries of sound episodes, and what is wrong with the old ones"""
+    """True entries of sound episodes, and the faults of the old ones"""
     orphans: list[tuple[Path, Entry | str]]
-    """Files that are not listed, as they were recorded, each with its entry, or with what refutes it"""
+    """Files that are not listed, as they were recorded, each with its entry, or with its fault"""
     journals: list[tuple[Path, str | None]]
-    """Journals, each with what refutes it"""
+    """Journals, each with its fault if there is one"""
     changes_rows: bool
     """True if a sound catalogue is written to"""
 
@@ -194,7 +194,7 @@ def _journals(dataset: Dataset) -> list[Path]:
 
 
 def fault_of_journal(dataset: Dataset, path: Path, name: str) -> str | None:
-    """Returns what refutes a journal of that name, None if it can be recovered; DatasetError if it cannot be read now."""
+    """Returns the fault of a journal of that name, None if it can be recovered; DatasetError if it cannot be read now."""
     try:
         require_fit(_recovered(dataset, path, name), dataset.spec)
     except (

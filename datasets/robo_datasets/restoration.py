@@ -1,4 +1,4 @@
-"""The way back out of quarantine/: what is whole after all returns to the dataset, to the place that it had."""
+"""The way back out of quarantine/: whole episodes return to the dataset, to the places that they had."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Return(NamedTuple):
 
 
 def restore(writer: DatasetWriter) -> list[Finding]:
-    """Moves sound episodes and journals back and returns what became of every file; the others stay.
+    """Moves sound episodes and journals back and returns a finding on every file; the others stay.
 
     Everything is read before anything is moved. Raises DatasetError if disk, lock, rights or memory prevent it.
     """

@@ -76,7 +76,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, kept: int = KEPT) -
 def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint:
     """Returns the newest checkpoint that verifies, or that of one step; raises CheckpointCorrupt when there is none.
 
-    Raises RunError if disk, rights or memory prevent reading: an older checkpoint would silently undo what was learnt since.
+    Raises RunError if disk, rights or memory prevent reading: an older checkpoint would silently undo the learning since.
     Arrays come back as numpy, whatever they were when saved: parts of the mapped file, which may be written to without
     changing it, and which outlive it.
     """

@@ -70,7 +70,7 @@ def test_deep_yaml_is_one_error(tmp_path: Path, read) -> None:
         read(path)
 
 
-def test_a_read_that_returns_less_than_was_asked_for_is_no_torn_record(tmp_path: Path) -> None:
+def test_a_short_read_is_no_torn_record(tmp_path: Path) -> None:
     """As over a network: the writer would cut the record off."""
 
     class Slow(io.FileIO):

@@ -163,7 +163,7 @@ def test_a_pipe_beside_the_data_is_one_error(filled, name, use):
 
 
 @pytest.mark.timeout(20)
-def test_a_list_of_the_quarantine_that_is_a_pipe_is_not_written_to(filled):
+def test_a_pipe_as_list_of_the_quarantine_is_not_written_to(filled):
     os.mkfifo(filled.path / "quarantine" / "entries.jsonl")
     with pytest.raises(DatasetError, match=r"entries.jsonl is not a plain file(.|\n)*move it away"):
         filled.writer().__enter__()

@@ -154,7 +154,7 @@ def large_film(*, is_honest: bool) -> bytes:
     ("is_honest", "shape", "words"),
     [(True, SHAPE, "film of a camera has another size"), (False, (2, 600, 600, 3), r"cannot be decoded(.|\n)*out of range")],
 )
-def test_a_film_of_another_size_is_refused_before_a_frame_is_decoded(is_honest, shape, words):
+def test_a_film_of_another_size_is_not_decoded(is_honest, shape, words):
     """Of 8192 x 4320 a decoder takes 560 MB."""
     content = np.frombuffer(large_film(is_honest=is_honest), np.uint8)
     with pytest.raises(EpisodeCorrupt, match=words):

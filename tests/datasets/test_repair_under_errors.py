@@ -260,7 +260,7 @@ def test_nothing_comes_back_that_cannot_be_read(filled, monkeypatch, error):
 
 
 @errors
-def test_an_answer_is_no_answer_about_a_damaged_clip_if_it_cannot_be_read(filled, monkeypatch, error):
+def test_a_clip_that_cannot_be_read_now_is_not_called_changed(filled, monkeypatch, error):
     """The rater's question is asked again later, and nobody is told to repair."""
     path = filled.path / "episodes" / filled.entries()[0].file
     with failing(path, error, monkeypatch), pytest.raises(DatasetError, match="cannot be read now") as told:
@@ -269,7 +269,7 @@ def test_an_answer_is_no_answer_about_a_damaged_clip_if_it_cannot_be_read(filled
 
 
 @errors
-def test_labels_of_episodes_in_quarantine_are_not_called_foreign(filled, monkeypatch, error):
+def test_labels_of_quarantined_episodes_are_not_called_foreign(filled, monkeypatch, error):
     (filled.path / "quarantine" / "entries.jsonl").write_text("")
     with failing(filled.path / "quarantine" / "entries.jsonl", error, monkeypatch), pytest.raises((DatasetError, MemoryError)):
         LabelSet(filled, "mine")

@@ -91,10 +91,12 @@ def spread(words: Sequence[str]) -> list[str]:
     found: list[str] = []
     for word in words:
         option, is_parted, value = word.partition("=") if word.startswith("--") else ("", "", word)
-        items = read_value("it", [value]) if re.fullmatch(r"\[[^][{}]*\]", value) else None
-        is_plain = isinstance(items, list) and items and all(isinstance(item, str | int | float) for item in items)
-        typed = [item if isinstance(item, str) else json.dumps(item) for item in items] if is_plain else [value]
-        found += ([option, *typed] if is_plain else [word]) if is_parted else typed if not word.startswith("--") else [word]
+        items: Any = read_value("it", [value]) if re.fullmatch(r"\[[^][{}]+\]", value) else None
+        if isinstance(items, list) and all(isinstance(item, str | int | float) for item in items):
+            found += [option] if is_parted else []
+            found += [item if isinstance(item, str) else json.dumps(item) for item in items]
+        else:
+            found.append(word)
     return found
 
 

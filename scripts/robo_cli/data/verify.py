@@ -1,4 +1,4 @@
-"""robo-rl data verify, repair, restore: find what is wrong in a dataset, mend it, and take back what was moved away."""
+"""robo-rl data verify, repair, restore: find faults of a dataset, mend them, and take whole episodes back."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def repair(arguments: Repair) -> int:
 
 
 def restore(arguments: Restore) -> int:
-    """Print what became of each file in quarantine/."""
+    """Print a finding on each file in quarantine/."""
     dataset = Dataset(arguments.dataset)
     before = len(dataset)
     with dataset.writer() as writer:

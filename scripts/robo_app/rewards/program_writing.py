@@ -93,7 +93,9 @@ def writing(
         view = EnvAbstraction.of(spec)
         task = RewardTask(sentence, view.text, means(), spec.max_steps)
         try:
-            yield WritingContext(Writer(model, view.columns, attempt), task, nearest(sentence, _known(name), asking.examples))
+            yield WritingContext(
+                Writer(model, view.columns, attempt, view.moved), task, nearest(sentence, _known(name), asking.examples)
+            )
         finally:
             print(model.report())
 

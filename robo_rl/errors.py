@@ -290,7 +290,9 @@ class NotInLog(JudgeError):
     """A replayed run has a question that the log does not answer."""
 
 
-ProgramStatus = Literal["no code", "several programs", "syntax", "signature", "forbidden", "too large", "unknown column"]
+ProgramStatus = Literal[
+    "no code", "several programs", "syntax", "signature", "forbidden", "too large", "unknown column", "frame"
+]
 FailureStatus = Literal["timeout", "memory", "killed", "raised", "shape", "not finite", "scale", "sum", "protocol"]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -52,6 +52,14 @@ def draw_questions(entries: Sequence[Entry], pairs: int, length: int, seed: int)
     return drawn
 
 
+@runtime_checkable
+class Expecting(Protocol):
+    """A rater that shows how many comparisons are to come."""
+
+    def expect(self, total: int) -> None:
+        """Take the number of comparisons to come."""
+
+
 def collect_preferences(
     dataset: Dataset, rater: Rater, drawn: Sequence[Question], length: int, name: str, watch: Watch = iter
 ) -> int:
@@ -72,6 +80,8 @@ def collect_preferences(
     there = {(each.first, each.second) for each in preferences if each.rater == rater_name}
     pending = [question for question in dict.fromkeys(drawn) if _ends(question, length) not in there]
 
+    if isinstance(rater, Expecting):
+        rater.expect(len(pending))
     seen: dict[Entry, _Stamp] = {}
 
     @lru_cache(HELD)

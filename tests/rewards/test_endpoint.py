@@ -505,6 +505,21 @@ def test_another_model_under_the_same_name_is_refused(endpoint, chat_server):
     assert len(chat_server.asked) == 2
 
 
+def test_other_weights_under_one_name_are_told(endpoint, chat_server):
+    def reply(fingerprint):
+        found = {"model": "m", "choices": [{"message": {"content": GOOD}}], "system_fingerprint": fingerprint}
+        return chat_server.send(json.dumps(found).encode())
+
+    chat_server.script.extend([reply("fp_1"), reply("fp_1"), reply("fp_2")])
+    judge = CachedJudge(endpoint)
+    judge.ask([question(0)])
+    judge.ask([question(1)])
+    assert "answered by 'm, system_fingerprint fp_1';" in judge.report()
+    judge.ask([question(2)])
+    told = judge.report()
+    assert "fp_1" in told and "fp_2" in told and "the model or its system has changed" in told
+
+
 # ---------------------------------------------------------------------------------------------- the key
 def test_the_key_is_nowhere(endpoint, chat_server, tmp_path):
     chat_server.script.extend(

@@ -228,6 +228,15 @@ def test_a_model_that_never_gives_a_usable_reply_is_not_asked_on(opened, chat_se
     assert model.statuses[status] >= 4
 
 
+def test_each_request_is_told_while_it_is_under_way(opened, chat_server):
+    model, told = opened(), []
+    model.watch = told.append
+    chat_server.answer = lambda words, pictures: told.append("asked") or PROGRAM
+    model.sample(WRITE)
+    model.sample(WRITE)
+    assert told == ["endpoint judge: 1 x write under way", "asked", "endpoint judge: write: ok after 0 s, 10 tokens"]
+
+
 def test_garbage_twice_is_garbage(opened, chat_server):
     chat_server.answer = lambda *_: "x" * 20_000
     found = opened().sample(NAMED)[0]

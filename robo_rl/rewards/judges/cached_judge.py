@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeChanged, JudgeUnavailable, printable
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judges.answer_cache import AnswerCache, Answers
-from robo_rl.rewards.judges.judge import Answer, Judge, Question, judge, read, repaired
+from robo_rl.rewards.judges.judge import FINGERPRINT, Answer, Judge, Question, judge, read, repaired
 from robo_rl.types import Metrics
 
 SILENT = ("unreachable", "too many requests", "not accepted")
@@ -134,7 +134,8 @@ class CachedJudge:
         total = self.statuses.total()
         ends = ", ".join(f"{count} {status} ({count / total:.1%})" for status, count in self.statuses.most_common())
         models, cost = ", ".join(map(repr, self._models)) or "no model", self._terms.cost(*self._tokens)
-        asked = f"{self._asked} asked now, {self._kept} known before, answered by {models}"
+        drift = "" if len(self._models) < 2 else " (the model or its system has changed: the answers may be of two kinds)"
+        asked = f"{self._asked} asked now, {self._kept} known before, answered by {models}{drift}"
         return f"{self.identity[0]}: {ends or 'no answers'}; {asked}; {sum(self._tokens)} tokens in all, cost {cost:.4g}"
 
     def answers(self, questions: Sequence[Question]) -> list[Answer]:
@@ -235,7 +236,7 @@ class CachedJudge:
     def _count(self, kept: Answers) -> None:
         """Read the cost of this judge over all processes; raise JudgeChanged if two models answered as it."""
         self._read_spent(kept)
-        if len(self._models) > 1 and not self._terms.mixed_models:
+        if len({model.partition(FINGERPRINT)[0] for model in self._models}) > 1 and not self._terms.mixed_models:
             raise JudgeChanged(
                 f"Another model answers than before as {self.identity[0]}.",
                 got=", ".join(map(repr, self._models)),

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from robo_rl.errors import InvalidSetting, JudgeUnavailable, QuestionNotAccepted, require_allowed
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judges.chat_transport import Connections, NoReply, Pace, Timeouts, Transport
-from robo_rl.rewards.judges.judge import Answer, Picture, Question, Terms, data_url, form_in_words
+from robo_rl.rewards.judges.judge import FINGERPRINT, Answer, Picture, Question, Terms, data_url, form_in_words
 
 NEAR_NAME = re.compile(r"(?!(?:0x[0-9a-f]*|[0-9]+)$)[a-z0-9_-]+", re.IGNORECASE)
 """A name without a domain. Resolvers take a number for an address (134744072 for 8.8.8.8), and other signs for dots."""
@@ -188,7 +188,8 @@ def _answer_in(reply: Mapping[str, Any], transport: Transport) -> Answer:
     """Return the answer in a chat completion, with the status "garbage" for any other reply."""
     usage = reply.get("usage")
     prompt, completion = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
-    facts = (_storable(transport.redacted(str(reply.get("model") or "")))[:LONGEST_NAME], prompt, completion)
+    names = [_storable(transport.redacted(str(reply.get(key) or "")))[:LONGEST_NAME] for key in ("model", "system_fingerprint")]
+    facts = (FINGERPRINT.join(filter(None, names)), prompt, completion)
     try:
         choice = reply["choices"][0]
         message, reason = choice["message"], choice.get("finish_reason")

@@ -24,6 +24,8 @@ from robo_rl.errors import require_allowed
 from robo_rl.rewards.identity import hash_of
 from robo_rl.settings import settings_as
 
+FINGERPRINT = ", system_fingerprint "
+"""Between a model's name and the fingerprint of its system, which changes with its weights or its configuration."""
 Picture = npt.NDArray[np.uint8]
 """(H, W, 3) RGB"""
 Status = Literal["ok", "garbage", "cut", "refused", "unreachable", "too many requests", "not accepted", "out of replies"]
@@ -82,7 +84,7 @@ class Answer:
     raw: str = ""
     """The words of the answer; without an answer, the problem."""
     model: str = ""
-    """Name of the model that answered, as the server reports it."""
+    """Name of the model that answered, as the server reports it, and after FINGERPRINT its fingerprint if it reports one."""
     prompt_tokens: int = 0
     """Of the question, pictures included."""
     completion_tokens: int = 0

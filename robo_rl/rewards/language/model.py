@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -31,6 +31,8 @@ class LanguageModel:
         self._source, self._log, self._secret = source, log, secret
         self._useless = list[tuple[str, str]]()
         """Status and words of new replies without content since the last one that had some."""
+        self.watch: Callable[[str], None] | None = None
+        """Told in a line of each request to a server and of each answer: a reply may take minutes."""
         self._rounds: dict[str, dict[str, int]] = {}
         self._lock = threading.RLock()
         for record in log.records:
@@ -109,6 +111,9 @@ class LanguageModel:
         """Return the logged replies, and request the others."""
         pending = {(each.prompt.hash, each.sample): each for each in requests if not self._is_answered(each)}
         try:
+            if pending and isinstance(self._source, Limited):
+                purposes = Counter(each.prompt.purpose for each in pending.values())
+                self._tell(", ".join(f"{count} x {purpose}" for purpose, count in purposes.items()) + " under way")
             if pending:
                 self._source.answer([*pending.values()], self._heard)
         except BudgetReached as error:
@@ -122,7 +127,16 @@ class LanguageModel:
         return record is not None and record["status"] not in NOT_KEPT
 
     def _heard(self, request: Request, answer: Answer, origin: Origin, cost: float) -> None:
-        self._log.add(self._record(request, answer, origin, cost))
+        record = self._record(request, answer, origin, cost)
+        self._log.add(record)
+        if origin == "server":
+            self._tell(
+                f"{record['purpose']}: {record['status']} after {answer.seconds:.0f} s, {answer.completion_tokens} tokens"
+            )
+
+    def _tell(self, line: str) -> None:
+        if self.watch is not None:
+            self.watch(f"{self.identity[0]}: {line}")
 
     def _record(self, request: Request, answer: Answer, origin: Origin, cost: float) -> dict[str, Any]:
         prompt, found = request.prompt, _read(request, answer)

@@ -199,7 +199,8 @@ class Evaluation:
 
     def __str__(self) -> str:
         ends = ", ".join(f"{count} {reason}" for reason, count in Counter(self.stop_reasons).most_common())
-        lines = [f"{self.environment}: {len(self)} episodes, seeds {_ranges(self.seeds)}, spec {self.spec_fingerprint}"]
+        count = f"{len(self)} episode{'s' * (len(self) != 1)}"
+        lines = [f"{self.environment}: {count}, seeds {_ranges(self.seeds)}, spec {self.spec_fingerprint}"]
         if self.success_rate is not None:
             lines += [f"  success  {self.success_rate:.1%}  {sum(map(bool, self.successes))} of {len(self)}, Wilson 95%"]
         shares = (f"pass@{k} {share:.1%}" for k, share in self.pass_at.items())

@@ -212,6 +212,7 @@ class Run:
         mixture: bool = False,
         attempts: int = 1,
         split: str = "",
+        step: int | None = None,
     ) -> Evaluation:
         """Evaluate the newest policy on the seeds `seed`, `seed` + 1, ...; `robo-rl evaluate` is this.
 
@@ -220,8 +221,8 @@ class Run:
         the training. videos: by default 2 in another environment, and 0 in that of the training, which has films already.
         stochastic: sample actions, as always if the recipe says so. mixture: of all policies that the run has kept, one drawn
         for each episode. attempts: episodes at each seed, with sampled actions: how likely one of several succeeds. split:
-        levels of the training, of the validation or of the test, instead of `seed` (docs/curricula.md). Such
-        evaluations, and those in other environments, are kept in the run.
+        levels of the training, of the validation or of the test, instead of `seed` (docs/curricula.md). step: of the
+        policy, by default the newest one. Such evaluations, and those in other environments, are kept in the run.
         """
         found: Evaluation = operation("evaluate")(
             self,
@@ -235,6 +236,7 @@ class Run:
             mixture=mixture,
             attempts=attempts,
             split=split,
+            step=step,
         )
         return found
 
@@ -304,7 +306,7 @@ def find_run(name: str, root: Path) -> Run:
     """
     runs = {path.parent.name: path.parent for path in sorted(root.glob("*/recipe.yaml")) if is_run(path.parent)}
     if name == "latest" and runs:
-        return Run(max(runs.values(), key=lambda path: (path / "recipe.yaml").stat().st_mtime))
+        return Run(max(runs.values(), key=_age))
     path = Path(name) if is_run(Path(name)) else runs.get(name)
     if path is not None:
         return Run(path)
@@ -315,6 +317,16 @@ def find_run(name: str, root: Path) -> Run:
     if several := next((folder.parent for folder in sorted(root.glob("*/runs")) if _trainings(folder.parent)), None):
         place = f"{place}: {several}/runs has those of several trainings"
     raise UnknownName("run", name, [*runs, *(["latest"] if runs else [])], fix=place)
+
+
+def _age(path: Path) -> tuple[datetime, float]:
+    """Return when a run was started, then, since a copy was started with its original, how long ago it was written."""
+    written = (path / "recipe.yaml").stat().st_mtime
+    try:
+        started = datetime.fromisoformat(read_object(path / "run.json")["started"]).astimezone()
+    except (RunError, OSError, KeyError, TypeError, ValueError):
+        started = datetime.fromtimestamp(written).astimezone()
+    return started, -written
 
 
 def _not_a_run(folder: Path) -> RunNotFound:
@@ -362,7 +374,7 @@ def write_text(path: Path, text: str) -> None:
 def circumstances() -> dict[str, Any]:
     """Returns versions, commit, machine and command line of this process."""
     return {
-        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "started": datetime.now().astimezone().isoformat(timespec="microseconds"),
         "command": " ".join([_program(sys.argv[0]), *sys.argv[1:]]),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -37,10 +38,7 @@ INTERFACE = ("observation", "observation order", "action")
 """Fields on which a policy depends."""
 UNWRITTEN: dict[str, Any] = {"meaning": "", "channels": "rgb", "history": 1, "costs": []}
 """Fields that are written only if they have other values, so that fingerprints of before they existed hold."""
-KEEP_RATE = (
-    "make the environment with the control rate of the training (action_repeat): a policy, its action chunks and its history "
-    "keep the rate it was trained at"
-)
+KEEP_RATE = "a policy, its action chunks and its history keep the rate it was trained at"
 
 
 @dataclass(frozen=True)
@@ -114,8 +112,17 @@ class EnvironmentSpec:
         compared = (replace(self, observation=read), replace(other, observation=ObservationSpec(there)))
         mine, others = ({key: _contract(spec, is_whole=True)[key] for key in INTERFACE} for spec in compared)
         if lines := _differences("", mine, others):
-            has_other_rate = self.action.control_period != other.action.control_period
-            raise SpecMismatch(what, lines, fix=KEEP_RATE if has_other_rate else None)
+            raise SpecMismatch(what, lines, fix=_fix_of_rate(self.action.control_period, other.action.control_period))
+
+
+def _fix_of_rate(wanted: float | None, found: float | None) -> str | None:
+    """Return how an environment gets the control period of a policy, None if it has it."""
+    if wanted == found:
+        return None
+    if wanted and found and (times := round(wanted / found)) > 1 and math.isclose(times * found, wanted, rel_tol=1e-6):
+        option = f"--environment.arguments.action_repeat {times}, or ?action_repeat={times} behind the address of a robot"
+        return f"make the environment with {option}, times that which it has: {KEEP_RATE}"
+    return f"make the environment with the control rate of the training (action_repeat): {KEEP_RATE}"
 
 
 def specification(environment: gymnasium.Env[Any, Any]) -> EnvironmentSpec:

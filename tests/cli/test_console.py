@@ -9,6 +9,8 @@ import sys
 import pytest
 from websockets.sync.client import connect
 
+from factories import axes, make_spec
+from robo_app.robots.console import for_a_person
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting, RobotUnavailable
@@ -23,6 +25,13 @@ def test_one_robot_is_named(which):
 def test_where_no_robot_answers_it_says_so():
     with pytest.raises(RobotUnavailable, match="gives no answer"):
         dispatch(["console", "--robot", "http://127.0.0.1:1", "--no-browser"])
+
+
+def test_episode_of_a_twin_is_long_enough_for_a_person():
+    spec = make_spec("test/Twin", action=axes("x", control_period=0.05), max_steps=100)
+    assert for_a_person(spec, {}) == {"max_steps": 600}
+    assert for_a_person(spec, {"action_repeat": 3}) == {"max_steps": 200, "action_repeat": 3}
+    assert for_a_person(spec, {"max_steps": 7}) == {"max_steps": 7}
 
 
 def test_console_records_labelled_and_drops_discarded_episodes(tmp_path):
@@ -62,8 +71,10 @@ def play(socket, label):
             told = message
             socket.send(json.dumps({"kind": "seen", "camera": "report", "number": told["number"]}))
             socket.send('{"kind": "hold", "held": false, "action": [0, 0, 0, 0, 1]}')
+            assert not told["has_policy"]
             if told["state"] == "waiting":
                 socket.send('{"kind": "start"}')
             elif told["steps"] > 1:
+                assert told["time_left"] == pytest.approx(30.0 - 0.05 * told["steps"])
                 asked = True
                 socket.send(json.dumps({"kind": "label", "label": label}))

@@ -519,3 +519,15 @@ def test_page_in_a_browser(line: tuple[Line, Any]) -> None:
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "a phone scrolls in one direction"
         assert errors == []
         browser.close()
+
+
+def test_policy_of_a_step_is_evaluated(runs: dict[str, robo_rl.Run], capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(runs["sac"].path)
+    assert dispatch(["evaluate", run, "--step", "20", "--episodes", "1", "--videos", "0"]) == 0
+    assert "robo/ArmReach-v0: 1 episode, seeds" in capsys.readouterr().out
+    assert (runs["sac"].path / "evaluations" / "step-20.json").exists()
+    with pytest.raises(InvalidSetting, match=r"has kept no policy of that step(.|\n)*got:     7"):
+        dispatch(["evaluate", run, "--step", "7"])
+    for other in (["--mixture"], ["--perturb", "physics"]):
+        with pytest.raises(InvalidSetting, match=r"step(.|\n)*allowed"):
+            dispatch(["evaluate", run, "--step", "20", *other])

@@ -1,5 +1,8 @@
 import json
+import os
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -364,3 +367,45 @@ def test_report_has_extra_evaluations_measures_and_videos(tmp_path):
         assert words in page.text, words
     assert "seed 0, town-test · evaluation seed 1000000" in page.text and "ended by crash" in page.text
     assert page.tags.count("video") == 3
+
+
+# in a browser
+
+CHROMIUM = os.environ.get("ROBO_RL_CHROMIUM") or shutil.which("chromium")
+LOOK = """<script>
+addEventListener("load", () => {
+  for (const details of document.querySelectorAll("details")) details.open = true
+  const wide = [...document.querySelectorAll(".scroll")].filter(each => each.scrollWidth > each.clientWidth + 1)
+  const tables = document.querySelectorAll(".scroll table").length
+  document.body.setAttribute("data-seen", `${tables} tables, ${wide.length} too wide`)
+})
+</script>"""
+LONG = (
+    "route completion times the coefficient of the infraction that ended the episode, times 1 - the share of oncoming traffic"
+)
+
+
+def seen(page, width, folder):
+    """Return how many tables a browser shows, and how many are wider than their place."""
+    copy = folder / "looked-at.html"
+    copy.write_text(page.read_text() + LOOK)
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},2000", "--dump-dom"]
+    command += [f"--user-data-dir={folder / 'browser'}", copy.as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    found = re.search(r'data-seen="([^"]*)"', shown)
+    assert found is not None, shown[-500:]
+    return found[1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install chromium")
+@pytest.mark.parametrize("count", [1, 3])
+def test_no_column_of_a_report_is_cut_off(count, tmp_path):
+    measures = (Measure("driving_score", "%", LONG), Measure("crashes", "1/km", LONG, per="driving_score"))
+    told = {"driving_score": (88.5,) * 50, "crashes": (0.125,) * 50}
+    runs = [make_run(tmp_path, seed=seed, name=f"drive-route-with-{'contrasting-' * 3}goals-{seed}") for seed in range(count)]
+    for run in runs:
+        (run / "evaluation.json").write_text(json.dumps(outcome(0.5, measures=measures, measured=told).to_json()))
+    page = write_report(runs, tmp_path / "report.html")
+    for width in (1280, 390):
+        assert seen(page, width, tmp_path).endswith(" tables, 0 too wide")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,18 @@ def several(root: Path) -> tuple[Path, list[Path]]:
     trained = [create(folder / "runs").path for _ in range(2)]
     (folder / "recipe.yaml").write_text("steps: 5\n")
     return folder, trained
+
+
+def test_latest_was_started_last_whenever_it_was_copied(tmp_path: Path) -> None:
+    older, newer = (create(tmp_path, name) for name in ("older", "newer"))
+    for copied, name in ((older, "moved-here"), (newer, "my-best")):
+        shutil.copytree(copied.path, tmp_path / name)  # its recipe.yaml is younger than all
+        os.utime(tmp_path / name / "recipe.yaml", (2e9, 2e9))
+    assert find_run("latest", tmp_path).path == newer.path
+    (newer.path / "run.json").write_text("{")
+    (tmp_path / "my-best" / "run.json").write_text("[]")
+    os.utime(newer.path / "recipe.yaml", (1, 1))
+    assert find_run("latest", tmp_path).path == tmp_path / "my-best"  # known by its file's time alone
 
 
 def test_latest_is_a_run_beside_a_newer_folder_of_seeds(tmp_path: Path) -> None:

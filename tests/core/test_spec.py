@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import gymnasium
 import hypothesis
@@ -369,6 +370,20 @@ def test_policy_acts_where_there_is_more_than_it_reads():
         reads.require_interface(arm(), what="told", exactly=True)
     with pytest.raises(SpecMismatch, match="camera_front"):
         arm().require_interface(reads, what="told")
+
+
+@pytest.mark.parametrize(
+    ("period", "told"),
+    [
+        (0.15, "--environment.arguments.action_repeat 3, or ?action_repeat=3 behind the address of a robot"),
+        (0.07, "the control rate of the training (action_repeat): a policy"),
+        (0.025, "the control rate of the training (action_repeat): a policy"),
+    ],
+)
+def test_other_control_rate_is_told_with_the_action_repeat_that_gives_it(period, told):
+    trained = arm(action=arm_action(control_period=period))
+    with pytest.raises(SpecMismatch, match=re.escape(f"do:      make the environment with {told}")):
+        trained.require_interface(arm(), what="The policy and the robot disagree")
 
 
 def test_require_lists_every_difference():

@@ -48,6 +48,10 @@ class Tally:
     human: int = 0
     total: int = 0
     """steps of all episodes: by the person, and in all"""
+    has_policy: bool = True
+    """False if the arm holds still while nobody drives it"""
+    time_left: float | None = None
+    """[s] until the time limit of the episode, None without one"""
     acts: str = ""
     """source of the newest action"""
     recent: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT))

@@ -15,13 +15,16 @@ from robo_real.console.operator_state import OperatorState
 from robo_real.environment import RobotEnv
 from robo_real.remote_robot import RemoteRobot
 from robo_rl.errors import RobotError
+from robo_rl.spec.environment import specification
 from robo_rl.types import DISCARDED
 
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 HOLDS = "The arm holds: the learner is starting or catching up."
 READY = "The learner is ready."
 SHADOWING = "shadow run: the policy is asked and does not act"
-JUDGING = "evaluation: to take over ends the episode as no success"
+JUDGING = "evaluation: if you take over, the episode ends and counts as a failure"
+ENDS = {"safety": "the robot was stopped"}
+"""Stop reasons in words of the page; others are shown as they are."""
 
 
 class EpisodeStarter(Protocol):
@@ -73,6 +76,7 @@ class OperatorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
             except RobotError as error:
                 self._finish(" ".join(str(error).split()))
         self._tally.begin()
+        self._tell_time()
         return found
 
     def step(self, action: Any) -> Step:
@@ -83,13 +87,19 @@ class OperatorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._finish("")
             raise
         self._tally.count(self.human.source, reward)
+        self._tell_time()
         if terminated or truncated:
             self._keep(bool(info.get("success")))
             self._operator_state.end()
-            self._ending = DISCARDED if self.is_discarded else f"ended: {info['stop_reason']}"
+            self._ending = DISCARDED if self.is_discarded else f"ended: {ENDS.get(info['stop_reason'], info['stop_reason'])}"
             if not self.is_stored_after:
                 self.show_end()
         return observation, reward, terminated, truncated, info
+
+    def _tell_time(self) -> None:
+        spec = specification(self.env)
+        if spec.max_steps is not None and spec.action.control_period is not None:
+            self._tally.time_left = (spec.max_steps - self._tally.steps) * spec.action.control_period
 
     def show_end(self) -> None:
         """Show the end of the episode on the page; an operator who sees it may end the program."""

@@ -145,6 +145,7 @@ function draw() {
   if (!status) return;
   alertOf(status.operator === "another" ? "Another operator is at the console. You may watch, and stop." : health.problem ?? "");
   node("follow").checked = status.follows;
+  node("give-back").textContent = status.has_policy ? "Let go to give back to the policy." : "Let go, and the arm holds still.";
   node("doing").textContent = status.doing;
   node("device").textContent = status.device;
   if (status.message || runs) node("message").textContent = status.message;
@@ -186,6 +187,7 @@ function facts() {
     "Operator": { you: "you", another: "another", "": "nobody" }[status.operator],
     "Latency": status.latency === null ? "–" : `${Math.round(1000 * status.latency)} ms`,
     "Step": status.steps,
+    "Time left": status.time_left === null ? "–" : `${status.time_left.toFixed(0)} s`,
     "Return": status.episode_return.toFixed(2),
     "Success": status.recent ? `${percent(status.success_rate)} of ${status.recent}` : "no episode yet",
     "By a person": percent(status.intervention_rate),

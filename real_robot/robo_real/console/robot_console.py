@@ -55,6 +55,7 @@ class RobotConsole:
             self.tally.alone = "Nobody acts: the arm holds still"
         elif shadow:
             self.tally.alone = "Nobody acts: the policy is asked, and the arm holds still"
+        self.tally.has_policy = policy is not None and not shadow
         self._operator_env, takeover = operator.training_env(self.environment, doing=SHADOWING if shadow else "")
         self._takeover = None if shadow else takeover
         if shadow:

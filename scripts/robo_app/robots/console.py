@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import webbrowser
 from collections.abc import Callable, Iterator
@@ -27,9 +28,12 @@ from robo_rl.types import Episode
 
 if TYPE_CHECKING:
     from robo_real.console.robot_console import RobotConsole
+    from robo_real.server.application import RobotServer
 
 ADDRESS = "127.0.0.1"
 NO_POLICY = "nobody"
+TWIN_EPISODE = 30.0
+"""[s] of an episode on the twin, for a person; a policy's own limit is shorter"""
 PICTURE = 240
 """[pixel] side of the twin's pictures: for a person's eyes"""
 
@@ -98,8 +102,10 @@ def serve_console(
 
     device = make_teleoperator(arguments.teleoperator, arguments.teleoperator_settings) if arguments.teleoperator else None
     with ExitStack() as stack:
-        url = stack.enter_context(twin_server(arguments)) if arguments.twin else arguments.robot
-        settings = arguments.arguments
+        url, settings = arguments.robot, arguments.arguments
+        if arguments.twin:
+            twin = stack.enter_context(twin_server(arguments))
+            url, settings = twin.url, for_a_person(twin.application.robot.spec, settings)
         console = RobotConsole(
             url,
             policy_for=policy_for(arguments),
@@ -157,17 +163,23 @@ def policy_for(arguments: Console) -> Callable[[Any], Policy] | None:
 
 
 @contextmanager
-def twin_server(arguments: Console) -> Iterator[str]:
-    """Serves a twin meanwhile; gives its address."""
+def twin_server(arguments: Console) -> Iterator[RobotServer]:
+    """Serve a twin meanwhile."""
     from robo_real.serving import ServerSettings, build_server
 
     options = {"cameras": ("front",), "image_size": PICTURE} | arguments.options
     server = build_server(ServerSettings(options=options, port=0))
     server.start()
     try:
-        yield server.url
+        yield server
     finally:
         server.close()
+
+
+def for_a_person(spec: EnvironmentSpec, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a robot's environment, with a time limit that is long enough for a person if they have none."""
+    period = (spec.action.control_period or 1.0) * settings.get("action_repeat", 1)
+    return {"max_steps": math.ceil(TWIN_EPISODE / period), **settings}
 
 
 def print_address(arguments: Console, url: str) -> None:

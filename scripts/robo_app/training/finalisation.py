@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord, operator: Operator | None = None) -> None:
     """Evaluate on all seeds of the recipe, write evaluation.json and report.html, show the result."""
     run.describe(training_seconds=round(record.elapsed, 1), **{ENDED: {"step": record.step, "asked": recipe.total_steps}})
-    say(f"trained in {record.elapsed:.0f} s; evaluating on {recipe.evaluation.episodes} seeds")
+    count = recipe.evaluation.episodes
+    say(f"trained in {record.elapsed:.0f} s; evaluating on {count} seed{'s' * (count != 1)}")
     run.announce(record.step, "final evaluation")
     first = recipe.evaluation.seed
     seeds = range(first, first + recipe.evaluation.episodes)

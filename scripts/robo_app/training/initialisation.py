@@ -86,7 +86,7 @@ def before_and_after(run: Run, after: Evaluation) -> str:
     lines = [f"{'':8} {'success':28} {'return':>8} {'steps of a success':>20}"]
     lines += [_row(name, evaluation) for name, evaluation in (("before", before), ("after", after))]
     if (success := comparisons.get("success")) is not None:
-        on = f"{success.episodes} shared seeds{success.left_out(len(seeds))}"
+        on = f"{success.episodes} shared seed{'s' * (success.episodes != 1)}{success.left_out(len(seeds))}"
         lines.append(f"success after - before {success.mean_difference:+.1%} on {on}")
     return "\n".join(lines)
 

@@ -46,6 +46,7 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     mixture: bool = False,
     attempts: int = 1,
     split: str = "",
+    step: int | None = None,
 ) -> Evaluation:
     """Implement `Run.evaluate`; an evaluation elsewhere than in the training's environment is kept in the run."""
     counts = {"episodes": (episodes, 1), "seed": (seed, 0), "attempts": (attempts, 1)}
@@ -59,8 +60,11 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
         name = "-".join(filter(None, (f"levels-{split}", name)))
     if attempts > 1:
         name = "-".join(filter(None, (f"attempts-{attempts}", name)))
-    if mixture:
-        name = "-".join(filter(None, ("mixture", name)))
+    if mixture and step is not None:
+        allowed = "the policy of one step, or the mixture of all"
+        raise InvalidSetting("A mixture has no step.", got=f"mixture, step {step}", allowed=allowed)
+    if mixture or step is not None:
+        name = "-".join(filter(None, ("mixture" if mixture else f"step-{step}", name)))
     how = replace(
         recipe.evaluation,
         arguments={} if place else recipe.evaluation.arguments,
@@ -70,7 +74,9 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     there = elsewhere(recipe.environment, environment, routes, own)
     with tensor_threads(recipe.threads):
         judged = replace(recipe, environment=there, evaluation=how)
-        policy = MixturePolicy([policy_of(run, recipe, at) for at in run.checkpoints]) if mixture else policy_of(run, recipe)
+        policy = (
+            MixturePolicy([policy_of(run, recipe, at) for at in run.checkpoints]) if mixture else policy_of(run, recipe, step)
+        )
         evaluation = judge(run, judged, policy, seeds, name or "evaluation", attempts=attempts)
     if split == "train" and not place and (file := run.path / "evaluation.json").exists():
         evaluation = replace(evaluation, notes=(*evaluation.notes, *gap(evaluation, Evaluation.read(file))))

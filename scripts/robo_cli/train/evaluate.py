@@ -12,10 +12,12 @@ import tyro
 import robo_rl
 from robo_app.arguments.carla_servers import with_server
 from robo_app.arguments.free_settings import EnvironmentArguments
+from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.evaluation import FIRST_SEED
 
 EXAMPLES = """robo-rl evaluate latest
 robo-rl evaluate latest --episodes 200 --json
+robo-rl evaluate latest --step 5000     (the policy as it was; a run keeps it with record_episodes)
 robo-rl evaluate latest --split train     (the levels that it was trained on, and the gap to those of the test)
 robo-rl evaluate latest --episodes 20 --attempts 20     (pass@k: does one of k attempts succeed?)
 robo-rl evaluate RUN --environment my_lab/Cell-v0     (refused unless units, frames, action mode and rate agree)
@@ -51,6 +53,8 @@ class Evaluate:
     training's own environment, which the training has filmed."""
     stochastic: bool = False
     """Sample actions instead of taking the most likely one, as with evaluation.stochastic of a recipe."""
+    step: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    """Step of the policy, if the run has kept it (record_episodes, or a checkpoint); by default the newest one."""
     mixture: bool = False
     """Of all policies that the run has kept (record_episodes, or checkpoints), one drawn for each episode: their average."""
     attempts: int = 1
@@ -74,6 +78,9 @@ class Evaluate:
 def run(arguments: Evaluate) -> int:
     """Prints n, the success rule, seeds, measures and intervals."""
     trained = robo_rl.open_run(arguments.run, runs=arguments.runs)
+    if arguments.step is not None and (arguments.perturb or arguments.shadow):
+        got, allowed = f"--step {arguments.step}", "the newest policy with --perturb and --shadow"
+        raise InvalidSetting("A step is for evaluations alone.", got=got, allowed=allowed)
     if arguments.shadow:
         from robo_app.robots.shadow import ShadowSettings, shadow_run
         from robo_app.training.assembly import recipe_of
@@ -92,7 +99,7 @@ def run(arguments: Evaluate) -> int:
         print(json.dumps(found.to_json()) if arguments.json else f"run      {trained.path}\n{found}\npage     {page}")
         return 0
     before = trained.report.stat().st_mtime_ns if trained.report.exists() else None
-    how |= {name: getattr(arguments, name) for name in ("videos", "mixture", "attempts", "split")}
+    how |= {name: getattr(arguments, name) for name in ("videos", "mixture", "attempts", "split", "step")}
     evaluation = trained.evaluate(arguments.episodes, **how)
     print(json.dumps(evaluation.to_json()) if arguments.json else f"run      {trained.path}\n{evaluation}")
     if not arguments.json and trained.report.exists() and trained.report.stat().st_mtime_ns != before:

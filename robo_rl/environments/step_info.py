@@ -55,7 +55,8 @@ def executed_action(name: str, info: Mapping[str, Any], spec: ActionSpec) -> Arr
         return action
     if np.abs(action).max() > 1.0 + ROUNDING:
         _refuse(name, "executed_action", told, _words(spec))
-    return np.clip(action, -1.0, 1.0)
+    clipped: Array = np.clip(action, -1.0, 1.0)
+    return clipped
 
 
 def _words(spec: ActionSpec) -> str:

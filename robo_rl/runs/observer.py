@@ -94,7 +94,7 @@ class RunRecord:
 
     def state_dict(self) -> StateDict:
         """Returns seconds so far, the newest metrics and the recent episodes."""
-        recent = {"returns": list(self._returns), "lengths": list(self._lengths), "successes": list(self._successes)}
+        recent: StateDict = {"returns": list(self._returns), "lengths": list(self._lengths), "successes": list(self._successes)}
         recent |= {"terms": {name: list(values) for name, values in self._terms.items()}}
         recent |= {"costs": {name: list(values) for name, values in self._costs.items()}}
         recent |= {"heard_of": sorted(self._heard_of), "environments": self._environments}

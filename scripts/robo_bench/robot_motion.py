@@ -73,7 +73,7 @@ def misbehaviour(
     arm = MisbehavingArm(kind, knows_response=knows_response)
     robot = GuardedArm(arm, limits)
     if not judged:
-        robot.guard._motion.fault = _unjudged  # type: ignore[method-assign]
+        robot.guard._motion.fault = _unjudged  # type: ignore[assignment, method-assign]
     robot.connect()
     robot.watchdog.close()  # it looks in wall time
     robot.arm()

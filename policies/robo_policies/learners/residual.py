@@ -67,7 +67,7 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         if "executed_action" in info:
             correction_executed = (info["executed_action"] - wanted) / self._scale
             info = {**info, "executed_action": np.clip(correction_executed, -1.0, 1.0).astype(self._inner.action.dtype)}
-        if info.get("guard"):
+        if info.get("guard") and self._base is not None:
             replan(self._base)
         return self._with_base(observation), reward, terminated, truncated, info
 

@@ -98,7 +98,12 @@ _FIXES = {
     errno.ENOENT: "look whether the folder was moved, renamed or removed",
     errno.EROFS: "the file system is read-only: name a place elsewhere",
     **dict.fromkeys((errno.EACCES, errno.EPERM), "look at its permissions, or name a place elsewhere"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "end programs that hold many files open, or allow more: ulimit -n"),
+    errno.ENOMEM: "end other programs: memory is used up",
+    errno.ESTALE: "try again; the file system of another machine has changed under this one",
 }
+_OF_THE_FILE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.ENXIO}
+"""Errors that are the same at the next try: there is no such file, or it is none."""
 
 
 def is_of_disk(error: OSError) -> bool:
@@ -106,8 +111,18 @@ def is_of_disk(error: OSError) -> bool:
     return error.errno in {*_FIXES, errno.EIO}
 
 
-def fix_of(error: OSError) -> str:
+def is_passing(error: BaseException) -> bool:
+    """Returns whether an error says nothing about a file's content: no memory, no right, a full or failing disk, ...
+
+    Such a file must not be called damaged. Errors that a library raises about a format have no number.
+    """
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno not in {None, *_OF_THE_FILE})
+
+
+def fix_of(error: OSError | MemoryError) -> str:
     """Returns the remedy for a file that could not be read or written."""
+    if isinstance(error, MemoryError):
+        return _FIXES[errno.ENOMEM]
     return _FIXES.get(error.errno or 0, "look at the disk, and at the permissions")
 
 
@@ -275,7 +290,9 @@ class NotInLog(JudgeError):
     """A replayed run has a question that the log does not answer."""
 
 
-ProgramStatus = Literal["no code", "several programs", "syntax", "signature", "forbidden", "too large", "unknown column"]
+ProgramStatus = Literal[
+    "no code", "several programs", "syntax", "signature", "forbidden", "too large", "unknown column", "frame"
+]
 FailureStatus = Literal["timeout", "memory", "killed", "raised", "shape", "not finite", "scale", "sum", "protocol"]
 
 

@@ -63,6 +63,8 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         if value is None:
             raise _without_value(where, problem) from None
         fix = "write null for no value; None is a word in YAML" if value == "None" else None
+        if hint is str and isinstance(value, int | float):
+            fix = f"a text that looks like a number is written in quotes, within those of a shell: \"'{value}'\""
         raise InvalidSetting(f"{where} has the wrong type.", got=repr(value), allowed=problem, fix=fix) from None
     if isinstance(value, bool) and not isinstance(found, bool):  # pydantic takes True for 1
         raise InvalidSetting(f"{where} has the wrong type.", got=repr(value), allowed=hint)

@@ -180,6 +180,16 @@ def test_the_search_lets_the_allowed_pass():
     assert forbidden(ast.parse("torch.load(f, weights_only=True); model.eval(); yaml.safe_load(f); np.load(f)")) == []
 
 
+def test_there_is_one_reader_of_yaml():
+    """It turns every error into one that names the file, also that of a text that is nested too deeply."""
+    calls = {relative(path) for path in MODULES for node in ast.walk(tree_of(path)) if is_call_of(node, "yaml.safe_load")}
+    assert calls == {"robo_rl/system/plain_files.py"}
+
+
+def is_call_of(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == name
+
+
 def test_no_file_that_is_read_can_run_code():
     found = {relative(path): forbidden(tree_of(path)) for path in MODULES}
     confined = {"robo_rl/rewards/programs/worker.py": ["exec"]}  # reward programs, in a process that can do nothing else

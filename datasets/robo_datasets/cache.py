@@ -32,6 +32,7 @@ from robo_rl.replay.storage import GIGABYTE, size_of
 from robo_rl.runs.run import write_text
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.system.durable_files import exclusive_lock, sync_folder
+from robo_rl.system.plain_files import content_of as plain_content
 from robo_rl.types import Array, Episode, Labels
 
 SCHEMA = "robo_rl.cache/1"
@@ -223,7 +224,7 @@ def _remove_old(place: Path, dataset: Dataset) -> None:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads((path / MANIFEST).read_bytes())
+    manifest: dict[str, Any] = json.loads(plain_content(path / MANIFEST))
     if (manifest["schema"], manifest["content"]) != (SCHEMA, path.name):
         raise ValueError(f"{path} holds another cache than it says.")
     return manifest

@@ -93,8 +93,24 @@ class Catalogue:
 
     def add(self, entry: Entry) -> None:
         """Adds an entry durably: it survives a power cut after this returns."""
-        marks = ", ".join("?" for _ in fields(Entry))
-        self._database.change(f"INSERT INTO episodes VALUES ({marks})", [astuple(entry)])
+        self.put_back(entry, None)
+
+    def put_back(self, entry: Entry, place: int | None) -> None:
+        """Adds an entry at the place where it was, or last if that is taken or None."""
+        names = ", ".join(field.name for field in fields(Entry))
+        free = "CASE WHEN EXISTS (SELECT 1 FROM episodes WHERE rowid = ?1) THEN NULL ELSE ?1 END"
+        marks = ", ".join(f"?{number}" for number in range(2, len(fields(Entry)) + 2))
+        self._database.change(f"INSERT INTO episodes (rowid, {names}) VALUES ({free}, {marks})", [(place, *astuple(entry))])
+
+    def place_of(self, identity: str) -> int | None:
+        """Returns the place of an entry in the order of the catalogue, None without one."""
+        rows = self._rows("SELECT rowid FROM episodes WHERE identity = ?", identity)
+        return rows[0][0] if rows else None
+
+    def require_writable(self) -> None:
+        """Raises DatasetBusy while another process writes the file, DatasetError if nothing may be written."""
+        with self._database.writing() as connection:
+            connection.execute("BEGIN IMMEDIATE")
 
     def correct(self, entry: Entry) -> None:
         """Replaces the entry of an episode's file; its position stays."""

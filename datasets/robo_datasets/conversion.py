@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import zip_longest
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,15 @@ import numpy.typing as npt
 from robo_datasets.atomic_write import atomic_write
 from robo_datasets.dataset import Dataset
 from robo_datasets.episode_file import episode_arrays
+from robo_datasets.formats.adjustments import NONE, Adjustments
+from robo_datasets.formats.extremes import Extremes
 from robo_datasets.formats.hdf5_file import damage_of_hdf5
 from robo_datasets.formats.importer import EpisodeImporter, held, importer_of
 from robo_datasets.formats.recording import FACTS, About, Foreign, Format, Recording
 from robo_datasets.formats.side_file import Kept, SideFile, SideFileWriter, opened, rows_alike, side_path
 from robo_datasets.hdf5_arrays import created_hdf5
 from robo_datasets.labels import LabelSet, label_sets
+from robo_datasets.remarks import Remarks, remarks_for
 from robo_rl.entry_points import known, load
 from robo_rl.errors import BrokenPlugin, DatasetError, RoboRLError, fix_of
 from robo_rl.spec.environment import EnvironmentSpec
@@ -46,12 +50,18 @@ RESTORED = "restored to the bit from the side file"
 Progress = Callable[[int], None]
 
 
-def losses(form: Format, dataset: Dataset) -> list[str]:
-    """Returns one line for each loss of an export, with the number of episodes concerned."""
+def losses(form: Format, dataset: Dataset, remarks: Remarks | None = None) -> list[str]:
+    """Returns one line for each loss of an export, with the number of episodes concerned; remarks: receives the episodes."""
     counts: Counter[str] = Counter()
+    last = _LastRewards()
     for episode in dataset:
-        counts.update(dict.fromkeys(_lost(form, episode, dataset.spec)).keys())
-    lines = [f"{words}: {count} of {len(dataset)} episodes" for words, count in counts.items()]
+        if remarks is not None:
+            remarks.add(episode)
+        found = [*_lost(form, episode, dataset.spec)]
+        counts.update(dict.fromkeys(found).keys())
+        if WORDS["final observation"] in found and not episode.terminated:
+            last.add(episode.rewards, len(episode) - 1)
+    lines = [f"{words}: {count} of {len(dataset)} episodes" for words, count in counts.items()] + last.lines()
     lines += [f"rewards of models: the label set {name!r}" for name in label_sets(dataset)]
     if dataset.catalogue.all_notes():
         lines.append("notes on episodes")
@@ -92,24 +102,34 @@ def import_dataset(
     *,
     spec: EnvironmentSpec | None = None,
     card: Mapping[str, Any] | None = None,
+    adjustments: Adjustments = NONE,
+    shown: Mapping[str, float] | None = None,
     progress: Progress = lambda done: None,
 ) -> list[str]:
     """Makes a dataset of foreign data and returns remarks for the user.
 
-    spec: of the environment, if the file has none. card: further entries of the dataset's card. Restores everything from the
-    side file, if there is one. Raises DatasetError, SpecMismatch and then leaves nothing behind.
+    spec: of the environment, if the file has none. card: further entries of the dataset's card. adjustments: changes that the
+    user asks for. shown: observation -> largest magnitude that the environment shows. Restores everything from the side
+    file, if there is one and nothing is adjusted. Raises DatasetError, SpecMismatch and then leaves nothing behind.
     """
     with _reading(form, source), ExitStack() as stack:
         foreign = form.read(source)
         path = side_path(source)
-        side = stack.enter_context(opened(path)) if spec is None and path.exists() else None
-        import_ = _Import(form, foreign, importer_of(foreign, spec), side, source)
+        is_restored = spec is None and adjustments.is_none and path.exists()
+        side = stack.enter_context(opened(path)) if is_restored else None
+        import_ = _Import(form, foreign, importer_of(foreign, spec, adjustments), side, source, shown or {})
         if side is not None and not import_.restores_all():
-            import_ = _Import(form, foreign, importer_of(foreign), None, source)
+            import_ = _Import(form, foreign, importer_of(foreign), None, source, {})
             import_.notes.append(f"{path.name} is of other episodes than lie here now: nothing is restored from it")
         with atomic_write(out, side_path(out)) as draft:
             import_.run(draft, {"imported_from": str(source), "format": form.name, **(card or {})}, progress)
     return import_.notes
+
+
+def with_exact_pictures(form: Format) -> Format:
+    """Returns a format that writes pictures without loss; the format itself if it does so anyway."""
+    exact: Format = getattr(form, "exact", form)
+    return exact
 
 
 def formats() -> list[Format]:
@@ -131,11 +151,12 @@ def recognized(source: Path) -> Format:
             f"{source} is an HDF5 file that cannot be read.", got=damage, fix="copy it again: it is cut or changed"
         )
     if len(found) != 1:
+        convert_first = "convert it to one of these first, with its own tools; a format of yours: docs/dataset-formats.md"
         raise DatasetError(
             f"{source} is {'of no known format' if not found else 'of several formats'}.",
             got=", ".join(form.name for form in found) or None,
             allowed=", ".join(known("formats")),
-            fix="name it with --from",
+            fix="name it with --from" if found else convert_first,
         )
     return found[0]
 
@@ -143,8 +164,17 @@ def recognized(source: Path) -> Format:
 class _Import:
     """One import under way."""
 
-    def __init__(self, form: Format, foreign: Foreign, importer: EpisodeImporter, side: SideFile | None, source: Path) -> None:
+    def __init__(
+        self,
+        form: Format,
+        foreign: Foreign,
+        importer: EpisodeImporter,
+        side: SideFile | None,
+        source: Path,
+        shown: Mapping[str, float],
+    ) -> None:
         self._form, self._foreign, self._importer, self._side, self._source = form, foreign, importer, side, source
+        self._shown = shown
         self._spec = importer.spec if side is None else side.spec
         self.notes: list[str] = []
 
@@ -165,6 +195,7 @@ class _Import:
         for stored in [] if side is None else reversed(side.kept):
             waiting[stored.digest].append(stored)
         dataset = Dataset.create(out, self._spec, card if side is None else side.card)
+        remarks, last, extremes = remarks_for(dataset), _LastRewards(), Extremes()
         with dataset.writer() as writer:
             for done, recording in enumerate(self._foreign.recordings(), 1):
                 episode = self._episode(recording, done)
@@ -173,8 +204,13 @@ class _Import:
                     writer.add(side.restore(kept, episode), identity=kept.identity)
                     for note in side.notes(kept):
                         dataset.catalogue.note(kept.identity, note)
-                elif episode is not None:
-                    writer.add(episode)
+                else:
+                    if recording.rewards is not None:
+                        last.add(recording.rewards, 0 if episode is None else len(episode))
+                    if episode is not None:
+                        writer.add(episode)
+                        remarks.add(episode)
+                        extremes.add(episode)
                 counts.update(_remarks(recording, episode, kept, side))
                 progress(done)
         present = {entry.identity for entry in dataset.entries()}
@@ -188,6 +224,9 @@ class _Import:
             self.notes += [f"observation {name} is not in the file" for name in missing]
             self.notes += [*foreign.notes, *self._importer.notes]
         self.notes += [f"{words}: {count} of {done} episodes" for words, count in counts.items()]
+        self.notes += [*last.lines(), *remarks.lines(), *extremes.lines(self._shown, self._spec)]
+        if side is None:
+            dataset.describe(dataset.card | {"remarks": [*self._importer.adjustments.lines(), *self.notes]})
 
     def _episode(self, recording: Recording, number: int) -> Episode | None:
         """Returns the episode of a recording; raises DatasetError with its name."""
@@ -196,6 +235,27 @@ class _Import:
         except (RoboRLError, ValueError) as error:
             name = recording.name or f"number {number}"
             raise DatasetError(f"Episode {name} of {self._source} cannot be read. {error}") from error
+
+
+class _LastRewards:
+    """Rewards of last actions that are left out."""
+
+    def __init__(self) -> None:
+        self._left_out: list[float] = []
+        self._all: list[float] = []
+
+    def add(self, rewards: npt.NDArray[Any], kept: int) -> None:
+        """Takes the rewards of an episode of which the first `kept` steps are kept."""
+        if kept < len(rewards):
+            self._left_out.append(float(np.sum(rewards[kept:])))
+            self._all.append(float(np.sum(rewards)))
+
+    def lines(self) -> list[str]:
+        """Returns a remark on the reward that is lost, none if none is."""
+        if not any(self._left_out):
+            return []
+        lost = f"{fmean(self._left_out):.6g} of {fmean(self._all):.6g} in the mean of {len(self._all)} episodes"
+        return [f"reward of the last action is left out with it: {lost} (--keep-last keeps both at import)"]
 
 
 def _restore_labels(dataset: Dataset, side: SideFile) -> None:
@@ -225,7 +285,7 @@ def _remarks(recording: Recording, episode: Episode | None, kept: Kept | None, s
     yield "the actor is not known, the executed action stands for the proposed one"
     words = {
         ("timestamps", "missing"): "no real times: steps follow each other at the control period",
-        ("end", "inferred"): "no end is marked: taken as truncated",
+        ("end", "inferred"): "not marked whether the task ended or was cut: taken as truncated",
         ("final_observation", "missing"): "the observation after the last action is missing: the last action is left out",
         ("final_observation", "repeated"): "the observation after the last action is missing: the one before stands in for it",
         ("rewards", "missing"): "no rewards: 0 is stored, label them before you learn from rewards",

@@ -91,6 +91,23 @@ def inherited(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return same | ({"reference": references[0]} if references[0] and all(r == references[0] for r in references) else {})
 
 
+def differing_arguments(cards: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Returns a line for each argument of the environment in which datasets differ, though their specs agree.
+
+    cards: path of a dataset -> its card. A spec knows no pose and no field of view of a camera, no light and no mass: two
+    datasets of one spec may still show different worlds.
+    """
+    made = {path: card.get("arguments") or {} for path, card in cards.items() if card.get("environment")}
+    names = sorted({name for arguments in made.values() for name in arguments})
+    values = {name: {path: arguments.get(name) for path, arguments in made.items()} for name in names}
+    return [
+        f"recorded with other {name}: "
+        + "; ".join(f"{value if value is not None else 'default'} in {path}" for path, value in found.items())
+        for name, found in values.items()
+        if len({repr(value) for value in found.values()}) > 1
+    ]
+
+
 def shares(entries: list[Entry], fractions: Mapping[str, float], seed: int) -> dict[str, list[Entry]]:
     """Returns name -> entries, drawn at random without overlap.
 

@@ -230,11 +230,14 @@ def _faults_of_card(card: object) -> str | None:
 
 
 def require_no_links(path: Path) -> None:
-    """Raises DatasetError if writing into a foreign dataset would follow a link out of it."""
-    found = [*path.iterdir(), *(path / "labels").glob("*"), path / "quarantine" / "entries.jsonl"]
+    """Raises DatasetError if writing into a foreign dataset would follow a link out of it, or wait at a pipe for ever."""
+    lists = [path / "lock", path / "quarantine" / "entries.jsonl"]
+    found = [*path.iterdir(), *(path / "labels").glob("*"), *lists]
     if links := [entry for entry in found if entry.is_symlink()]:
         raise DatasetError(
             f"{links[0]} is a link; nothing is written through it.",
             allowed="files and folders in the dataset itself",
             fix="replace it by its target, or leave the dataset as it is and copy its episodes: robo-rl data filter",
         )
+    if pipes := [entry for entry in lists if entry.exists() and not entry.is_file()]:
+        raise DatasetError(f"{pipes[0]} is not a plain file.", fix="move it away: it is made again when it is needed")

@@ -16,6 +16,7 @@ import hashlib
 import io
 import json
 import re
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,16 @@ import numpy as np
 
 from robo_datasets.hdf5_arrays import Array, read_arrays, write_array
 from robo_datasets.packed_pictures import Packing, packed, unpacked
-from robo_rl.errors import EpisodeCorrupt, InvalidEpisode, RoboRLError
+from robo_rl.errors import (
+    DatasetError,
+    DatasetNotFound,
+    EpisodeCorrupt,
+    InvalidEpisode,
+    MissingExtra,
+    RoboRLError,
+    fix_of,
+    is_passing,
+)
 from robo_rl.spec.cost import PLAIN
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.system.durable_files import write_durably
@@ -37,6 +47,8 @@ NAME = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{16})\.h5")
 LAYOUT = ("v110", "v110")
 """File format of HDF5 since 2016; the older one adds 2 KB for each array: short episodes become five times as large."""
 TEMPORARY = ".tmp"
+_OUT_OF_MEMORY = re.compile(r"memory allocation failed|[Uu]nable to allocate|can't allocate")
+"""In HDF5's own errors, which have no number."""
 _ARRAYS = ("actions", "policy_actions", "rewards", "sources", "timestamps")
 _FACTS = ("terminated", "truncated", "stop_reason", "success", "seed", "spec_fingerprint", "instruction")
 
@@ -87,7 +99,7 @@ def encoded_episode(
         raise InvalidEpisode(
             "The episode was not recorded with this spec.", got=episode.spec_fingerprint, allowed=spec.fingerprint
         )
-    _require_fit(episode, spec)
+    require_fit(episode, spec)
     content = _encode(episode, spec, how)
     return FileName(identity, hashlib.sha256(content).hexdigest()[:16]), content
 
@@ -100,7 +112,7 @@ def store_episode(folder: Path, file: str, content: bytes) -> None:
 
 def copy_episode(path: Path, folder: Path) -> FileName:
     """Copies an episode's file byte for byte; raises the errors of reading and writing."""
-    name, content = _content(path)
+    name, content = _content(path, path.name)
     place_episode(folder, name, content)
     return name
 
@@ -110,9 +122,14 @@ def place_episode(folder: Path, name: FileName, content: bytes | memoryview) -> 
     write_durably(folder / str(name), content, draft=folder / f"{name.identity}{TEMPORARY}")
 
 
-def read_episode(path: Path) -> EpisodeFile:
-    """Returns an episode and its spec; raises EpisodeCorrupt unless every byte is as written."""
-    return _read(path.name, lambda: _content(path)[1])
+def read_episode(path: Path, name: str = "") -> EpisodeFile:
+    """Returns an episode and its spec; raises EpisodeCorrupt unless every byte is as written.
+
+    name: that the file had when it was written, by default its own. Raises DatasetNotFound without a file; any other
+    DatasetError says nothing about the episode: disk, rights or memory prevent reading.
+    """
+    name = name or path.name
+    return _read(name, lambda: _content(path, name)[1])
 
 
 def episode_in(name: str, content: bytes) -> EpisodeFile:
@@ -127,21 +144,37 @@ def _read(name: str, content_of: Callable[[], bytes]) -> EpisodeFile:
             return _decode(read_arrays(file, len(content)))
     except EpisodeCorrupt as error:
         raise EpisodeCorrupt(f"Episode {name} cannot be read. {error}", fix="robo-rl data repair DATASET") from None
+    except (DatasetError, MissingExtra):
+        raise
     except (
         *(OSError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError),
         RoboRLError,
     ) as error:
+        if is_passing(error) or _OUT_OF_MEMORY.search(str(error)):
+            raise unreadable(name, error) from error
         raise EpisodeCorrupt(
             f"Episode {name} is no episode of schema {SCHEMA}.", got=f"{type(error).__name__}: {error}"
         ) from error
 
 
-def _content(path: Path) -> tuple[FileName, bytes]:
+def unreadable(name: str, error: BaseException) -> DatasetError:
+    """Returns the error of a file that disk, rights or memory prevent from being read."""
+    fix = fix_of(error if isinstance(error, OSError) and error.errno else MemoryError())
+    again = "then the same command again; a file that can never be read may be moved away by hand"
+    got = " ".join(f"{type(error).__name__}: {error}".split())
+    return DatasetError(f"{name} cannot be read now; nothing says that it is damaged.", got=got, fix=f"{fix}; {again}")
+
+
+def _content(path: Path, name: str) -> tuple[FileName, bytes]:
     """Returns name and content of a file; raises EpisodeCorrupt unless they agree."""
-    FileName.parse(path.name)
-    if not path.is_file() and path.exists():
-        raise EpisodeCorrupt(f"{path.name} is not a plain file.", allowed="a file that ends")
-    return _checked(path.name, path.read_bytes())
+    FileName.parse(name)
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise EpisodeCorrupt(f"{path.name} is not a plain file.", allowed="a file that ends")
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise DatasetNotFound(f"There is no {path}.", fix="robo-rl data repair DATASET, if it is gone for ever") from None
+    return _checked(name, content)
 
 
 def _checked(text: str, content: bytes) -> tuple[FileName, bytes]:
@@ -231,11 +264,11 @@ def _decode(arrays: Mapping[str, Any]) -> EpisodeFile:
         for name, how in header.get("packing", {}).items()
     }
     episode = episode_of({**arrays, **films}, header, header["metadata"], spec)
-    _require_fit(episode, spec)
+    require_fit(episode, spec)
     return EpisodeFile(episode, spec)
 
 
-def _require_fit(episode: Episode, spec: EnvironmentSpec) -> None:
+def require_fit(episode: Episode, spec: EnvironmentSpec) -> None:
     """Raises InvalidEpisode unless every array has the shape and type of its spec; NaN is allowed.
 
     NumPy would otherwise broadcast: one action a step would be learnt from as if it were all of them.

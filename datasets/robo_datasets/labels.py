@@ -17,6 +17,7 @@ import numpy as np
 
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
+from robo_datasets.quarantine import Quarantine
 from robo_rl.errors import EpisodeCorrupt, InvalidSetting, UnknownName
 from robo_rl.system.database import NAME, SUFFIX, Database
 from robo_rl.types import RewardLabels
@@ -39,7 +40,7 @@ class LabelSet:
         remedy = f"move labels/{name}{SUFFIX} away, and label again"
         schema = f"CREATE TABLE IF NOT EXISTS labels (identity TEXT PRIMARY KEY, {COLUMNS})"
         self._database = Database(dataset.path / "labels" / f"{name}{SUFFIX}", remedy, schema=schema)
-        self._known = set(quarantined(dataset.path))
+        self._known = set(Quarantine(dataset.path).places())
         self._steps = {entry.identity: entry.steps for entry in dataset.entries()}
 
     @classmethod
@@ -152,19 +153,6 @@ def labels_of(row: tuple[Any, ...]) -> RewardLabels | None:
         prompt_hash=prompt,
         confidence=None if confidence is None else np.frombuffer(confidence, np.float32),
     )
-
-
-def quarantined(folder: Path) -> list[str]:
-    """Returns the identities of the episodes in quarantine."""
-    try:
-        lines = (folder / "quarantine" / "entries.jsonl").read_text(errors="replace").splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        with suppress(ValueError, LookupError, TypeError):  # the last may be torn
-            found.append(str(json.loads(line)["identity"]))
-    return found
 
 
 def _sealed(identity: str, row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from robo_rl.system.plain_files import require_plain
 from robo_rl.types import Array, Layout
 
 
@@ -35,6 +36,7 @@ def write_rows(folder: Path, layout: Layout, count: int, parts: Iterable[Mapping
 def map_rows(folder: Path, layout: Layout, count: int, digests: Mapping[str, str]) -> dict[str, Array]:
     """Returns name -> (count, ...) read-only; raises OSError, KeyError or ValueError unless every byte is as written."""
     for name in layout:
+        require_plain(_file(folder, name))
         with _file(folder, name).open("rb") as file:  # also brings the file into the system's memory, if it fits
             if hashlib.file_digest(file, "sha256").hexdigest() != digests[name]:
                 raise ValueError(f"{name} was changed after it was written.")

@@ -31,6 +31,10 @@ MOST_UNPACKED = {"jpeg": 2_000, "av1": 100_000}
 """Largest ratio of unpacked to packed bytes: pictures of one colour, 1920 x 1080, reach 350 and 60,000."""
 
 
+PADDED, MARGIN = 2, 1 << 16
+"""Of a film's frames: a codec may fill them up to whole blocks; [pixel]."""
+
+
 class Packing(Protocol):
     """Protocol of a compression of a camera's pictures."""
 
@@ -123,7 +127,7 @@ def unpacked(name: str, content: Bytes, ends: npt.NDArray[np.int64], shape: tupl
             got=f"{name}: {list(shape)} in {content.size} bytes",
             allowed=f"{', '.join(PACKINGS)}, and at most these multiples of the packed bytes: {MOST_UNPACKED}",
         )
-    frames = _frames_of_jpegs(content, ends, shape) if name == "jpeg" else _frames_of_film(content)
+    frames = _frames_of_jpegs(content, ends, shape) if name == "jpeg" else _frames_of_film(content, shape)
     pictures = np.empty(shape, np.uint8)
     count = 0
     for frame in frames:
@@ -143,7 +147,7 @@ def _frames_of_jpegs(content: Bytes, ends: npt.NDArray[np.int64], shape: tuple[i
         raise EpisodeCorrupt("The packed pictures are not one after the other.", got=f"{len(ends)} parts", allowed=shape[0])
     for start, end in zip(starts, ends, strict=True):
         part = content[start:end]
-        if _size_of_jpeg(part.tobytes()) != shape[1:3]:  # before decoding: it may declare 65,535 x 65,535
+        if size_of_jpeg(part.tobytes()) != shape[1:3]:  # before decoding: it may declare 65,535 x 65,535
             raise EpisodeCorrupt("A packed picture is not a JPEG of this size.", got=f"{len(part)} bytes", allowed=shape[1:3])
         frame = cv2.imdecode(part, cv2.IMREAD_COLOR)
         if frame is None:
@@ -151,7 +155,7 @@ def _frames_of_jpegs(content: Bytes, ends: npt.NDArray[np.int64], shape: tuple[i
         yield np.asarray(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB), np.uint8)
 
 
-def _size_of_jpeg(part: bytes) -> tuple[int, int] | None:
+def size_of_jpeg(part: bytes) -> tuple[int, int] | None:
     """Returns height and width in the frame header of a JPEG (ITU T.81, B.2.2), None if there is none."""
     place = 2 if part[:2] == b"\xff\xd8" else len(part)
     while place + 9 <= len(part) and part[place] == 0xFF:
@@ -162,12 +166,24 @@ def _size_of_jpeg(part: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _frames_of_film(content: Bytes) -> Iterator[Pictures]:
+def most_pixels(height: int, width: int) -> dict[str, str]:
+    """Returns the options of a decoder that refuses frames of another size than their file declares."""
+    return {"max_pixels": str(PADDED * height * width + MARGIN)}
+
+
+def _frames_of_film(content: Bytes, shape: tuple[int, ...]) -> Iterator[Pictures]:
     import av
 
     try:
         with av.open(io.BytesIO(content.tobytes()), "r", format="mp4") as container:
-            for frame in container.decode(video=0):
+            stream = container.streams.video[0]
+            size = (stream.height, stream.width)
+            if size != shape[1:3]:  # before a frame of that size is decoded
+                raise EpisodeCorrupt("The film of a camera has another size.", got=size, allowed=shape[1:3])
+            stream.codec_context.options = most_pixels(*size)
+            for frame in container.decode(stream):
                 yield np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
+    except av.error.MemoryError:  # which says nothing about the film
+        raise
     except (av.FFmpegError, IndexError) as error:
         raise EpisodeCorrupt("The film of a camera cannot be decoded.", got=error, allowed="AV1 in MP4") from error

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet
-from robo_rl.errors import EpisodeCorrupt, InvalidSetting, RoboRLError
+from robo_rl.errors import DatasetNotFound, EpisodeCorrupt, InvalidSetting, SpecMismatch
 from robo_rl.rewards.preferences.raters import Rater, Segment
 from robo_rl.types import Episode, Preference
 
@@ -52,6 +52,14 @@ def draw_questions(entries: Sequence[Entry], pairs: int, length: int, seed: int)
     return drawn
 
 
+@runtime_checkable
+class Expecting(Protocol):
+    """A rater that shows how many comparisons are to come."""
+
+    def expect(self, total: int) -> None:
+        """Take the number of comparisons to come."""
+
+
 def collect_preferences(
     dataset: Dataset, rater: Rater, drawn: Sequence[Question], length: int, name: str, watch: Watch = iter
 ) -> int:
@@ -72,6 +80,8 @@ def collect_preferences(
     there = {(each.first, each.second) for each in preferences if each.rater == rater_name}
     pending = [question for question in dict.fromkeys(drawn) if _ends(question, length) not in there]
 
+    if isinstance(rater, Expecting):
+        rater.expect(len(pending))
     seen: dict[Entry, _Stamp] = {}
 
     @lru_cache(HELD)
@@ -123,7 +133,7 @@ def _require_as_seen(dataset: Dataset, entry: Entry, seen: _Stamp) -> None:
         return
     try:
         dataset.read(entry)  # checks the content against the hash in the name
-    except (RoboRLError, OSError) as error:
+    except (EpisodeCorrupt, DatasetNotFound, SpecMismatch) as error:
         raise EpisodeCorrupt(
             "The answer is about a clip that is gone, or has changed, since it was shown; it is not kept.",
             got=entry.file,

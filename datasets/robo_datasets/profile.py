@@ -17,6 +17,7 @@ from robo_datasets.cache import Watch, read_listed
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import actor_name
+from robo_datasets.remarks import remarks_for
 from robo_rl.replay.rows import columns_of
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Episode
@@ -38,9 +39,11 @@ def profile(dataset: Dataset, watch: Watch = iter) -> dict[str, Any]:
     pairs: dict[str, list[Array]] = {}
     sources: Counter[str] = Counter()
     drawn = _drawn(entries)
+    remarks = remarks_for(dataset)
     bounded = () if dataset.spec.action.is_discrete else ("actions", "policy_actions")
     for number, entry in enumerate(watch(entries)):
         episode = read_listed(dataset, entry)
+        remarks.add(episode)
         for name, values in _arrays(episode).items():
             arrays.setdefault(name, _Moments()).add(values)
         sources.update(map(actor_name, episode.sources.tolist()))
@@ -55,6 +58,7 @@ def profile(dataset: Dataset, watch: Watch = iter) -> dict[str, Any]:
         "terminated": sum(entry.terminated for entry in entries),
         "truncated": sum(entry.truncated for entry in entries),
         "acted": dict(sources.most_common()),
+        "remarks": remarks.lines(),
         "coverage": {actor: coverage(np.concatenate(parts)) for actor, parts in pairs.items()},
     }
 

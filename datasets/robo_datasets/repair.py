@@ -5,22 +5,33 @@ Every action may be interrupted and repeated; a second repair finds nothing.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from robo_datasets.catalogue import DRAFT, NAME, Catalogue, Entry
 from robo_datasets.dataset import DESCRIPTION, Dataset, DatasetWriter
-from robo_datasets.episode_file import TEMPORARY, FileName, read_episode
+from robo_datasets.episode_file import TEMPORARY, FileName, read_episode, require_fit, unreadable
 from robo_datasets.figures import content_hash
 from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.preferences import PreferenceSet, preference_sets
-from robo_rl.errors import DatabaseCorrupt, DatasetError, DatasetNotFound, EpisodeCorrupt, RoboRLError
+from robo_datasets.quarantine import Quarantine
+from robo_rl.errors import (
+    DatabaseCorrupt,
+    DatasetError,
+    DatasetNotFound,
+    EpisodeCorrupt,
+    RoboRLError,
+    SpecMismatch,
+    is_passing,
+)
 from robo_rl.rollout.journal import SUFFIX, recover
 from robo_rl.types import Episode
+
+REFUTED = (EpisodeCorrupt, SpecMismatch)
+"""Errors that say that an episode's bytes are wrong, or are of another dataset."""
 
 
 class Finding(NamedTuple):
@@ -32,8 +43,11 @@ class Finding(NamedTuple):
     """the repair done; for `verify`, the repair that `repair` would do"""
 
 
-def verify(dataset: Dataset) -> list[Finding]:
-    """Reads every episode and returns the faults, changing nothing; raises DatasetError if disk or lock prevent reading."""
+def verify(dataset: Dataset, watch: Callable[[Episode], None] = lambda episode: None) -> list[Finding]:
+    """Reads every episode and returns the faults, changing nothing; raises DatasetError if disk or lock prevent reading.
+
+    watch: receives each episode that is readable.
+    """
     if (damage := _damage_of(dataset.catalogue)) is not None:
         return [Finding(NAME, str(damage), "make it again from the episodes")]
     entries = dataset.entries()
@@ -41,7 +55,7 @@ def verify(dataset: Dataset) -> list[Finding]:
     findings = [Finding(path.name, "left over by a crash", "recover or quarantine") for path in _leftovers(dataset)]
     findings += [Finding(path.name, "not in the catalogue", "adopt") for path in _episodes(dataset) if path.name not in listed]
     for entry in entries:
-        fault, true = _judged(dataset, entry)
+        fault, true = _judged(dataset, entry, watch)
         if fault:
             findings.append(Finding(entry.file, fault, "quarantine" if true is None else "correct the catalogue"))
     if dataset.card.get("content") not in (None, content_hash(entries)):
@@ -51,19 +65,76 @@ def verify(dataset: Dataset) -> list[Finding]:
 
 
 def repair(writer: DatasetWriter, *, thorough: bool = True) -> list[Finding]:
-    """Repairs a dataset and returns the findings; without `thorough` only leftovers of a crashed recorder."""
+    """Repairs a dataset and returns the findings; without `thorough` only leftovers of a crashed recorder.
+
+    Everything is read before anything is changed. Only a checksum or a format decides that a file is moved. An error that says
+    nothing about a file (a lock, a full disk, a missing right, no memory) is raised as DatasetError; then nothing is changed.
+    """
     dataset = writer.dataset
-    findings = [*_mend_catalogue(dataset), *_sweep(dataset), *_adopt_orphans(writer), *_recover_journals(writer)]
-    if thorough:
-        for entry in dataset.entries():
-            fault, true = _judged(dataset, entry)
-            if fault and true is None:
-                _quarantine_entry(dataset, entry)
-                findings.append(Finding(entry.file, fault, "quarantined"))
-            elif fault and true is not None:
-                dataset.catalogue.correct(true)
-                findings.append(Finding(entry.file, fault, "corrected from the episode"))
-    return findings
+    plan = _Plan.of(dataset, thorough=thorough)
+    if plan.changes_rows:
+        dataset.catalogue.require_writable()
+    return [*_mend_catalogue(dataset), *plan.carried_out(writer), *_sweep(dataset)]
+
+
+class _Plan(NamedTuple):
+    """Mends that reading alone has shown to be due."""
+
+    wrong: list[tuple[Entry, str]]
+    """Listed episodes that are refuted, or whose files are gone, and why"""
+    corrections: list[tuple[Entry, str]]
+    """True entries of sound episodes, and the faults of the old ones"""
+    orphans: list[tuple[Path, Entry | str]]
+    """Files that are not listed, as they were recorded, each with its entry, or with its fault"""
+    journals: list[tuple[Path, str | None]]
+    """Journals, each with its fault if there is one"""
+    changes_rows: bool
+    """True if a sound catalogue is written to"""
+
+    @classmethod
+    def of(cls, dataset: Dataset, *, thorough: bool) -> _Plan:
+        """Reads the dataset; raises DatasetError if disk, lock, rights or memory prevent it."""
+        is_sound = _damage_of(dataset.catalogue) is None
+        entries = dataset.entries() if is_sound else []
+        journals = _journals(dataset)
+        left = {path.stem for path in journals}
+        judged = [(entry, *_judged(dataset, entry)) for entry in entries if thorough or entry.identity in left]
+        wrong = [(entry, fault) for entry, fault, true in judged if fault and true is None]
+        corrections = [(true, fault) for _, fault, true in judged if fault and true is not None]
+        stored = {entry.identity for entry in entries} - {entry.identity for entry, _ in wrong}
+        orphans = [*_judged_orphans(dataset, {entry.file for entry in entries}, stored)]
+        stored |= {entry.identity for _, entry in orphans if isinstance(entry, Entry)}
+        found = [(path, None if path.stem in stored else fault_of_journal(dataset, path, path.name)) for path in journals]
+        adds = any(isinstance(entry, Entry) for _, entry in orphans) or any(fault is None for _, fault in found)
+        return cls(wrong, corrections, orphans, found, is_sound and bool(wrong or corrections or adds))
+
+    def carried_out(self, writer: DatasetWriter) -> Iterator[Finding]:
+        """Changes the dataset."""
+        dataset, quarantine = writer.dataset, Quarantine(writer.dataset.path)
+        for entry, fault in self.wrong:
+            _quarantine_entry(dataset, entry)
+            yield Finding(entry.file, fault, "quarantined")
+        for entry, fault in self.corrections:
+            dataset.catalogue.correct(entry)
+            yield Finding(entry.file, fault, "corrected from the episode")
+        for path, found in self.orphans:
+            if isinstance(found, Entry):
+                writer.adopt(found)
+                yield Finding(path.name, "not in the catalogue", "adopted")
+            else:
+                quarantine.move(path)
+                yield Finding(path.name, found, "quarantined")
+        stored = {entry.identity for entry in dataset.entries()}
+        for path, refuted in self.journals:
+            if path.stem in stored:  # the process died between storing the episode and removing its journal
+                path.unlink()
+            elif refuted is not None:
+                quarantine.move(path)
+                yield Finding(path.name, refuted, "quarantined")
+            else:
+                entry = writer.add(_recovered(dataset, path, path.name), identity=path.stem)
+                path.unlink()
+                yield Finding(path.name, "left by a process that died", f"recovered {entry.steps} steps as {entry.file}")
 
 
 def _damage_of(catalogue: Catalogue) -> DatasetError | None:
@@ -98,46 +169,47 @@ def _mend_catalogue(dataset: Dataset) -> Iterator[Finding]:
 
 def _sweep(dataset: Dataset) -> Iterator[Finding]:
     for path in (dataset.path / "episodes").glob(f"*{TEMPORARY}"):
-        _quarantine(dataset, path)
+        Quarantine(dataset.path).move(path)
         yield Finding(path.name, "half written when its process died", "quarantined")
 
 
-def _adopt_orphans(writer: DatasetWriter) -> Iterator[Finding]:
-    dataset = writer.dataset
-    listed = {entry.file for entry in dataset.entries()}
-    orphans = [path for path in _episodes(dataset) if path.name not in listed]
-    for path in sorted(orphans, key=lambda path: (path.lstat().st_mtime_ns, path.name)):  # as they were recorded
+def _judged_orphans(dataset: Dataset, listed: set[str], stored: set[str]) -> Iterator[tuple[Path, Entry | str]]:
+    """Yields the files that are not listed, as they were recorded, with entry or fault; stored: identities of the others."""
+    paths = [path for path in _episodes(dataset) if path.name not in listed]
+    taken = set(stored)
+    for path in sorted(paths, key=lambda path: (path.lstat().st_mtime_ns, path.name)):
         try:
             found = read_episode(path)
             dataset.spec.require(found.spec, what="It is of another environment than the dataset")
-            writer.adopt(Entry.of(found.episode, FileName.parse(path.name), path.stat().st_size))
-            yield Finding(path.name, "not in the catalogue", "adopted")
-        except RoboRLError as error:
-            _quarantine(dataset, path)
-            yield Finding(path.name, str(error), "quarantined")
-
-
-def _recover_journals(writer: DatasetWriter) -> Iterator[Finding]:
-    dataset = writer.dataset
-    stored = {entry.identity for entry in dataset.entries()}
-    for path in sorted((dataset.path / "journal").glob(f"*{SUFFIX}")):
-        if path.stem in stored:  # the process died between storing the episode and removing its journal
-            path.unlink()
+        except REFUTED as error:
+            yield path, str(error)
             continue
-        try:
-            episode = _recovered(dataset, path)
-        except (RoboRLError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
-            _quarantine(dataset, path)
-            yield Finding(path.name, f"{error}", "quarantined")
-            continue
-        entry = writer.add(episode, identity=path.stem)
-        path.unlink()
-        yield Finding(path.name, "left by a process that died", f"recovered {entry.steps} steps as {entry.file}")
+        entry = Entry.of(found.episode, FileName.parse(path.name), path.stat().st_size)
+        yield path, f"another file has the episode {entry.identity}" if entry.identity in taken else entry
+        taken.add(entry.identity)
 
 
-def _recovered(dataset: Dataset, path: Path) -> Episode:
+def _journals(dataset: Dataset) -> list[Path]:
+    return sorted((dataset.path / "journal").glob(f"*{SUFFIX}"))
+
+
+def fault_of_journal(dataset: Dataset, path: Path, name: str) -> str | None:
+    """Returns the fault of a journal of that name, None if it can be recovered; DatasetError if it cannot be read now."""
+    try:
+        require_fit(_recovered(dataset, path, name), dataset.spec)
+    except (
+        *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError),
+        RoboRLError,
+    ) as error:
+        if is_passing(error):
+            raise unreadable(path.name, error) from error
+        return f"{error}"
+    return None
+
+
+def _recovered(dataset: Dataset, path: Path, name: str) -> Episode:
     """Returns the episode of a journal; raises EpisodeCorrupt, SpecMismatch, or other errors of a damaged record."""
-    FileName.parse(f"{path.stem}.{'0' * 16}.h5")  # the name becomes a file's
+    FileName.parse(f"{name.removesuffix(SUFFIX)}.{'0' * 16}.h5")  # the name becomes a file's
     if not path.is_file():
         raise EpisodeCorrupt("The journal is not a plain file.")
     found = recover(path)
@@ -148,15 +220,18 @@ def _recovered(dataset: Dataset, path: Path) -> Episode:
     return episode
 
 
-def _judged(dataset: Dataset, entry: Entry) -> tuple[str | None, Entry | None]:
+def _judged(
+    dataset: Dataset, entry: Entry, watch: Callable[[Episode], None] = lambda episode: None
+) -> tuple[str | None, Entry | None]:
     """Returns the fault of an episode or its entry, and the correct entry if the episode is readable."""
     path = dataset.path / "episodes" / entry.file
-    if not path.exists():
-        return "its file is missing", None
     try:
         episode = dataset.read(entry)
-    except RoboRLError as error:
+    except DatasetNotFound:
+        return "its file is missing", None
+    except REFUTED as error:
         return str(error), None
+    watch(episode)
     true = Entry.of(episode, FileName.parse(entry.file), path.stat().st_size)
     sums = entry.episode_return, true.episode_return  # a sum may end in other bits on another machine
     is_sum_same = math.isclose(*sums, rel_tol=1e-9) or all(map(math.isnan, sums))
@@ -173,30 +248,22 @@ def _faults_of_sets(dataset: Dataset) -> Iterator[Finding]:
     for kind, name, action in found:
         try:
             kind(dataset, name).require_sound()
-        except DatasetError as error:
+        except (DatabaseCorrupt, EpisodeCorrupt) as error:
             yield Finding(name, str(error), action)
 
 
 def _quarantine_entry(dataset: Dataset, entry: Entry) -> None:
     """Moves an episode and its entry to quarantine/."""
-    with (dataset.path / "quarantine" / "entries.jsonl").open("a") as file:
-        file.write(json.dumps(asdict(entry)) + "\n")
-    path = dataset.path / "episodes" / entry.file
-    if path.exists() or path.is_symlink():
-        _quarantine(dataset, path)
+    quarantine, path = Quarantine(dataset.path), dataset.path / "episodes" / entry.file
+    quarantine.note(entry, dataset.catalogue.place_of(entry.identity))
     dataset.catalogue.remove(entry.identity)
+    if path.exists() or path.is_symlink():
+        quarantine.move(path)
 
 
 def _quarantine_all(dataset: Dataset, paths: list[Path]) -> None:
     for path in paths:
-        _quarantine(dataset, path)
-
-
-def _quarantine(dataset: Dataset, path: Path) -> None:
-    target, number = dataset.path / "quarantine" / path.name, 1
-    while target.exists():
-        target, number = target.with_name(f"{path.name}.{number}"), number + 1
-    path.rename(target)
+        Quarantine(dataset.path).move(path)
 
 
 def _episodes(dataset: Dataset) -> list[Path]:

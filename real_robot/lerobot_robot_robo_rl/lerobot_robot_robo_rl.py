@@ -32,6 +32,8 @@ MOST_AGE = 0.5
 """[s] of the robot's clock, largest age of a picture"""
 PAUSE = 0.3
 """[s] without an action after which the arm is paused, as between two episodes; silence would stop it until re-armed"""
+RENEW = 1.0
+"""[s] between two requests that keep the lease of a paused arm, which lasts 5 s: LeRobot may encode a film for minutes"""
 GRIPPER_CLOSES, GRIPPER_OPENS = 0, 2
 """of LeRobot's gamepad and keyboard; 1 leaves the gripper as it is"""
 GRIPPER = "gripper_opening"
@@ -192,11 +194,19 @@ class RoboRL(Robot):
         return found
 
     def _pause_between_episodes(self) -> None:
+        """Pause the arm while LeRobot encodes, waits or resets, and keep its lease."""
+        renewed = time.monotonic()
         while not self._done.wait(PAUSE / 3):
             with self._lock, contextlib.suppress(ConnectionError):
-                if self._lease and self._sent_at is not None and time.monotonic() - self._sent_at > PAUSE:
-                    self._sent_at = None
+                now = time.monotonic()
+                if not self._lease:
+                    continue
+                if self._sent_at is not None and now - self._sent_at > PAUSE:
+                    self._sent_at, renewed = None, now
                     self._post("/robo/pause")
+                elif self._sent_at is None and now - renewed > RENEW:
+                    renewed = now
+                    self._post("/robo/observe")  # which moves nothing, and is not logged
 
     def _post(self, path: str, *, timeout: float = TIMEOUT, **body: Any) -> dict[str, Any]:
         return self._server.json("POST", path, {"lease": self._lease, **body}, timeout)
@@ -247,6 +257,8 @@ class _Server:
             self._connection.sock.settimeout(timeout)
         content = None if body is None else json.dumps(body)
         headers = {} if body is None else {"Content-Type": "application/json"}
+        if token := os.environ.get("ROBO_RL_ROBOT_TOKEN"):
+            headers["X-Robo-Token"] = token
         try:
             self._connection.request(method, path, content, headers)
             answer = self._connection.getresponse()

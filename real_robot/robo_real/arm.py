@@ -58,8 +58,8 @@ class ArmTarget:
     """(3,) [m]"""
     quaternion: Quaternion
     """(w, x, y, z)"""
-    opening: float
-    """[m]"""
+    opening: float | None
+    """[m]; None leaves the gripper as it is, whether it stands, moves or grips"""
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,7 @@ class ArmDriver(Protocol):
     - `tare()`, which zeroes the force sensor: later forces and torques are relative to the present ones;
     - `freedrive(is_on)`, which lets a person move the arm by hand, or holds it again; it ends with the process;
     - `has_gripper`, False if there is none;
+    - `width` [m] between the fingers of the open gripper: a measured opening far beyond it is a fault of the measurement;
     - `cameras` and `newest`, of an ImagingDriver, if the robot has cameras of its own; `spec` then has their pictures.
     """
 

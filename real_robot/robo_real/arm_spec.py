@@ -75,4 +75,5 @@ class HandMotion:
         """Return the action (A,) in [-1, 1] that leads from the measured pose to a target."""
         turn = heading(target.quaternion) - heading(state.quaternion)
         wrapped = (turn + np.pi) % (2 * np.pi) - np.pi
-        return self.spec.to_normalized([*(target.position - state.position), wrapped, target.opening])
+        opening = state.opening if target.opening is None else target.opening
+        return self.spec.to_normalized([*(target.position - state.position), wrapped, opening])

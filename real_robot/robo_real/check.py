@@ -59,8 +59,11 @@ def _identity(robot: RemoteRobot) -> Iterator[Finding]:
     yield Finding(True, f"{spec.name}, spec {spec.fingerprint}, {rate}")
     names = ("box_low", "box_high", "speed", "reach", "soft_force", "hard_force")
     yield Finding(True, f"limits: {', '.join(f'{name} {limits[name]}' for name in names)}")
-    bound = limits["reach"] * limits["stiffness"]
-    yield Finding(True, f"an impedance controller presses with at most reach x stiffness = {bound:.3g} N")
+    if (stiffness := limits.get("stiffness")) is None:
+        yield Finding(True, "the limits name no stiffness: clients may set none")
+    else:
+        bound = limits["reach"] * stiffness
+        yield Finding(True, f"an impedance controller presses with at most reach x stiffness = {bound:.3g} N")
     if not np.any(robot.client.json("/getjacobian")["jacobian"]):
         yield Finding(True, "it has no Jacobian: no command is shortened for joint limits, only measured joints slow it")
     held = f"held by {health['owner']}" if health["owner"] else "lease free"

@@ -28,6 +28,8 @@ STEP = np.array([0.0, 0.0, 0.02])
 """[m]"""
 SETTLED = 1.5
 """[s] until the hand has arrived"""
+FINGERS = 0.003
+"""[m] by which a gripper that holds still may move"""
 OLDEST = 5.0
 """[s] largest age of a camera's pictures"""
 
@@ -80,6 +82,16 @@ def hold_ends_a_motion(make: Make) -> None:
         _require(arm, hold_ends_a_motion, np.abs(drift).max() < 0.002, "the hand goes on", drift)
         short = before - start.position
         _require(arm, hold_ends_a_motion, np.abs(short).max() < 0.08, "the hand went all the way", short)
+
+
+def a_gripper_without_a_command_stays(make: Make) -> None:
+    """A target without an opening moves the hand, and leaves the fingers as they are."""
+    with _connected(make) as arm:
+        start = arm.read()
+        arm.move(ArmTarget(start.position + STEP, start.quaternion, None))
+        arm.clock.sleep(SETTLED)
+        change = arm.read().opening - start.opening
+        _require(arm, a_gripper_without_a_command_stays, abs(change) < FINGERS, "the fingers move", change)
 
 
 def an_unconnected_arm_raises(make: Make) -> None:
@@ -145,6 +157,7 @@ DRIVER_CHECKS: tuple[Callable[[Make], None], ...] = (
     times_run_forward,
     the_hand_reaches_its_target,
     hold_ends_a_motion,
+    a_gripper_without_a_command_stays,
     an_unconnected_arm_raises,
     closing_twice_is_harmless,
 )

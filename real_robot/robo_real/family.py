@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 import gymnasium
-import yaml
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.protocols.components import EnvironmentFamily
+from robo_rl.system.plain_files import parse_yaml
 
 if TYPE_CHECKING:
     from robo_real.environment import RobotEnv
@@ -46,7 +46,7 @@ class RobotFamily(EnvironmentFamily):
         from robo_real.remote_robot import RemoteRobot
 
         parts = urlsplit(address)
-        settings = {name: yaml.safe_load(value) for name, value in parse_qsl(parts.query)} | arguments
+        settings = {name: parse_yaml(value, f"The setting {name!r}") for name, value in parse_qsl(parts.query)} | arguments
         _refuse_unknown(settings)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise InvalidSetting("This is no address of a robot.", got=address, allowed="robot:http://HOST:PORT")

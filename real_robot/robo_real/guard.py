@@ -18,10 +18,11 @@ from enum import StrEnum
 
 import numpy as np
 
-from robo_real.arm import ArmState, ArmTarget, Array
+from robo_real.arm import ArmState, ArmTarget, Array, JointTarget
 from robo_real.audit_log import AuditLog
 from robo_real.limits import Limits
 from robo_real.measurement_checks import MeasurementChecks
+from robo_real.motion_checks import MotionChecks
 from robo_real.orientation_cone import OrientationCone
 from robo_real.rate_limit import RateLimit
 from robo_real.rotations import Quaternion, between, quaternion, turned
@@ -61,24 +62,28 @@ class Verdict:
 class Guard:
     """Checks commands in sequence; `stop` may be called from any thread at any time."""
 
-    def __init__(self, limits: Limits, period: float, log: AuditLog) -> None:
-        """period: nominal time [s] between commands."""
+    def __init__(self, limits: Limits, period: float, log: AuditLog, width: float | None = None) -> None:
+        """period: nominal time [s] between commands. width: [m] of the open gripper, None if unknown."""
+        self._width = width
         self.limits, self.period, self.log = limits, period, log
         self._mode = Mode.DISCONNECTED
         self._latch: tuple[Mode, str] | None = None  # apart from the mode, so that no other thread's change can undo it
         self.counts: Counter[str] = Counter()
         """Number of uses of each reason"""
         self.stops = 0
-        """Number of stop requests, including those to a stopped arm"""
+        """Number of stop requests and faults, including those to a stopped arm"""
         self.seen_stops = 0
         """`stops` at the last re-arming by a person"""
-        self._stop_reason = ""  # of the newest stop request
+        self._newest = Mode.STOPPED, ""  # newest stop request or fault
         self._low, self._high = np.asarray(limits.box_low), np.asarray(limits.box_high)
         self._joint_low, self._joint_high = np.asarray(limits.joint_low), np.asarray(limits.joint_high)
         self._joint_speed = np.asarray(limits.joint_speed)
         self.cone = OrientationCone(limits.tilt, limits.turn, limits.reference)
         self._answering = self._measurement_checks()  # of measurements that commands answer; another thread checks the rest
         self._between = self._measurement_checks()
+        self._motion = MotionChecks(limits)
+        self.is_foreign = False
+        """True while the robot moves by itself, outside the limits: its motion is not judged."""
         self._path = RateLimit(limits.speed, limits.acceleration, limits.jerk)
         self._turning = RateLimit(limits.turn_speed, limits.turn_acceleration, limits.turn_jerk)
         self._enabled_at = -np.inf
@@ -122,7 +127,7 @@ class Guard:
     def reset(self, stops: int | None = None) -> None:
         """Re-arm after a person has looked: from STOPPED or FAULT to IDLE; `arm` must follow.
 
-        stops: value of `stops` when they looked, now by default. Raises RobotStopped if there was a stop since.
+        stops: value of `stops` when they looked, now by default. Raises RobotStopped if there was a stop or fault since.
         """
         seen = self.stops if stops is None else stops
         if self._latch is not None and self.stops == seen:
@@ -130,7 +135,7 @@ class Guard:
             self._latch = None
             self._enter(Mode.IDLE if self._mode is not Mode.DISCONNECTED else Mode.DISCONNECTED)
         if self.stops != seen:  # checked after the change, too: a stop takes no lock
-            self._latch_with(Mode.STOPPED, self._stop_reason)
+            self._latch_with(*self._newest)
             raise stopped_error(self)
         self.seen_stops = seen
 
@@ -142,13 +147,12 @@ class Guard:
 
     def stop(self, reason: str) -> None:
         """Stop until a person re-arms; takes no lock, raises nothing."""
-        self._stop_reason = reason
-        self.stops += 1
         self._latch_as(Mode.STOPPED, reason)
 
     def fault(self, reason: str) -> None:
         """Report an error: stop until a person re-arms."""
-        self._latch_as(Mode.FAULT, reason)
+        if self._latch != (Mode.FAULT, reason):  # else the same one, reported again
+            self._latch_as(Mode.FAULT, reason)
 
     def enable(self, now: float) -> None:
         """Report that the dead-man switch is pressed at a time [s]."""
@@ -168,6 +172,7 @@ class Guard:
     def displaced(self) -> None:
         """Forget earlier measurements: the arm was moved from outside."""
         self._between = self._measurement_checks()
+        self._motion.forget()
 
     # decisions
 
@@ -176,14 +181,20 @@ class Guard:
         """True if the arm may be moved."""
         return self.mode in (Mode.ARMED, Mode.RUNNING)
 
-    def watch(self, state: ArmState, sent: ArmTarget | None, now: float) -> bool:
-        """Check a measurement between commands; return whether the arm may move on. For the thread that drives the arm.
+    def watch(self, state: ArmState, sent: ArmTarget | JointTarget | None, now: float) -> bool:
+        """Check a measurement, and the motion to it; return whether the arm may move on. For the thread that drives the arm.
 
         sent: present set point, None if the arm stands.
         """
         if not self.is_ready:
+            self._motion.forget()
             return False
-        if wrong := self._between.fault(state, sent, now):
+        wrong = self._between.fault(state, sent if isinstance(sent, ArmTarget) else None, now)
+        if self.is_foreign:
+            self._motion.forget()
+        else:
+            wrong = wrong or self._motion.fault(state, sent, now)
+        if wrong:
             self.fault(wrong)
             return False
         return True
@@ -199,12 +210,21 @@ class Guard:
         self.rest()
         self._enter(Mode.RUNNING)
 
-    def judge(self, wanted: ArmTarget, state: ArmState, *, observed: float, now: float, whole: bool = False) -> Verdict:
+    def judge(
+        self,
+        wanted: ArmTarget,
+        state: ArmState,
+        *,
+        observed: float,
+        now: float,
+        whole: bool = False,
+        goal: ArmTarget | None = None,
+    ) -> Verdict:
         """Return the verdict on a command.
 
         observed: stamp of the measurement that the command answers. now: time of the same clock. whole: the target is the
-        final pose, however long the motion takes, and not shortened to one control period. Raises RobotStopped if the arm
-        may not move.
+        final pose, however long the motion takes, and not shortened to one control period. goal: pose to which the hand is
+        under way; a target near it is no jump. Raises RobotStopped if the arm may not move.
         """
         if not self.is_ready:
             raise stopped_error(self)
@@ -212,7 +232,7 @@ class Guard:
             self.fault(wrong)
             self._log(wrong, wanted, None)
             raise stopped_error(self)
-        if refused := self._refusal(wanted, state, observed, now):
+        if refused := self._refusal(wanted, state, observed, now, goal):
             return self._refused(refused, wanted)
         self._late = 0
         self._answered = observed
@@ -228,7 +248,7 @@ class Guard:
         found._turning = copy.copy(self._turning)
         return found
 
-    def _refusal(self, wanted: ArmTarget, state: ArmState, observed: float, now: float) -> str:
+    def _refusal(self, wanted: ArmTarget, state: ArmState, observed: float, now: float, goal: ArmTarget | None) -> str:
         """Return the reason to refuse this command, "" to accept it."""
         limits = self.limits
         if not self.is_enabled(now):
@@ -239,7 +259,9 @@ class Guard:
             return "out_of_order"
         if now - state.stamp > limits.state_age:
             return "state_late"
-        return "jump" if np.abs(wanted.position - state.position).max() > limits.jump else ""
+        places = [state.position, *([] if goal is None else [goal.position])]
+        is_near = any(np.abs(wanted.position - place).max() <= limits.jump for place in places)
+        return "" if is_near else "jump"
 
     def _refused(self, reason: str, wanted: ArmTarget) -> Verdict:
         self._late = self._late + 1 if reason in ("late", "out_of_order", "state_late") else 0
@@ -257,7 +279,7 @@ class Guard:
         reasons = ["quaternion"] if abs(np.linalg.norm(wanted.quaternion) - 1) >= 0.01 else []
         since = self.period if self.target is None else now - self._judged_at
         duration = float(np.clip(since, 0.0, 2 * self.period))  # faster commands do not move the arm faster
-        last = self.target or ArmTarget(np.clip(state.position, self._low, self._high), self._upright(state.quaternion), 0.0)
+        last = self.target or ArmTarget(np.clip(state.position, self._low, self._high), self._upright(state.quaternion), None)
         direction = quaternion(wanted.quaternion)
         if whole:
             position = _noted(reasons, "box", np.clip(wanted.position, self._low, self._high), wanted.position)
@@ -266,7 +288,7 @@ class Guard:
             position = self._place(wanted.position, last.position, state, duration, reasons)
             orientation = self._direction(direction, last.quaternion, state, duration, reasons)
             position, orientation = self._within_joints(position, orientation, state, reasons)
-        opening = float(np.clip(wanted.opening, 0.0, self.limits.opening))
+        opening = None if wanted.opening is None else float(np.clip(wanted.opening, 0.0, self.limits.opening))
         if opening != wanted.opening:
             reasons.append("opening")
         if (position < self._low - SLACK).any() or (position > self._high + SLACK).any():
@@ -338,7 +360,7 @@ class Guard:
         return self.cone.nearest(direction)
 
     def _measurement_checks(self) -> MeasurementChecks:
-        return MeasurementChecks(self.limits, self._low, self._high, self.cone)
+        return MeasurementChecks(self.limits, self._low, self._high, self.cone, self._width)
 
     # modes
 
@@ -348,6 +370,8 @@ class Guard:
             self.log.add("mode", mode=mode, before=before)
 
     def _latch_as(self, mode: Mode, reason: str) -> None:
+        self._newest = mode, reason
+        self.stops += 1  # before the latch, which a re-arming may be clearing
         if self._latch is None:
             self._latch_with(mode, reason)
 
@@ -371,7 +395,7 @@ def _malformation(wanted: ArmTarget) -> str:
     """Return the reason why a target is malformed, "" if it is not."""
     if np.shape(wanted.position) != (3,) or len(wanted.quaternion) != 4:
         return "wrong_shape"
-    if not np.isfinite([*wanted.position, *wanted.quaternion, wanted.opening]).all():
+    if not np.isfinite([*wanted.position, *wanted.quaternion, wanted.opening or 0.0]).all():
         return "not_finite"
     return "" if NORMS[0] < np.linalg.norm(wanted.quaternion) < NORMS[1] else "no_unit_quaternion"
 
@@ -386,4 +410,5 @@ def _row(target: ArmTarget | None) -> list[str] | None:
     """Return a target as text: JSON has no NaN, and a log must distinguish it from null."""
     if target is None:
         return None
-    return [f"{value:.6g}" for value in [*np.ravel(target.position), *target.quaternion, target.opening]]
+    opening = "as it is" if target.opening is None else f"{target.opening:.6g}"
+    return [*(f"{value:.6g}" for value in [*np.ravel(target.position), *target.quaternion]), opening]

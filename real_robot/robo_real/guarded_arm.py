@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +11,12 @@ from typing_extensions import override
 from robo_real.arm import ArmDriver, ArmState, ArmTarget, Scene
 from robo_real.arm_spec import HandMotion, arm_spec, observed
 from robo_real.audit_log import AuditLog
+from robo_real.deadline import CLOSES, CONNECTS, DRIVER_HANGS, GLANCE, HANGS, DriverHangs, HoldThread, Turn, within
 from robo_real.guard import LATCHED, Guard, Mode, Verdict, stopped_error
 from robo_real.limits import Limits
 from robo_real.motion_generator import MotionGenerator
+from robo_real.plain_numbers import plain_numbers
+from robo_real.rotations import between
 from robo_real.tare import ForceTare, Tare
 from robo_real.ticker import Ticker
 from robo_real.watchdog import Watchdog
@@ -23,6 +25,8 @@ from robo_rl.protocols.components import Robot
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Executed
 
+NEAR, STUCK = 0.1, 0.2
+"""[s] of a goal, at full speed, that `come_near` leaves, and without getting nearer until it ends"""
 SECOND_LINE = 0.05
 """[s] after `hold_after` at which a motion without a newer command ends even if the watchdog is late"""
 
@@ -44,14 +48,16 @@ class GuardedArm(Robot):
         self.spec = spec or arm_spec(driver.name, len(limits.joint_low))
         self.log = log or AuditLog()
         self.motion = HandMotion(self.spec.action)
-        self.guard = Guard(limits, self.spec.action.control_period or 0.05, self.log)
+        period = self.spec.action.control_period or 0.05
+        self.guard = Guard(limits, period, self.log, getattr(driver, "width", None))
         self.motion_generator = MotionGenerator(self.guard, driver)
         self.clock = driver.clock
         self._has_gripper: bool = getattr(driver, "has_gripper", True)
-        self._lock = threading.RLock()  # for all methods but stop
-        self._opening = limits.opening
+        self._lock = Turn()  # for all methods but stop
+        self._holding = HoldThread(driver, self.log)
+        self._opening: float | None = None  # [m] newest command; None before the first: a pose leaves the gripper as it is
         self._observed = -np.inf  # [s] stamp of the newest observation
-        self.watchdog = Watchdog(self, self._hold)
+        self.watchdog = Watchdog(self, self._glance, self._hanging)
         self._ticker: Ticker | None = None
         self._force = ForceTare(driver, limits)
 
@@ -61,11 +67,16 @@ class GuardedArm(Robot):
         attach = getattr(self.driver, "attach", None)
         if attach is not None:
             attach(self.motion_generator)
-        self.driver.connect()
+        within(CONNECTS, self.driver.connect, "connect")
         self.guard.connected()
         if attach is None and self._ticker is None:
             self._ticker = Ticker(
-                self.driver, self.motion_generator, watches=lambda: self.guard.is_ready, hold=self._hold, lost=self._lose
+                self.driver,
+                self.motion_generator,
+                watches=lambda: self.guard.is_ready,
+                is_unheld=lambda: self._holding.failed,
+                hold=self._hold,
+                lost=self._lose,
             )
             self._ticker.start()
         self.watchdog.start()
@@ -91,7 +102,14 @@ class GuardedArm(Robot):
     def recover(self) -> None:
         """Clear the robot's own error; the latch of the guard stays."""
         self.motion_generator.cancel()  # an arm that resumes its motion would move
+        self._opening = None  # and so would a gripper that repeats its last command
         self.driver.recover()
+
+    def read(self) -> ArmState:
+        """Return the newest measurement; raises DriverHangs at once if the driver hangs already."""
+        if (seconds := self._hanging()) > HANGS:
+            raise DriverHangs("a set point", seconds)
+        return self.driver.read()
 
     def measure(self) -> ArmState:
         """Return the newest measurement, which is the default `answers` of the next command."""
@@ -126,7 +144,7 @@ class GuardedArm(Robot):
 
         Raises InvalidAction, RobotStopped if the arm may not move or this measurement stops it.
         """
-        wanted = np.asarray(self.spec.action.validate(action), np.float64)
+        wanted = np.asarray(self.spec.action.validate(_plain(action)), np.float64)
         with self._lock:
             state, answered = self.driver.read(), self._observed if answers is None else answers
             target = self.motion.target(wanted, state)
@@ -136,12 +154,32 @@ class GuardedArm(Robot):
     def move(self, target: ArmTarget) -> Verdict:
         """Move the hand all the way to a pose, within the limits; for clients that pause between poses.
 
-        The guard may change or refuse the pose.
+        The guard may change or refuse the pose. See `come_near` for who streams poses faster than the limits allow.
         """
         with self._lock:
             state = self.driver.read()
             self.watchdog.pauses = True
             return self._send(replace(target, opening=self._opening), state, state.stamp, whole=True)
+
+    def come_near(self, target: ArmTarget) -> bool:
+        """Wait until the hand has less than `NEAR` of the way to its goal before it; return whether it has.
+
+        target: of the verdict. Ends early if the motion ends, another goal comes, the hand touches something or gets no nearer.
+        """
+        motion, limits, clock = self.motion_generator, self.limits, self.clock
+        least, since = np.inf, clock.now()
+        while motion.goal is target:
+            state = self.driver.read()
+            turn = float(np.linalg.norm(between(state.quaternion, target.quaternion)))
+            left = max(float(np.linalg.norm(target.position - state.position)) / limits.speed, turn / limits.turn_speed)
+            if left <= NEAR:
+                return True
+            if left < least - NEAR / 10:
+                least, since = left, clock.now()
+            if clock.now() - since > STUCK or np.linalg.norm(state.force) > limits.soft_force / 2:
+                return False
+            clock.sleep(motion.period)
+        return False
 
     def grip(self, opening: float) -> Verdict:
         """Open the gripper to a width [m] without changing the hand's motion; for clients with separate gripper commands."""
@@ -180,19 +218,24 @@ class GuardedArm(Robot):
     def forward_joint_reset(self, timeout: float) -> str:
         """Let the robot's own server move the joints, outside the limits; return the reason of a stop meanwhile, or "".
 
-        timeout: [s]. Raises RobotStopped unless the arm is armed, RobotUnavailable if the driver has no joint reset.
+        timeout: [s]. Raises RobotStopped unless the arm is armed, RobotUnavailable if the driver has no joint reset. A dead-man
+        switch must be pressed when it begins; a release ends nothing that the robot does by itself.
         """
         reset = getattr(self.driver, "joint_reset", None)
         if reset is None:
             raise RobotUnavailable("This robot resets no joints.", got=self.driver.name)
         with self._lock:
             self._hold()
+            if self.guard.is_ready and not self.guard.is_enabled(self.clock.now()):
+                return "dead_man"
             self.guard.begin()
+            self.guard.is_foreign = True
             self.watchdog.pauses, self.watchdog.commanded = True, self.clock.now() + timeout
             self.log.add("joint_reset", forwarded=True)
         try:
             reset(timeout)
         finally:
+            self.guard.is_foreign = False
             self.watchdog.commanded = self.clock.now()
             why = self._end_reset()
         return why
@@ -212,6 +255,7 @@ class GuardedArm(Robot):
             raise stopped_error(self.guard)
         assert self.scene is not None
         self.pause()
+        self._opening = None
         self.scene.reset(seed)
         self.guard.pause()
 
@@ -226,8 +270,12 @@ class GuardedArm(Robot):
 
     @override
     def pause(self) -> None:
-        with self._lock:
-            self.guard.pause()
+        try:
+            with self._lock:
+                self.guard.pause()
+                self._hold()
+        except DriverHangs:
+            self._hang()
             self._hold()
 
     @override
@@ -245,14 +293,18 @@ class GuardedArm(Robot):
             self._ticker = None
         if self.guard.mode is not Mode.DISCONNECTED:
             self._hold()
-            self.driver.close()
+            try:
+                within(CLOSES, self.driver.close, "close")
+            except DriverHangs as error:
+                self.log.add("close_failed", error=str(error))
             self.guard.disconnected()
+        self._holding.close()
         self.log.close()
 
     def _executed(self, wanted: npt.NDArray[np.float64], verdict: Verdict, state: ArmState) -> Executed:
         sent = verdict.target or ArmTarget(state.position, state.quaternion, self._opening)
         if not self._has_gripper:
-            sent = replace(sent, opening=state.opening)
+            sent = replace(sent, opening=None)
         is_clipped = bool((np.abs(wanted) > 1 + 1e-6).any())
         return Executed(self.motion.action(sent, state), (*(("action",) if is_clipped else ()), *verdict.reasons))
 
@@ -260,7 +312,7 @@ class GuardedArm(Robot):
         """Return an action (A,) as finite numbers; for any other stops the arm and raises InvalidAction."""
         reason = "wrong_type"
         try:
-            numbers = np.asarray(action, np.float64)
+            numbers = plain_numbers(action)
             reason = "wrong_shape" if numbers.shape != self.spec.action.shape else "not_finite"
             return np.asarray(self.spec.action.validate(numbers), np.float64)
         except (InvalidAction, TypeError, ValueError) as error:
@@ -279,7 +331,8 @@ class GuardedArm(Robot):
         if self.guard.mode is Mode.ARMED:  # first command after a pause: the watchdog counts from here
             self.watchdog.commanded = now
         try:
-            verdict = self.guard.judge(target, state, observed=answers, now=now, whole=whole)
+            goal = self.motion_generator.goal if whole else None
+            verdict = self.guard.judge(target, state, observed=answers, now=now, whole=whole, goal=goal)
         except RobotStopped:
             self._hold()
             raise
@@ -301,10 +354,30 @@ class GuardedArm(Robot):
             self.guard.fault("robot_lost")
 
     def _hold(self) -> None:
-        """Make the arm stay; raises nothing, so that neither the watchdog nor a stopping thread ends."""
+        """Make the arm stay; raises nothing and never hangs, so that neither the watchdog nor a stopping thread ends."""
         self.watchdog.is_holding = True
         self.motion_generator.cancel()
-        try:
-            self.driver.hold()
-        except Exception as error:
-            self.log.add("hold_failed", error=f"{type(error).__name__}: {error}")
+        if not self._holding.hold():
+            self._hang()
+
+    def _glance(self) -> None:
+        """Make the arm stay, and go on at once: what hangs is latched by the silence that follows."""
+        self.watchdog.is_holding = True
+        self.motion_generator.cancel()
+        self._holding.hold(GLANCE)
+
+    def _hang(self) -> None:
+        if self.guard.mode not in LATCHED:
+            self.guard.fault(DRIVER_HANGS)
+
+    def _hanging(self) -> float:
+        """Return the time [s] since the thread that moves the arm entered its driver; 0 if it is not in there."""
+        return 0.0 if self._ticker is None else self._ticker.seconds_in_driver
+
+
+def _plain(action: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return an action as numbers; raises InvalidAction if it holds anything else."""
+    try:
+        return plain_numbers(action)
+    except (TypeError, ValueError) as error:
+        raise InvalidAction("The action is no list of numbers.", got=repr(action)[:100], allowed=str(error)) from None

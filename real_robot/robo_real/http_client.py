@@ -11,6 +11,7 @@ import numpy as np
 
 from robo_real.cameras import FAULTS, Frame
 from robo_real.server.messages import LARGEST_ANSWER
+from robo_real.server.token import HEADER, robot_token
 from robo_rl.errors import InvalidSetting, RobotBusy, RobotError, RobotStopped, RobotUnavailable, printable, printable_lines
 from robo_rl.system.timed_http import NoResponse, Response, ResponseTooLarge, TimedClient
 
@@ -22,9 +23,13 @@ _REFUSALS = {409: RobotBusy}
 class RobotClient:
     """Client of one server, with a persistent connection."""
 
-    def __init__(self, url: str, timeout: float | None = None) -> None:
-        """url: such as http://127.0.0.1:5000. timeout: default of a call [s]. Opens no connection."""
+    def __init__(self, url: str, timeout: float | None = None, *, token: str | None = None) -> None:
+        """url: such as http://127.0.0.1:5000. timeout: default of a call [s]. Opens no connection.
+
+        token: of the server, by default that of the environment; "" for servers of others.
+        """
         self.url, self._timeout = _address(url), TIMEOUT if timeout is None else timeout
+        self._token = robot_token() if token is None else token
         self._client = TimedClient()
 
     def post(self, path: str, body: Mapping[str, Any] | None = None, *, timeout: float | None = None) -> bytes:
@@ -58,7 +63,9 @@ class RobotClient:
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float | None) -> Response:
         content = None if body is None else json.dumps(body).encode()
-        headers = {} if content is None else {"Content-Type": "application/json"}
+        headers = {HEADER: self._token} if self._token else {}
+        if content is not None:
+            headers["Content-Type"] = "application/json"
         limit = self._timeout if timeout is None else timeout
         try:
             answer = self._client.request(

@@ -1,4 +1,4 @@
-"""Limits of position, speed and force. They have no defaults: the operator of a robot decides each number."""
+"""Limits of position, speed and force. No number has a default: the operator of a robot decides each."""
 
 from __future__ import annotations
 
@@ -42,10 +42,6 @@ class Limits:
     """[m] of a set point from the measured hand along each axis; times the stiffness it bounds the force of a contact"""
     reach_turn: float
     """[rad] of a set point from the measured hand"""
-    stiffness: float
-    """[N/m] largest stiffness that a client may set in the robot's impedance controller"""
-    turn_stiffness: float
-    """[N m/rad]"""
     jump: float
     """[m] from the measured hand to a target, beyond which it is refused instead of shortened"""
     joint_low: tuple[float, ...]
@@ -76,13 +72,17 @@ class Limits:
     """[s] without a command until the arm stops and must be re-armed by a person"""
     dead_man: float | None
     """[s] validity of a dead-man signal; None without a switch, as for a simulation"""
+    stiffness: float | None = None
+    """[N/m] largest stiffness that a client may set in the robot's impedance controller; None: clients may set none"""
+    turn_stiffness: float | None = None
+    """[N m/rad]"""
     reference: Quaternion = DOWN
     """(w, x, y, z), zero of tilt and turn"""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if not (value is None and field.name == "dead_man") and not np.isfinite(np.asarray(value, np.float64)).all():
+            if not (value is None and field.name in _OPTIONAL) and not np.isfinite(np.asarray(value, np.float64)).all():
                 raise InvalidSetting(f"The limit {field.name!r} is not finite.", got=value, allowed="finite numbers")
         for name in _POSITIVE:
             if getattr(self, name) is not None and getattr(self, name) <= 0:
@@ -107,6 +107,7 @@ def _require_order(limits: Limits, low: str, high: str) -> None:
         raise InvalidSetting(f"The limit {low!r} is not below {high!r}.", got=(a, b), allowed=f"{low} < {high}")
 
 
+_OPTIONAL = ("dead_man", "stiffness", "turn_stiffness")
 _POSITIVE = (
     *("speed", "acceleration", "jerk", "turn_speed", "turn_acceleration", "turn_jerk", "reach", "reach_turn", "jump"),
     *("stiffness", "turn_stiffness"),

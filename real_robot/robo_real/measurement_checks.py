@@ -8,6 +8,8 @@ from robo_real.arm import ArmState, ArmTarget, Array
 from robo_real.limits import Limits
 from robo_real.orientation_cone import OrientationCone
 
+NARROWEST, WIDEST = -0.005, 1.1
+"""[m] lowest opening that is measured, and share of the gripper's width that is the largest"""
 UNDER_WAY = 0.004
 """[m] between hand and set point, beyond which measurements must change"""
 
@@ -15,8 +17,9 @@ UNDER_WAY = 0.004
 class MeasurementChecks:
     """Checks of successive measurements, for one thread; the previous one reveals a jump."""
 
-    def __init__(self, limits: Limits, low: Array, high: Array, cone: OrientationCone) -> None:
-        """low, high: (3,) [m] of the box."""
+    def __init__(self, limits: Limits, low: Array, high: Array, cone: OrientationCone, width: float | None = None) -> None:
+        """low, high: (3,) [m] of the box. width: [m] of the open gripper, None if unknown."""
+        self._widest = np.inf if width is None else WIDEST * width - NARROWEST
         self._limits, self._low, self._high, self._cone = limits, low, high, cone
         self._joint_low, self._joint_high = np.asarray(limits.joint_low), np.asarray(limits.joint_high)
         self.forget()
@@ -37,6 +40,8 @@ class MeasurementChecks:
             return "state_not_finite"
         if np.linalg.norm(state.force) > self._limits.hard_force or np.linalg.norm(state.torque) > self._limits.hard_torque:
             return "hard_force"
+        if not NARROWEST <= state.opening <= self._widest:
+            return "opening_out_of_range"
         return self._fault_of_pose(state) or self._fault_since_before(state, sent, now)
 
     def _fault_of_pose(self, state: ArmState) -> str:

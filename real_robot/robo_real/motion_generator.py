@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from robo_real.arm import HOLD, ArmDriver, ArmState, ArmTarget, Array, SetPoint, SetPoints
+from robo_real.arm import HOLD, ArmDriver, ArmState, ArmTarget, Array, JointTarget, SetPoint, SetPoints
 from robo_real.guard import Guard
 from robo_real.joint_set_points import JointSetPoints
 from robo_real.rotations import between
@@ -16,6 +16,8 @@ from robo_real.set_points import PoseSetPoints
 
 THERE = (0.002, 0.02)
 """[m] and [rad] tolerance of arrival at a goal"""
+ASLEEP = 0.5
+"""[s] between two ticks after which the motion ends: this machine slept, and nobody knows of how long"""
 MOST_LATE = 3
 """ticks that a late one may catch up on"""
 PERIOD = 0.02
@@ -44,10 +46,12 @@ class MotionGenerator(SetPoints):
     def __init__(self, guard: Guard, driver: ArmDriver) -> None:
         self._guard, self._limits = guard, guard.limits
         self.period: float = getattr(driver, "period", PERIOD)
+        self._clock = driver.clock
         self._poses = PoseSetPoints(guard.limits, guard.box, guard.cone, getattr(driver, "response", None))
         self._goal: _Pose | _Joints | None = None
         self._stretch = object()
         self._led: object = None  # the stretch of the tick before
+        self._sent: ArmTarget | JointTarget | None = None  # set point in force, None if the arm is held
         self._ticked, self._measured = -np.inf, np.inf
         self.ended = ""
         """Reason of an early end of the newest joint motion, "" if completed."""
@@ -122,17 +126,22 @@ class MotionGenerator(SetPoints):
         since = now - self._ticked if np.isfinite(self._ticked) else self.period
         duration, self._ticked = round(float(np.clip(since, 0.0, MOST_LATE * self.period)), 9), now
         stretch = None if goal is None else goal.stretch
+        slept = stretch is self._led and since > ASLEEP * getattr(self._clock, "speed", 1.0)
         if stretch is not self._led:
             self._poses.rest()
+            self._sent = None
         self._led = stretch
-        if not self._guard.watch(state, self._poses.sent if goal is not None else None, now):
+        if not self._guard.watch(state, self._sent, now):
             self._measured = now
             return self._end(goal, self._guard.reason)
-        if why := self._interruption(goal, state, now):
+        if why := "asleep" if slept and goal is not None else self._interruption(goal, state, now):
             return self._end(goal, why)
+        if goal is None:
+            return None
         if isinstance(goal, _Joints):
             return self._tick_joints(goal, state, duration)
-        return None if goal is None else self._poses.next(goal.target, state, duration)
+        self._sent = self._poses.next(goal.target, state, duration)
+        return self._sent
 
     def _interruption(self, goal: _Pose | _Joints | None, state: ArmState, now: float) -> str:
         """Return the reason to interrupt the motion, "" to go on; a long lack of measurements is a fault."""
@@ -155,7 +164,8 @@ class MotionGenerator(SetPoints):
             return self._end(goal, "")
         if why := path.blocked(state):
             return self._end(goal, why)
-        return path.next(state, duration)
+        self._sent = path.next(state, duration)
+        return self._sent
 
     def _end(self, goal: _Pose | _Joints | None, why: str) -> SetPoint | None:
         """End a motion; return HOLD if there was one."""

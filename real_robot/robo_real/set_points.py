@@ -21,6 +21,13 @@ from robo_real.rotations import Quaternion, between, turned
 
 JOINT_SHARE = 0.9
 """used share of each joint's speed limit: the coupling between joints is unknown"""
+TURN_SHARE = 0.75
+"""used share of the turn acceleration if the response is known: joints push each other, most those of the wrist"""
+SINGULAR = 0.05
+"""[m/rad] singular value of the Jacobian below which the hand is slowed, in proportion to the smallest: near a singular posture
+the joints would have to turn without bound, and the hand cannot be led back from the way on which it is"""
+SLOWEST = 0.1
+"""share of the speed that is left at a singular posture"""
 STEADY = 2.0
 """ticks of the final approach to a target if the response is unknown"""
 
@@ -51,9 +58,10 @@ class PoseSetPoints:
         limits = self._limits
         after = sped_up(velocity, wanted, limits.speed, limits.acceleration * duration)
         after = self._before_walls(place, velocity, after, duration)
-        after_turn = sped_up(turning, wanted_turn, limits.turn_speed, limits.turn_acceleration * duration)
-        share = self._share_for_joints(np.concatenate([after, after_turn]), state, duration)
-        after, after_turn = share * after, share * after_turn
+        turn_gain = limits.turn_acceleration * duration * (1.0 if self._response is None else TURN_SHARE)
+        after_turn = sped_up(turning, wanted_turn, limits.turn_speed, turn_gain)
+        twist = self._within_posture(np.concatenate([after, after_turn]), state)
+        after, after_turn = np.split(self._share_for_joints(twist, state, duration) * twist, 2)
         position = place + self._lead(after, velocity, duration)
         position = np.clip(position, state.position - limits.reach, state.position + limits.reach)
         position = self._within_box(position, state.position)
@@ -114,6 +122,17 @@ class PoseSetPoints:
         room = np.maximum(room, 0.0)
         most: Array = np.minimum(np.sqrt(self._limits.acceleration * room), room / (STEADY * max(duration, 1e-6)))
         return most
+
+    def _within_posture(self, twist: Array, state: ArmState) -> Array:
+        """Return the part of a hand velocity (6,) that the joints can follow: slower near a singular posture."""
+        if not state.jacobian.any():
+            return twist
+        directions, values, _ = np.linalg.svd(state.jacobian, full_matrices=False)
+        if values[-1] >= SINGULAR:
+            return twist
+        found = directions @ (np.minimum(values / SINGULAR, 1.0) * (directions.T @ twist))
+        share, limits = max(values[-1] / SINGULAR, SLOWEST), self._limits
+        return np.concatenate([shortened(found[:3], share * limits.speed), shortened(found[3:], share * limits.turn_speed)])
 
     def _share_for_joints(self, twist: Array, state: ArmState, duration: float) -> float:
         """Return the share of a hand velocity (6,) at which each joint keeps its speed and can stop before its limit."""

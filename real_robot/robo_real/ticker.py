@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
 
 from robo_real.arm import ArmDriver, ArmTarget, SetPoint
+from robo_real.deadline import TURN
 from robo_real.motion_generator import MotionGenerator
 from robo_rl.errors import RobotUnavailable
 
@@ -21,23 +23,21 @@ class Ticker:
         motion_generator: MotionGenerator,
         *,
         watches: Callable[[], bool],
+        is_unheld: Callable[[], bool],
         hold: Callable[[], None],
         lost: Callable[[float], None],
     ) -> None:
         """watches: whether the arm may move and must be measured. hold: makes it stay; raises nothing.
 
+        is_unheld: whether the newest hold has failed; it is tried again at each tick until another motion begins.
         lost: called at each failed tick with the time [s] since the first failure.
         """
-        self._driver, self._motion_generator, self._watches, self._hold, self._lost = (
-            driver,
-            motion_generator,
-            watches,
-            hold,
-            lost,
-        )
+        self._driver, self._motion_generator, self._watches = driver, motion_generator, watches
+        self._is_unheld, self._hold, self._lost = is_unheld, hold, lost
         self.failure: RobotUnavailable | None = None
         """Error of the last tick, None if it succeeded"""
         self._lost_at = np.inf
+        self._entered: float | None = None  # [s] monotonic time of the present tick
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="set points", daemon=True)
 
@@ -46,11 +46,17 @@ class Ticker:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread, unless its driver hangs."""
         self._done.set()
         self._motion_generator.changed.set()
         if self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(TURN)
+
+    @property
+    def seconds_in_driver(self) -> float:
+        """Time [s] since the present tick began, 0 between two."""
+        entered = self._entered
+        return 0.0 if entered is None else time.monotonic() - entered
 
     def _run(self) -> None:
         clock, period = self._driver.clock, self._motion_generator.period
@@ -61,6 +67,8 @@ class Ticker:
                 self._tick()
             else:
                 self._clear_failure()
+            if self._is_unheld() and not self._motion_generator.is_moving:
+                self._hold()
             if self._motion_generator.is_moving:
                 self._done.wait(max(due - clock.now(), 0.0) / speed)
             else:
@@ -68,7 +76,7 @@ class Ticker:
             self._motion_generator.changed.clear()
 
     def _tick(self) -> None:
-        driver = self._driver
+        driver, self._entered = self._driver, time.monotonic()
         try:
             state = driver.read()
             self._send(self._motion_generator.tick(state, driver.clock.now()))
@@ -79,6 +87,8 @@ class Ticker:
             self.failure = known or RobotUnavailable("The arm's driver failed.", got=got)
             self._lost_at = min(self._lost_at, driver.clock.now())
             self._lost(driver.clock.now() - self._lost_at)
+        finally:
+            self._entered = None
 
     def _clear_failure(self) -> None:
         self.failure, self._lost_at = None, np.inf

@@ -56,6 +56,7 @@ class Twin(ArmDriver, Scene):
     options = TwinOptions
     limits = TWIN
     is_simulated = True
+    width = TWIN.opening
 
     def __init__(self, options: TwinOptions | None = None, clock: Clock | None = None) -> None:
         """clock: by default the machine's, times `speed`; with a ManualClock the twin advances only by its `sleep`."""
@@ -213,7 +214,7 @@ class Twin(ArmDriver, Scene):
     @property
     def _is_drawn(self) -> bool:
         """True if a thread renders the cameras."""
-        return len(self._threads) > 1 and not self.faults.camera_freeze
+        return len(self._threads) > 1
 
     # faults
 
@@ -262,7 +263,8 @@ class Twin(ArmDriver, Scene):
                 self._plant.follow_joints(point.position)
                 return
             self._plant.follow(point.position, point.quaternion)
-            self._plant.open_to(point.opening)
+            if point.opening is not None:
+                self._plant.open_to(point.opening)
 
     def _shown(self) -> ArmState:
         """Return the measured state, faults included."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
 from typing import Protocol
@@ -11,6 +10,7 @@ import numpy as np
 
 from robo_real.arm import ArmDriver
 from robo_real.audit_log import AuditLog
+from robo_real.deadline import DRIVER_HANGS, HANGS, TURN, DriverHangs, within
 from robo_real.guard import Guard, Mode
 from robo_real.limits import Limits
 from robo_real.motion_generator import MotionGenerator
@@ -38,9 +38,9 @@ class WatchedArm(Protocol):
 class Watchdog:
     """Holds, then stops an arm without new commands. A thread of the driver's process, so that the policy may crash."""
 
-    def __init__(self, arm: WatchedArm, hold: Callable[[], None]) -> None:
-        """hold: makes the arm stay; must not raise."""
-        self._arm, self._hold = arm, hold
+    def __init__(self, arm: WatchedArm, hold: Callable[[], None], hanging: Callable[[], float] = lambda: 0.0) -> None:
+        """hold: makes the arm stay; must neither raise nor hang. hanging: time [s] for which the arm's driver has hung."""
+        self._arm, self._hold, self._hanging = arm, hold, hanging
         self.commanded = -np.inf
         """[s] time of the last motion command, of the driver's clock"""
         self.is_holding = True
@@ -66,7 +66,7 @@ class Watchdog:
         """End the thread."""
         self.closing.set()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(TURN)
             self._thread = None
 
     def check(self) -> None:
@@ -83,6 +83,9 @@ class Watchdog:
 
     def _run(self) -> None:
         while not self.closing.wait(PERIOD):
+            if self._arm.guard.is_ready and self._hanging() > self._arm.limits.stop_after:
+                self._arm.guard.fault(DRIVER_HANGS)  # before the hold, which may hang as well
+                self._hold()
             if self._arm.guard.mode is Mode.RUNNING:
                 self.check()
 
@@ -91,8 +94,11 @@ class Watchdog:
         motion = self._arm.motion_generator
         if silent <= self._arm.limits.stop_after or motion.is_moving_joints:
             return
-        with contextlib.suppress(Exception):  # a driver that fails must not end the watchdog: the arm is paused then
-            state = self._arm.driver.read()
-            if motion.is_moving and not motion.arrived(state):
+        try:
+            if motion.is_moving and not motion.arrived(within(HANGS, self._arm.driver.read, "read")):
                 return  # the motion has a time limit
+        except DriverHangs:
+            self._arm.guard.fault(DRIVER_HANGS)
+        except Exception:  # a driver that fails must not end the watchdog: the arm is paused then
+            self._arm.log.add("read_failed")
         self._arm.pause()

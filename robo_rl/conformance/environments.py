@@ -184,6 +184,18 @@ def observations_are_not_shared(make: Make) -> None:
                 return
 
 
+def arrays_are_fresh(make: Make) -> None:
+    """A later step, and a reset, writes into nothing that was returned before."""
+    with _rule(make, arrays_are_fresh) as (environment, _, require):
+        returned: list[tuple[dict[str, Array], dict[str, Array]]] = []
+        for steps in (_STEPS, 1):  # the second episode begins with a reset after the steps of the first
+            for step in _episode(environment, seed=0, steps=steps):
+                returned.append((step.observation, _copy(step.observation)))
+                for kept, before in returned:
+                    fix = "return copies: a later step writes into an observation that was returned"
+                    require(_same(before, kept), fix, got=_unequal(before, kept))
+
+
 def closing_twice_is_harmless(make: Make) -> None:
     """close() may come before the first reset, and again."""
     with _rule(make, closing_twice_is_harmless) as (environment, _, _require):
@@ -224,6 +236,7 @@ ENVIRONMENT_CHECKS: tuple[EnvironmentCheck, ...] = (
     actions_at_the_limits_are_accepted,
     wrong_actions_are_refused,
     observations_are_not_shared,
+    arrays_are_fresh,
     closing_twice_is_harmless,
     divergence_ends_the_episode,
 )

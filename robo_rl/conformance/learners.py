@@ -22,6 +22,7 @@ from robo_rl.conformance.rules import Rule
 from robo_rl.errors import NonFiniteUpdate
 from robo_rl.extras import Chunks, Extra, NextActions, ReturnsToGo
 from robo_rl.protocols.components import Learner, Policy, TransferablePolicy
+from robo_rl.protocols.planning import replan
 from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, packed, save_checkpoint, unpacked
 from robo_rl.spec.cost import cost_names
@@ -51,7 +52,10 @@ def batches(spec: EnvironmentSpec, rows: int, extras: Sequence[Extra] = EXTRAS) 
 
 
 def check_policy(policy: Policy, spec: EnvironmentSpec) -> None:
-    """Actions are those of the spec, repeat if deterministic, are not overwritten, and depend on nothing privileged."""
+    """Actions are those of the spec, repeat if deterministic, are not overwritten, and depend on nothing privileged.
+
+    After `replan` they follow from their own observation.
+    """
     require = Rule(type(policy).__name__, "actions are those of the spec")
     policy.reset()
     for observation in _observations(spec, 12):
@@ -75,6 +79,25 @@ def check_policy(policy: Policy, spec: EnvironmentSpec) -> None:
         policy.reset()
         other = policy.act(observation, deterministic=True)
         require(np.array_equal(other, kept), "an action depends on privileged entries", got=other, allowed=kept)
+    _no_plan_outlives_replan(policy, spec, require)
+
+
+def _no_plan_outlives_replan(policy: Policy, spec: EnvironmentSpec, require: Rule) -> None:
+    """An action after one that was not executed follows from its own observation."""
+    if spec.action.is_discrete:  # two observations often have the same choice
+        return
+    first, *others = _observations(spec, 12)
+    fresh, after = [], []
+    for observation in others:
+        policy.reset()
+        fresh.append(policy.act(observation, deterministic=True))
+        policy.reset()
+        policy.act(first, deterministic=True)
+        replan(policy)
+        after.append(policy.act(observation, deterministic=True))
+    says_nothing = len(np.unique(fresh, axis=0)) == 1 or np.abs(after).min() == 1.0  # looks at nothing, or is at its limits
+    follows = says_nothing or len(np.unique(after, axis=0)) > 1
+    require(follows, "an action after `replan` was planned before: the policy needs a method `replan`", got=after[0])
 
 
 def its_policy_conforms(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.protocols.components import Policy
+from robo_rl.protocols.planning import replan
 from robo_rl.spec.environment import ActionSpec, specification
 
 AXES = "xyz"
@@ -81,5 +82,7 @@ class OpposedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._observation, reward, terminated, truncated, info = self.env.step(
             self._policy.act(self._observation, deterministic=True)
         )
+        if info.get("guard"):
+            replan(self._policy)
         known = {name: value for name, value in info.items() if name not in ("success", "is_success")}
         return self._observation, -float(reward), terminated, truncated, known

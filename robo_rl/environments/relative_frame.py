@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy
+from robo_rl.protocols.planning import replan
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import Array
 
@@ -101,6 +102,9 @@ class _Expert:
 
     def reset(self) -> None:
         self._expert.reset()
+
+    def replan(self) -> None:
+        replan(self._expert)
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         seen = self._environment.seen

@@ -28,14 +28,14 @@ class ScoredSteps:
     def begin(self, observation: Observation, info: Mapping[str, Any]) -> None:
         """An episode begins."""
         self._running.restart()
-        self._running.begin(0, observation, info.get("instruction", self._instruction))
+        self._running.begin(0, _copy(observation), info.get("instruction", self._instruction))
 
     def value(self, action: Any, step: tuple[Any, Any, bool, bool, dict[str, Any]]) -> float:
         """Return the value of a step, given the returns of the environment; raises RewardUnavailable without one."""
         observation, reward, terminated, truncated, info = step
         executed = np.asarray(info.get("executed_action", action))
         ends = {"terminated": terminated, "truncated": truncated}
-        self._running.add(0, observation, action=executed, reward=float(reward), **ends)
+        self._running.add(0, _copy(observation), action=executed, reward=float(reward), **ends)
         labels = self._running.score().labels
         if len(labels.values) != 1 or not labels.valid[0]:
             raise RewardUnavailable(
@@ -45,3 +45,8 @@ class ScoredSteps:
                 fix="take a reward program, or a model of single pictures that answers at once",
             )
         return float(labels.values[0])
+
+
+def _copy(observation: Observation) -> Observation:
+    """Return an observation that the environment's next step cannot overwrite."""
+    return {name: np.array(value) for name, value in observation.items()}

@@ -1,4 +1,7 @@
-"""Reset and step environments of any origin: every failure inside becomes one error with its location."""
+"""Reset and step environments of any origin: every failure inside becomes one error with its location.
+
+Observations and infos are copies, because many simulators write each step into the same buffer.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
+import numpy as np
 
+from robo_rl.environments.step_info import checked_info
 from robo_rl.errors import EnvironmentFailed, RoboRLError, printable
 from robo_rl.spec.environment import Observation
 
@@ -29,7 +34,8 @@ def reset(environment: gymnasium.Env[Any, Any], name: str, **options: Any) -> tu
             allowed="(observation, info)",
             fix=f"look at reset() of {name}",
         )
-    return found
+    observation, info = found
+    return _fresh(name, observation), checked_info(name, info)
 
 
 def step(environment: gymnasium.Env[Any, Any], name: str, action: Any) -> Step:
@@ -48,7 +54,19 @@ def step(environment: gymnasium.Env[Any, Any], name: str, action: Any) -> Step:
             fix=f"look at step() of {name}",
         )
     observation, reward, terminated, truncated, info = found
-    return observation, _number(name, reward), bool(terminated), bool(truncated), info
+    info = checked_info(name, info)
+    return _fresh(name, observation), _number(name, reward), bool(terminated), bool(truncated), info
+
+
+def _fresh(name: str, observation: Any) -> dict[str, Any]:
+    if not isinstance(observation, Mapping):
+        raise EnvironmentFailed(
+            f"{name} returned no observation.",
+            got=type(observation).__name__,
+            allowed="a dict of arrays by name, as its environment_spec says",
+            fix=f"look at reset() and step() of {name}",
+        )
+    return {key: np.array(value) for key, value in observation.items()}
 
 
 def _number(name: str, reward: Any) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,10 @@ import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from robo_rl.environments import stepping
+from robo_rl.environments.step_info import executed_action
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import specification
+from robo_rl.types import Metrics
 
 
 def autoreset_mode_of(mode: AutoresetMode | str) -> AutoresetMode:
@@ -27,7 +30,9 @@ class _LocatedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
         super().__init__(environment)
-        self._name = specification(environment).name
+        spec = specification(environment)
+        self._action = spec.action
+        self._name = spec.name  # the last of our own attributes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.env, name)
@@ -41,7 +46,9 @@ class _LocatedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
         return stepping.reset(self.env, self._name, **options)
 
     def step(self, action: Any) -> Any:
-        return stepping.step(self.env, self._name, action)
+        found = stepping.step(self.env, self._name, action)
+        executed_action(self._name, found[4], self._action)
+        return found
 
 
 class SequentialEnvironments(SyncVectorEnv):
@@ -60,3 +67,13 @@ class SequentialEnvironments(SyncVectorEnv):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Steps every environment once all actions are known to be sound."""
         return super().step(self.environment_spec.action.validate_batch(actions, self.num_envs))
+
+
+def metrics_of(environments: Any) -> Metrics:
+    """Return the counts that environments keep of themselves, by tag, summed over single ones; empty without any."""
+    if not isinstance(environments, SyncVectorEnv):
+        return getattr(environments.unwrapped, "metrics", None) or {}
+    sums: Counter[str] = Counter()
+    for environment in environments.envs:
+        sums.update(getattr(environment.unwrapped, "metrics", None) or {})
+    return {tag: float(value) for tag, value in sums.items()}

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from robo_rl.environments.levels import FIRST_LEVEL
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
+from robo_rl.evaluation.commands import Commands, commands_of
 from robo_rl.evaluation.measures import Measure, cost_measures, measured_in, measures_of
 from robo_rl.evaluation.statistics import (
     Comparison,
@@ -67,6 +68,8 @@ class Evaluation:
     """Further measures of the environment."""
     measured: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Values by measure; NaN for an episode without one."""
+    commands: Commands | None = None
+    """How many commands were executed as proposed; None where nothing can change them."""
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -125,6 +128,14 @@ class Evaluation:
         shares = {measure.name: measure.exceeded(self.measured) for measure in self.measures}
         return {name: share for name, share in shares.items() if share is not None}
 
+    def with_limits(self, limits: Mapping[str, float]) -> Evaluation:
+        """Return the evaluation with limits (cost -> largest sum over an episode) in the place of the environment's own."""
+        named = {f"cost_{name}": limit for name, limit in limits.items()}
+        return replace(
+            self,
+            measures=tuple(replace(measure, limit=named.get(measure.name, measure.limit)) for measure in self.measures),
+        )
+
     @property
     def diverged(self) -> int:
         """Episodes that ended because the simulation diverged; they count with their return until then."""
@@ -148,6 +159,8 @@ class Evaluation:
         }
         metrics |= {f"eval/{name}": interval.estimate for name, interval in self.measure_intervals.items()}
         metrics |= {f"eval/{name}_exceeded": share.estimate for name, share in self.exceeded.items()}
+        if self.commands is not None and self.commands.total:
+            metrics |= {"eval/executed_as_proposed": self.commands.as_proposed / self.commands.total}
         return metrics | ({"eval/success_rate": self.success_rate.estimate} if self.success_rate else {})
 
     def to_json(self) -> dict[str, Any]:
@@ -167,6 +180,7 @@ class Evaluation:
         values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
         values.pop("summary", None)
         values["videos"] = {int(seed): file for seed, file in data.get("videos", {}).items()}
+        values["commands"] = Commands(**data["commands"]) if data.get("commands") else None
         values["measures"] = tuple(Measure(**measure) for measure in data.get("measures", ()))
         measured = data.get("measured", {})
         values["measured"] = {name: tuple(np.nan if v is None else v for v in each) for name, each in measured.items()}
@@ -198,6 +212,8 @@ class Evaluation:
         if self.success_rate is not None:
             lines += [f"  rule     {self.success_rule or 'not stated'}; {SUCCESS_CONVENTION}"]
         lines += [f"  DIVERGED {self.diverged} episode(s): the simulation failed in them"] if self.diverged else []
+        lines += [f"  commands {self.commands}"] if self.commands is not None else []
+        lines += [f"  WARNING  {self.commands.warning}"] if self.commands is not None and self.commands.warning else []
         lines += [f"  note     {note}" for note in (self.caveat, *self.notes)]
         return "\n".join(lines)
 
@@ -250,6 +266,8 @@ def evaluate(
         raise InvalidSetting("An evaluation needs at least one episode.", got=0, fix="pass episodes=50")
     duration = time.monotonic() - started
     measures = (*measures_of(environment), *cost_measures(spec.costs, played))
+    commands = commands_of(played)
+    can_be_changed = bool(commands.changed) or environment.has_wrapper_attr("hold")  # which a robot has
     videos, notes = _film(environment, played, video)
     return Evaluation(
         environment=spec.name,
@@ -267,6 +285,7 @@ def evaluate(
         notes=notes,
         measures=measures,
         measured=measured_in(played, measures),
+        commands=commands if can_be_changed else None,
     )
 
 

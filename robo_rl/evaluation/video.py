@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from robo_rl.errors import RenderingUnavailable
 from robo_rl.spec.environment import specification
+from robo_rl.system.durable_files import drafted
 from robo_rl.types import Episode
 
 if TYPE_CHECKING:
@@ -106,12 +107,14 @@ def replayed_frames(environment: gymnasium.Env[Any, Any], episode: Episode) -> I
 def write_mp4(path: Path, frames: Iterator[Frame], rate: float, *, quality: int = 26, hold: float = 0.0) -> None:
     """Writes H.264 in yuv420p, which every browser plays; an odd last row or column is dropped.
 
+    Under its name the film is whole: on a full disk there is none.
+
     rate: [1/s]. hold: [s] that the last frame stays, by showing it once more so much later.
     """
     import av  # takes longer to import than all else of an evaluation
 
     per_second = Fraction(rate).limit_denominator(1000)
-    with av.open(str(path), "w", options={"movflags": "faststart"}) as container:
+    with drafted(path) as draft, av.open(str(draft), "w", options={"movflags": "faststart"}) as container:
         stream = None
         for index, frame in enumerate(frames):
             if stream is None:

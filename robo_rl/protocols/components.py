@@ -86,10 +86,12 @@ class TrainingObserver(Protocol):
         stop_reason: str,
         episode: Episode | None = None,
         costs: Mapping[str, float] = MappingProxyType({}),
+        place: tuple[int, int] = (0, 1),
     ) -> None:
         """An episode of training ended at environment step `step`; episode: as a whole, if the training has it.
 
-        costs: sums of its constraint costs, of a training that has no whole episodes.
+        costs: sums of its constraint costs, of a training that has no whole episodes. place: number of the environment that it
+        ran in, and how many run side by side.
         """
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:

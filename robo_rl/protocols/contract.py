@@ -54,8 +54,11 @@ class Loop:
     """Features of a recipe that it can train with."""
     requires: frozenset[Feature] = frozenset()
     """Features without which it is not used."""
-    resume: Literal["exact", "warm"] = "exact"
-    """Kind of resume from a checkpoint in a deterministic environment."""
+    resume: Literal["exact", "exact*", "warm"] = "exact"
+    """Kind of resume from a checkpoint in a deterministic environment.
+
+    "exact*" is exact where environments can be saved, and without a curriculum; else warm.
+    """
     is_learners: bool = False
     """True if the learner's settings bring it (robo_rl.protocols.learners.SelfTrainedConfig)."""
 
@@ -74,9 +77,9 @@ COLLECTED_STEPS = Loop(
     "collected steps", frozenset({_F.COLLECTORS, _F.DEMONSTRATIONS, _F.OBJECTIVE}), frozenset({_F.COLLECTORS}), resume="warm"
 )
 """Steps of several processes that act on their own (robo_rl.training.collectors.asynchronous)."""
-ROLLOUTS = Loop("rollouts", frozenset({_F.OBJECTIVE, _F.REWARD, _F.SHARED, _F.CURRICULUM}), is_learners=True)
+ROLLOUTS = Loop("rollouts", frozenset({_F.OBJECTIVE, _F.REWARD, _F.SHARED, _F.CURRICULUM}), resume="exact*", is_learners=True)
 """Rollouts of several environments (robo_rl.training.on_policy)."""
-COLLECTED_ROLLOUTS = Loop("collected rollouts", _ROLLED, frozenset({_F.COLLECTORS}), is_learners=True)
+COLLECTED_ROLLOUTS = Loop("collected rollouts", _ROLLED, frozenset({_F.COLLECTORS}), resume="exact*", is_learners=True)
 """Rollouts of several processes (robo_rl.training.collectors.synchronous)."""
 OFFLINE = Loop("data", frozenset({_F.DEMONSTRATIONS, _F.SHARED}), frozenset({_F.DEMONSTRATIONS}))
 """Recorded episodes alone (robo_rl.training.off_policy.OfflineTraining)."""

@@ -35,7 +35,7 @@ class ReplayBuffer(Stateful):
         self._capacity = int(capacity)
         self._generator = np.random.default_rng(seed)
         self._columns, self._history = columns_of(spec), history_of(spec)
-        self._extras = extras
+        self._extras, self._storage = extras, storage
         self._stored = storage.allocate(layout_of(spec, extras), self._capacity)
         self._rows = with_views(spec, self._stored)
         self._reader = RowReader(spec, self._stored, extras)
@@ -49,15 +49,24 @@ class ReplayBuffer(Stateful):
         """Returns the size of a full memory, without making one."""
         return size_of(layout_of(spec, extras), capacity)
 
-    @staticmethod
-    def statement(spec: EnvironmentSpec, capacity: int, storage: Storage, extras: Sequence[Extra] = ()) -> str:
-        """Returns the size of a memory in words, to be shown before it is made."""
-        size, row = (ReplayBuffer.bytes_at_capacity(spec, rows, extras) for rows in (capacity, 1))
-        return f"replay memory: up to {size / GIGABYTE:.2f} GB in {storage} ({capacity} rows of {row} bytes)"
+    def statement(self, steps: int) -> str:
+        """Return in words the room that so many steps take, and the most that it can become."""
+        taken, size, row = (
+            self.bytes_at_capacity(self._spec, rows, self._extras) for rows in (min(steps, self._capacity), self._capacity, 1)
+        )
+        whole = f"{size / GIGABYTE:.2f} GB in {self._storage} ({self._capacity} rows of {row} bytes)"
+        if not isinstance(self._storage, InMemory):  # files are reserved as a whole
+            return f"replay memory: {whole}"
+        return f"replay memory: {taken / GIGABYTE:.2f} GB for {steps} steps, at most {whole}"
 
     def __len__(self) -> int:
         """Number of transitions that can be sampled."""
         return self._count
+
+    @property
+    def spec(self) -> EnvironmentSpec:
+        """Spec of the stored steps."""
+        return self._spec
 
     @property
     def capacity(self) -> int:

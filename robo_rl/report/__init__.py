@@ -46,6 +46,7 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
         runs=recorded,
         judged=judged,
         measures=_measures(judged),
+        commands={label: str(each.commands) for label, each in judged if each.commands is not None},
         ends={label: Counter(each.stop_reasons).most_common() for label, each in judged},
         conditions=list({(each.success_rule, each.seeds, each.deterministic): each for _, each in judged}.values()),
         convention=SUCCESS_CONVENTION,

@@ -14,7 +14,7 @@ from robo_rl.errors import RoboRLError, RunError, RunNotFound
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.report.annotating import annotation_warnings
 from robo_rl.report.hacking import probe
-from robo_rl.runs.run import Run
+from robo_rl.runs.run import NO_UPDATE, Run
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.system.plain_files import read_yaml
 
@@ -212,6 +212,8 @@ def _warnings(run: RecordedRun, *, is_over: bool) -> list[str]:
             )
     if is_over and not run.metrics:
         warnings.append("No metrics were logged.")
+    if none := run.facts.get(NO_UPDATE):
+        warnings.append(f"{none[:1].upper()}{none[1:]}.")
     if (found := probe(run.metrics)) is not None and found.is_suspicious:
         warnings.append(str(found))
     warnings += annotation_warnings(run.newest)
@@ -221,6 +223,8 @@ def _warnings(run: RecordedRun, *, is_over: bool) -> list[str]:
         warnings.append("There is no final evaluation: the run is unfinished, or was stopped.")
     else:
         warnings += [f"{note[:1].upper()}{note[1:]}" for note in run.final.notes]
+        if run.final.commands is not None and (changed := run.final.commands.warning):
+            warnings.append(f"{changed[:1].upper()}{changed[1:]}.")
         if run.final.diverged:
             warnings.append(f"The simulation diverged in {run.final.diverged} of {len(run.final)} evaluation episodes.")
     return warnings

@@ -17,7 +17,9 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting
 
-_NOTE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:-|to)\s*(\d+(?:\.\d+)?)\s*s?\s*[,:]?\s*(good|poor)\b\s*[,:]?\s*(.*)", re.DOTALL)
+_TIME = r"(\d++(?:\.\d++)?+)"
+_NOTE = re.compile(rf"\s*+{_TIME}\s*+(?:-|to)\s*+{_TIME}\s*+s?+\s*+[,:]?+\s*+(good|poor)\b\s*+[,:]?+\s*+(.*+)", re.DOTALL)
+"""Every part takes all it can for good, because notes come with foreign datasets: going back over spaces takes minutes."""
 Paid = Literal["each", "last", "shared"]
 
 

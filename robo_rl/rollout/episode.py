@@ -15,18 +15,16 @@ import numpy as np
 from typing_extensions import override
 
 from robo_rl.environments import stepping
+from robo_rl.environments.step_info import VERDICTS, executed_action, success_so_far
 from robo_rl.errors import InvalidAction, InvalidEpisode, InvalidObservation
 from robo_rl.protocols.components import Policy, Stateful, Supervisor, TrainingSupervisor
+from robo_rl.protocols.planning import replan
 from robo_rl.spec.cost import costs_of, require_costs
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.types import MEASURES, METADATA, ActionSource, Array, Episode, StateDict, Transition
 
 SUCCESS_CONVENTION = "an episode is a success if the environment reported success at any of its steps"
 """The convention of Meta-World (Yu et al. 2019); for success within one step see `EnvironmentSpec.success_rule`."""
-
-
-VERDICTS = ("guard", "shadow_guard")
-"""Reasons of a robot's guard in `info`: to change the executed action, and one that was judged only (a shadow run)."""
 
 
 class Rollout:
@@ -56,14 +54,14 @@ class Rollout:
         supervisor: Supervisor | None = None,
         deterministic: bool = False,
     ) -> Self:
-        """Replays the executed actions of a saved rollout in a fresh environment.
+        """Replays the actions of a saved rollout in a fresh environment, as they were sent to it.
 
         Afterwards `exact` is True if every reward and the last observation equal the saved ones bit for bit; otherwise cut the
         episode. The policy and the supervisor are neither reset nor called: restore their own state.
         """
         rollout = cls.__new__(cls)
         rollout._begin(environment, policy, int(state["seed"]), supervisor, deterministic)
-        saved = zip(state["actions"], state["policy_actions"], state["sources"], strict=True)
+        saved = zip(state["sent"], state["policy_actions"], state["sources"], strict=True)
         if not getattr(environment.unwrapped, "replays", True):  # a robot is not sent through its motions again
             rollout.exact = False
             return rollout
@@ -93,9 +91,10 @@ class Rollout:
         self._instruction: str | None = info.get("instruction", self.spec.instruction)
         self._metadata: Mapping[str, Any] = info.get(METADATA, {})
         self._stop_reason: str | None = None
-        self._observations = [_copy(observation)]
+        self._observations = [observation]
         self._timestamps = [time.monotonic()]
         self._actions: list[Array] = []
+        self._sent: list[Array] = []  # to the environment, which may have executed others
         self._policy_actions: list[Array] = []
         self._rewards: list[float] = []
         self._infos: list[Mapping[str, Any]] = []
@@ -127,7 +126,10 @@ class Rollout:
         return end_of(self.terminated, self.truncated, self.success, self._stop_reason) if self.done else "running"
 
     def step(self) -> Transition:
-        """Takes one step; raises InvalidAction, InvalidEpisode."""
+        """Takes one step; raises InvalidAction, InvalidEpisode, EnvironmentFailed.
+
+        A policy that plans ahead plans anew after an action that was not its own.
+        """
         if self.done:
             raise InvalidEpisode(
                 "The episode is over.", got=f"step {len(self) + 1} after {self.stop_reason!r}", fix="begin another Rollout"
@@ -137,7 +139,10 @@ class Rollout:
         if self._supervisor is not None:
             action, source = self._supervisor.override(self.observation, proposed)
             action = self._validate(action)
-        return self._execute(action, proposed, source)
+        transition = self._execute(action, proposed, source)
+        if transition.source is not ActionSource.POLICY:
+            replan(self._policy)
+        return transition
 
     def newest(self, count: int) -> list[Transition]:
         """Returns the last `count` steps of an episode under way."""
@@ -191,6 +196,7 @@ class Rollout:
         return {
             "seed": self.seed,
             "actions": self._stack(self._actions),
+            "sent": self._stack(self._sent),
             "policy_actions": self._stack(self._policy_actions),
             "sources": np.asarray(self._sources, np.int8),
             "rewards": np.asarray(self._rewards, np.float64),
@@ -199,10 +205,10 @@ class Rollout:
         }
 
     def _execute(self, action: Array, proposed: Array, source: ActionSource) -> Transition:
-        before = self.observation
+        before, sent = self.observation, action
         observation, reward, terminated, truncated, info = stepping.step(self._environment, self.spec.name, action)
-        if "executed_action" in info:  # by a robot, whose guard may have changed it
-            action = self._validate(info["executed_action"])
+        executed = executed_action(self.spec.name, info, self.spec.action)  # by a robot, whose guard may have changed it
+        action = action if executed is None else executed
         source = ActionSource(info.get("action_source", source))
         for verdict in VERDICTS:
             if reasons := list(info.get(verdict, ())):
@@ -217,18 +223,18 @@ class Rollout:
                 fix="look at the reward of the environment; nothing is replaced silently",
             )
         require_costs(costs_of(info), self.spec.costs, where=f"{self.spec.name}, step {len(self) + 1}, seed {self.seed}")
-        self._observations.append(_copy(observation))
+        self._observations.append(observation)
         self._timestamps.append(time.monotonic())
         self._actions.append(action)
+        self._sent.append(sent)
         self._policy_actions.append(proposed)
         self._rewards.append(reward)
-        self._infos.append({**info, "reward_terms": dict(info.get("reward_terms", {}))})
+        self._infos.append({"reward_terms": {}, **info})
         self._sources.append(int(source))
         self.terminated, self.truncated = terminated, truncated
         self._stop_reason = info.get("stop_reason")
         self._measures = info.get(MEASURES, {})
-        if "success" in info:
-            self.success = bool(self.success) or bool(info["success"])
+        self.success = success_so_far(self.success, info)
         return Transition(before, action, reward, self.observation, self.terminated, self.truncated, proposed, source, info)
 
     def _propose(self) -> Array:

@@ -14,8 +14,9 @@ from typing import Any, BinaryIO, NamedTuple, Self
 
 import numpy as np
 
+from robo_rl.environments.step_info import VERDICTS, success_so_far
 from robo_rl.errors import DatasetError, fix_of
-from robo_rl.rollout.episode import VERDICTS, end_of, stacked_terms
+from robo_rl.rollout.episode import end_of, stacked_terms
 from robo_rl.spec.cost import costs_of
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.system import framed_log
@@ -68,7 +69,7 @@ class Journal:
             "terminated": transition.terminated,
             "truncated": transition.truncated,
             "stop_reason": info.get("stop_reason"),
-            "success": None if "success" not in info else bool(info["success"]),
+            "success": success_so_far(None, info),
             "reward_terms": {name: float(value) for name, value in info.get("reward_terms", {}).items()},
         }
         facts |= {verdict: list(info[verdict]) for verdict in VERDICTS if info.get(verdict)}

@@ -8,6 +8,7 @@ import numpy as np
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy
+from robo_rl.protocols.planning import replan
 from robo_rl.spec.environment import Observation
 from robo_rl.types import Array
 
@@ -29,6 +30,10 @@ class MixturePolicy:
         """Draw the policy of an episode."""
         self._chosen = self._policies[int(self._generator.integers(len(self._policies)))]
         self._chosen.reset()
+
+    def replan(self) -> None:
+        """Let it forget the actions that it planned."""
+        replan(self._chosen)
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         """Return its action."""

@@ -14,6 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 from robo_rl.rollout.journal import COLUMNS, SUFFIX, Journal, Record, read_record, records
 from robo_rl.spec.environment import EnvironmentSpec, Observation
+from robo_rl.system.plain_files import require_plain
 from robo_rl.types import ActionSource, Transition
 
 
@@ -149,6 +150,7 @@ class StepReader:
 
     def _open(self, key: Key) -> EpisodeStart | Transition | None:
         self.close()
+        require_plain(_path(self._folder, key))
         file = _path(self._folder, key).open("rb")
         record = read_record(file)
         if record is None:  # its first record is being written, or never was

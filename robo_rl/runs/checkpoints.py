@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.errors import CheckpointCorrupt, InvalidSetting
+from robo_rl.errors import CheckpointCorrupt, InvalidSetting, RunError, fix_of, is_passing
 from robo_rl.system.durable_files import sync_folder
 from robo_rl.system.plain_files import content_of
 from robo_rl.types import StateDict
@@ -76,6 +76,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, kept: int = KEPT) -
 def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint:
     """Returns the newest checkpoint that verifies, or that of one step; raises CheckpointCorrupt when there is none.
 
+    Raises RunError if disk, rights or memory prevent reading: an older checkpoint would silently undo the learning since.
     Arrays come back as numpy, whatever they were when saved: parts of the mapped file, which may be written to without
     changing it, and which outlive it.
     """
@@ -84,6 +85,9 @@ def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint:
         try:
             return _read(path)
         except _DAMAGE as error:
+            if isinstance(error, OSError | MemoryError) and is_passing(error):
+                what = f"The checkpoint {path} cannot be read now; nothing says that it is damaged."
+                raise RunError(what, got=error or "no memory", fix=f"{fix_of(error)}; then the same command again") from error
             kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
             problems.append(f"{path.name}: {kind}{' '.join(str(error).split())[:200]}")
     raise CheckpointCorrupt(

@@ -19,6 +19,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from robo_rl.errors import is_passing
+from robo_rl.system.plain_files import content_of
 from robo_rl.types import Array, Episode
 
 FOLDER = "newest"
@@ -90,9 +92,13 @@ class NewestEpisode:
 
     @classmethod
     def read(cls, file: Path) -> NewestEpisode | None:
-        """Return the episode of a file, None without one or if it is damaged."""
+        """Return the episode of a file, None without one or if it is damaged; raises OSError if it cannot be read now."""
         try:
-            with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as found:
+            content = content_of(file)
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
+                    return None  # `write` packs nothing, so that a file holds no more than its size
+            with np.load(io.BytesIO(content), allow_pickle=False) as found:
                 facts = json.loads(found["facts"].tobytes())
                 cameras = {
                     str(name): _parts(found[f"pictures{number}"], found[f"sizes{number}"])
@@ -100,10 +106,16 @@ class NewestEpisode:
                 }
                 actions, sources = found["actions"], found["sources"].astype(np.int8)
             return cls(**{name: facts[name] for name in _FACTS}, actions=actions, sources=sources, pictures=cameras)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, zipfile.BadZipFile):
+        except (*_DAMAGE, OSError) as error:
+            if isinstance(error, OSError) and is_passing(error):
+                raise
             return None
 
 
+_DAMAGE = (
+    *(ValueError, LookupError, TypeError, AttributeError, EOFError, RuntimeError, MemoryError, ArithmeticError),
+    zipfile.BadZipFile,
+)
 _FACTS = ("kind", "step", "seed", "episode_return", "success", "stop_reason", "replays", "stride")
 
 
@@ -121,4 +133,6 @@ def _jpeg(picture: npt.NDArray[np.uint8]) -> bytes:
 
 def _parts(content: npt.NDArray[np.uint8], sizes: npt.NDArray[np.int64]) -> list[bytes]:
     ends = np.cumsum(sizes)
+    if len(sizes) and (sizes.min() < 0 or ends[-1] != len(content)):  # parts that overlap would be larger than the file
+        raise ValueError("the pictures are not one after the other")
     return [content[end - size : end].tobytes() for end, size in zip(ends, sizes, strict=True)]

@@ -21,7 +21,7 @@ from robo_rl.runs.newest_episode import NewestEpisode
 from robo_rl.runs.run import Run, write_text
 from robo_rl.types import DISCARDED, DIVERGED, Episode, Metrics, StateDict
 
-RECENT = 100  # episodes in rollout/ep_rew_mean, as in Stable-Baselines3
+RECENT = 100  # episodes in rollout/ep_rew_mean, as in Stable-Baselines3; of more environments, one of each
 REPORT_PERIOD = 1.0  # [s] between two writes of status.json
 KEEP_PERIOD = 5.0  # [s] between two training episodes that are kept in RUN/newest
 SAVES_THAT_MAY_FAIL = 3  # a full disk may be emptied again; after that the run stops
@@ -50,7 +50,8 @@ class RunRecord:
     """Observer of a training: logs, evaluates and saves at the requested intervals.
 
     `step` is the first step: 0, or that of the resumed checkpoint. A line of the log holds only values that are new since
-    the line before, so that each stands at the step of its measurement.
+    the line before, so that each stands at the step of its measurement. Means of recent episodes begin once each environment
+    has ended one: the first that end are the short ones, which in many tasks are the successful ones.
     """
 
     def __init__(
@@ -60,11 +61,14 @@ class RunRecord:
 
         self._run, self._cadence, self._evaluate, self._display = run, cadence, evaluate, display
         self._board = SummaryWriter(str(run.path), purge_step=step + 1)  # hides events written after the checkpoint
-        self._returns: deque[float] = deque(maxlen=RECENT)
-        self._lengths: deque[int] = deque(maxlen=RECENT)
-        self._successes: deque[bool] = deque(maxlen=RECENT)
+        self._returns: deque[float] = deque()
+        self._lengths: deque[float] = deque()
+        self._successes: deque[float] = deque()
         self._terms: dict[str, deque[float]] = {}
         self._costs: dict[str, deque[float]] = {}
+        self._heard_of: set[int] = set()
+        """Environments that have ended an episode."""
+        self._environments = 1
         self._episode: Episode | None = None
         """Ended in this step."""
         self._kept_at = float("-inf")
@@ -84,14 +88,16 @@ class RunRecord:
         self._returns.extend(state["returns"])
         self._lengths.extend(state["lengths"])
         self._successes.extend(state["successes"])
-        self._terms = {name: deque(values, RECENT) for name, values in state.get("terms", {}).items()}
-        self._costs = {name: deque(values, RECENT) for name, values in state.get("costs", {}).items()}
+        self._terms = {name: deque(values) for name, values in state.get("terms", {}).items()}
+        self._costs = {name: deque(values) for name, values in state.get("costs", {}).items()}
+        self._heard_of, self._environments = set(state.get("heard_of", ())), int(state.get("environments", 1))
 
     def state_dict(self) -> StateDict:
         """Returns seconds so far, the newest metrics and the recent episodes."""
-        recent = {"returns": list(self._returns), "lengths": list(self._lengths), "successes": list(self._successes)}
+        recent: StateDict = {"returns": list(self._returns), "lengths": list(self._lengths), "successes": list(self._successes)}
         recent |= {"terms": {name: list(values) for name, values in self._terms.items()}}
         recent |= {"costs": {name: list(values) for name, values in self._costs.items()}}
+        recent |= {"heard_of": sorted(self._heard_of), "environments": self._environments}
         metrics = {"newest": self._newest, "unlogged": self._unlogged}
         return {"elapsed": self.elapsed, **metrics, **recent}
 
@@ -115,19 +121,22 @@ class RunRecord:
         stop_reason: str,
         episode: Episode | None = None,
         costs: Mapping[str, float] = MappingProxyType({}),
+        place: tuple[int, int] = (0, 1),
     ) -> None:
         """Records a training episode."""
-        self._returns.append(episode_return)
-        self._lengths.append(length)
+        self._heard_of.add(place[0])
+        self._environments = place[1]
+        self._remember(self._returns, episode_return)
+        self._remember(self._lengths, length)
         if success is not None and stop_reason != DISCARDED:
-            self._successes.append(success)
+            self._remember(self._successes, success)
         if episode is not None:
             self._episode = episode
             for name, values in episode.reward_terms.items():
-                self._terms.setdefault(name, deque(maxlen=RECENT)).append(float(np.sum(values)))
+                self._remember(self._terms.setdefault(name, deque()), float(np.sum(values)))
             costs = {name: float(np.sum(values)) for name, values in episode.costs.items()}
         for name, cost in costs.items():
-            self._costs.setdefault(name, deque(maxlen=RECENT)).append(cost)
+            self._remember(self._costs.setdefault(name, deque()), cost)
         if stop_reason == DIVERGED:
             self._say(step, "the simulation diverged; the episode was cut")
         self._report(step)
@@ -236,7 +245,14 @@ class RunRecord:
         self._report(step, at_once=True)
         return evaluation.metrics
 
+    def _remember(self, recent: deque[float], value: float) -> None:
+        recent.append(value)
+        while len(recent) > max(RECENT, self._environments):
+            recent.popleft()
+
     def _recent_metrics(self) -> Metrics:
+        if len(self._heard_of) < self._environments:
+            return {}
         recent: dict[str, Collection[float]] = {
             "rollout/ep_rew_mean": self._returns,
             "rollout/ep_len_mean": self._lengths,

@@ -35,11 +35,13 @@ from robo_rl.runs.checkpoints import Checkpoint, checkpoint_steps, has_checkpoin
 from robo_rl.runs.status import LOCK, RunStatus, State, error_text
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.system.durable_files import exclusive_lock, write_durably
-from robo_rl.system.plain_files import read_object, read_yaml
+from robo_rl.system.plain_files import read_object, read_yaml, require_plain
 from robo_rl.types import Metrics, StateDict
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MESSAGES = "messages.jsonl"
+NO_UPDATE = "no_update"
+"""In run.json: why the policy is as it was at the start, if it is; empty again once it was trained longer."""
 _PACKAGES = (
     "robo-rl",
     "numpy",
@@ -349,6 +351,7 @@ def _trainings(folder: Path) -> list[Path]:
 
 def _lines_of(path: Path) -> list[dict[str, Any]]:
     """Return the complete lines of a file of JSON lines, [] without it; a torn last line is left out."""
+    require_plain(path)
     lines = path.read_text(errors="replace").splitlines(keepends=True) if path.exists() else []
     return [_line_in(line, path, number) for number, line in enumerate(lines, 1) if line.endswith("\n")]
 

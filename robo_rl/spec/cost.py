@@ -46,7 +46,7 @@ class CostSpec:
 
         Raises InvalidSetting for another unit, a limit per step and a number that is not finite and 0 or more.
         """
-        match = _LIMIT.fullmatch(str(setting).strip())
+        match = _LIMIT.fullmatch(" ".join(str(setting).split()))
         unit, per = (match["unit"], match["per"] or match["of"]) if match else (None, None)
         allowed = f"a number 0 or more in {_unit(self.unit)}, summed over an episode"
         if not match or not _is_limit(match["value"]):

@@ -164,12 +164,12 @@ class Database:
                 raise self._corrupt(None if found is None else found[0])
 
     def salvaged(self, query: str) -> list[tuple[Any, ...]]:
-        """Returns the rows of a damaged file, as far as they can be read; the file stays as it is."""
+        """Returns the rows of a damaged file, as far as they can be read; the file stays as it is. Raises OSError."""
         found: list[tuple[Any, ...]] = []
         if not self.path.is_file():
             return found
         for opened in (self._in_place("mode=ro"), self._in_place("mode=ro&immutable=1"), self._with_new_header):
-            with suppress(sqlite3.Error, OSError), closing(opened()) as connection:
+            with suppress(sqlite3.Error), closing(opened()) as connection:
                 _bound(connection)
                 rows = _readable_rows(connection, query)
                 found = max(found, rows, key=len)
@@ -190,8 +190,10 @@ class Database:
 
     @contextmanager
     def _connected(self, options: str, path: Path | None = None) -> Iterator[sqlite3.Connection]:
-        if self.path.exists() and not self.path.is_file():  # opening a pipe would block without end
-            raise self._corrupt("it is not a plain file")
+        for end in ("", "-wal", "-shm", "-journal"):
+            part = self.path.with_name(f"{self.path.name}{end}")
+            if part.exists() and not part.is_file():  # opening a pipe would block without end
+                raise self._corrupt(f"{part.name} is not a plain file" if end else "it is not a plain file")
         try:
             uri = (path or self.path).absolute().as_uri()
             connection = sqlite3.connect(f"{uri}?{options}", uri=True, timeout=WAIT)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from robo_rl.errors import RoboRLError
+from robo_rl.system.plain_files import require_plain
 
 BRIEF = 0.05
 """[s] in which a lock that is only looked at, by `is_locked`, is free again."""
@@ -19,6 +22,7 @@ def exclusive_lock(path: Path, busy: RoboRLError | None = None) -> IO[bytes]:
 
     busy: raised if another process holds it; None to wait for the lock. Raises OSError if the file cannot be made.
     """
+    require_plain(path)
     file = path.open("ab")
     until = time.monotonic() + BRIEF
     while True:
@@ -37,6 +41,7 @@ def exclusive_lock(path: Path, busy: RoboRLError | None = None) -> IO[bytes]:
 def is_locked(path: Path) -> bool:
     """Return whether a process holds the exclusive lock of a file; False if it cannot be known."""
     try:
+        require_plain(path)
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -59,6 +64,19 @@ def write_durably(path: Path, content: bytes | memoryview, *, draft: Path | None
         draft.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+@contextmanager
+def drafted(path: Path) -> Iterator[Path]:
+    """Yield the path of a draft, which gets its name at the end of the block; after an error nothing of it is left."""
+    draft = path.with_name(f".{path.stem}.draft-{os.getpid()}{path.suffix}")
+    try:
+        yield draft
+        if draft.exists():
+            draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def sync_folder(folder: Path) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from robo_rl.system.plain_files import require_plain
+
 _FRAME = struct.Struct("<II")
 _LARGEST = 1 << 30  # bytes of a record: beyond it the length itself is damaged
 
@@ -22,6 +24,7 @@ class FramedLog:
 
     def __init__(self, path: Path) -> None:
         """Open or create a file; raises OSError."""
+        require_plain(path)
         self._file = path.open("a+b", buffering=0)  # unbuffered: written records survive a SIGKILL
         self._file.seek(0)
         while read_record(self._file) is not None:
@@ -42,18 +45,27 @@ class FramedLog:
 def read_record(file: BinaryIO) -> bytes | None:
     """Read the record at a file's position and move past it; None, without moving, if it is not complete (yet)."""
     start = file.tell()
-    head = file.read(_FRAME.size)
+    head = _read(file, _FRAME.size)
     if len(head) == _FRAME.size:
         length, checksum = _FRAME.unpack(head)
-        content = file.read(length) if length <= _LARGEST else b""
+        content = _read(file, length) if length <= _LARGEST else b""
         if len(content) == length and zlib.crc32(content) == checksum:
             return content
     file.seek(start)
     return None
 
 
+def _read(file: BinaryIO, size: int) -> bytes:
+    """Read that many bytes, fewer at the end of the file: one call may return less, which is no torn record."""
+    found = file.read(size)
+    while len(found) < size and (more := file.read(size - len(found))):
+        found += more
+    return found
+
+
 def read_records(path: Path) -> Iterator[bytes]:
     """Yield the whole records of a file, up to the first torn one."""
+    require_plain(path)
     with path.open("rb") as file:
         while (content := read_record(file)) is not None:
             yield content

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -32,12 +33,31 @@ def read_object(path: Path, fix: str = "take it from a copy, or train again") ->
 
 def read_yaml(path: Path) -> Any:
     """Returns the content of a YAML file; raises InvalidSetting if it cannot be read."""
+    return parse_yaml(text_of(path, "a YAML file"), str(path))
+
+
+def parse_yaml(text: str | bytes, source: str) -> Any:
+    """Returns the content of a text in YAML; raises InvalidSetting that names the source if it is none, or too deep."""
     try:
-        return yaml.safe_load(content_of(path))
-    except OSError as error:
-        raise InvalidSetting(f"{path} cannot be read.", got=error, allowed="a YAML file", fix=fix_of(error)) from None
+        return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidSetting(f"{path} is not YAML.", got=_short(error), allowed="plain YAML") from None
+        raise InvalidSetting(f"{source} is not YAML.", got=_short(error), allowed="plain YAML") from None
+
+
+def text_of(path: Path, allowed: str) -> str:
+    """Returns the text of a file that a user named; raises InvalidSetting if it cannot be read."""
+    try:
+        return content_of(path).decode()
+    except OSError as error:
+        raise InvalidSetting(f"{path} cannot be read.", got=error, allowed=allowed, fix=fix_of(error)) from None
+    except ValueError as error:
+        raise InvalidSetting(f"{path} cannot be read.", got=_short(error), allowed=allowed) from None
+
+
+def require_plain(path: Path) -> None:
+    """Raises OSError if a path leads to a pipe, device or folder that a stranger may have put there: reading never ends."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "It is not a plain file", str(path))
 
 
 def content_of(path: Path) -> bytes:

@@ -7,8 +7,12 @@ environment variables.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import wraps
+from typing import TypeVar
+
+Order = TypeVar("Order")
 
 LARGEST_ARRAY = 31 << 20  # [byte] glibc always maps arrays above 32 MiB
 
@@ -54,6 +58,22 @@ def tensor_threads(count: int) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(before)
+
+
+def fitting(function: Callable[[Order], int]) -> Callable[[Order], int]:
+    """Return a command that fits a network with one thread, or with as many as the variable OMP_NUM_THREADS says.
+
+    One is the default of trainings, too: with two, small networks wait for each other's threads, and beside other processes
+    most of the time.
+    """
+
+    @wraps(function)
+    def fitted(order: Order) -> int:
+        wanted = os.environ.get("OMP_NUM_THREADS", "")
+        with tensor_threads(int(wanted) if wanted.isdecimal() and int(wanted) else 1):
+            return function(order)
+
+    return fitted
 
 
 @contextmanager

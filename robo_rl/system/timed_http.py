@@ -21,7 +21,7 @@ from typing_extensions import override
 PIECE = 1 << 14
 """Bytes of one write: at most one record of TLS, which has its own timeout."""
 KEPT = 2
-"""Idle connections that a client keeps."""
+"""Idle connections that a client keeps, unless it is told another number."""
 FAULTS = (
     httpcore.TimeoutException,
     httpcore.NetworkError,
@@ -53,13 +53,13 @@ class Response(NamedTuple):
 class TimedClient:
     """Keeps connections to servers, for any number of threads. Sends nothing twice, follows no redirection."""
 
-    def __init__(self, proxy: str = "") -> None:
-        """Opens nothing. proxy: address of an HTTP proxy; it may hold a user's name and password."""
+    def __init__(self, proxy: str = "", kept: int = KEPT) -> None:
+        """Opens nothing. proxy: address of an HTTP proxy; it may hold a user's name and password. kept: idle connections."""
         self._deadline = _Deadline()
         options: dict[str, Any] = {
             "network_backend": _Backend(self._deadline),
             "max_connections": None,
-            "max_keepalive_connections": KEPT,
+            "max_keepalive_connections": kept,
         }
         self._pool = _proxied(proxy, options) if proxy else httpcore.ConnectionPool(**options)
         self.close = weakref.finalize(self, self._pool.close)

@@ -68,7 +68,7 @@ class Capabilities:
 
     @property
     def resume(self) -> str:
-        """Kind of resume of its usual loop: exact or warm."""
+        """Kind of resume of its usual loop, as `Loop.resume`."""
         return self.loops[0].resume
 
     @property

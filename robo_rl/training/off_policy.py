@@ -115,6 +115,7 @@ class OnlineTraining(StepLoop[Source_co, ReplayLearner]):
             "step": self.step,
             **self.source.state_dict(),
             "waiting": self.step_learner.waiting_state(),
+            "has_learnt": self.step_learner.has_learnt,
             "seconds": self.stopwatch.state_dict(),
         }
         return self.step_learner.state_dict() | {"training": training}
@@ -123,6 +124,7 @@ class OnlineTraining(StepLoop[Source_co, ReplayLearner]):
     def load_state_dict(self, state: StateDict) -> None:
         training = state["training"]
         self.step_learner.load_state_dict(state)
+        self.step_learner.has_learnt = bool(training.get("has_learnt", True))
         self.stopwatch.load_state_dict(training["seconds"])
         self.resumed = self.source.load_state_dict(training, self.step_learner)
         if not self.step_learner.load_waiting_state(training["waiting"], self.source.episode):

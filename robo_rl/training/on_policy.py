@@ -19,15 +19,16 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from typing_extensions import override
 
 from robo_rl.environments.curriculum import curriculum_of, curriculum_state, load_curriculum_state
-from robo_rl.environments.vector import SequentialEnvironments
-from robo_rl.errors import InvalidEpisode, InvalidSetting, SimulationFailed
+from robo_rl.environments.vector import SequentialEnvironments, metrics_of
+from robo_rl.errors import InvalidEpisode, InvalidSetting
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver, VectorFactory
 from robo_rl.protocols.rewards import DelayedRewards, OnlineRewards
 from robo_rl.spec.cost import PLAIN, CostSpec, cost_names
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.delayed_rewards import require_unchanging
-from robo_rl.training.step_sources import MOST_DIVERGED, episode_seed
+from robo_rl.training.episode_reports import require_few_diverged
+from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import DIVERGED, Array, Episode, Labels, Metrics, StateDict, StepRewards
 
 Environments = VectorEnv[Any, Any, Any]
@@ -232,6 +233,7 @@ class OnPolicyTraining(Stateful):
                 metrics = time("update", self.learner.update)
                 metrics |= {} if self._rollout is None else self._rollout.metrics
                 metrics |= {} if self._curriculum is None else self._curriculum.curriculum_metrics
+                metrics |= metrics_of(self.environments)
                 time("log", partial(observer.on_metrics, self.step, metrics))
             time("log", partial(observer.on_step, self.step, self))
 
@@ -400,15 +402,11 @@ class RunningEpisodes(Stateful):
             success=success,
             stop_reason=reason,
             costs=dict(zip(self._cost_names, self._costs[index].tolist(), strict=True)) if self._has_costs else {},
+            place=(index, len(self._returns)),
         )
         self._returns[index], self._costs[index], self._lengths[index] = 0.0, 0.0, 0
         self._knows_success[index] = self._successes[index] = False
-        if self._diverged > max(MOST_DIVERGED, self._finished // 10):
-            raise SimulationFailed(
-                f"The simulation diverged in {self._diverged} of {self._finished} episodes, the last at step {step}.",
-                allowed=f"at most {MOST_DIVERGED}, or one in ten",
-                fix="look at the model's time step and actuator limits, and at the actions of the policy",
-            )
+        require_few_diverged(self._diverged, self._finished, step)
 
     @override
     def state_dict(self) -> StateDict:

@@ -47,6 +47,8 @@ class ReplayLearner(Stateful):
     ) -> None:
         """is_corrected: a person may take over, whose steps are kept as `sampling` says."""
         self.learner, self.sampling, self.stopwatch = learner, sampling, stopwatch
+        self.has_learnt = False
+        """True once the learner was given a batch."""
         self._observing = learner if isinstance(learner, ObservingLearner) else None
         spec = learner.policy.environment_spec
         self.replay = _buffer(spec, sampling, seed)
@@ -124,6 +126,7 @@ class ReplayLearner(Stateful):
         sampling = self.sampling
         if step < sampling.learning_starts or not len(self.replay):
             return {}
+        self.has_learnt = True
         rows = sampling.batch_size * sampling.updates_per_step
         batch = self.sampler.sample(rows, sampling.n_step, sampling.discount)
         if self.relabelling is None:

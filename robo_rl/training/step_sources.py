@@ -11,15 +11,14 @@ import gymnasium
 import numpy as np
 
 from robo_rl.environments.curriculum import curriculum_of, curriculum_state, load_curriculum_state
-from robo_rl.errors import SimulationFailed
 from robo_rl.protocols.components import EpisodeRecorder, Policy, TrainingObserver, TrainingSupervisor
+from robo_rl.protocols.planning import replan
 from robo_rl.rollout.episode import RandomPolicy, RecordedRollout, Rollout
 from robo_rl.spec.environment import Observation
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.delayed_rewards import EpisodeUnderWay
+from robo_rl.training.episode_reports import report_episode, require_few_diverged
 from robo_rl.types import DIVERGED, Array, Metrics, StateDict, Transition
-
-MOST_DIVERGED = 10  # episodes among the first hundred, later one in ten: beyond that the model or the policy is at fault
 
 
 def episode_seed(seed: int, index: int) -> int:
@@ -76,7 +75,7 @@ class Explorer:
     def __init__(self, policy: Policy, *, seed: int, random_steps: int, stopwatch: Stopwatch, taken: int = 0) -> None:
         """taken: steps that were taken before."""
         self.environment_spec = policy.environment_spec
-        self.reset = policy.reset
+        self.reset, self.replan = policy.reset, partial(replan, policy)
         self.random = RandomPolicy(policy.environment_spec, seed + taken)
         self.taken = taken
         self._policy, self._random_steps, self._stopwatch = policy, random_steps, stopwatch
@@ -174,26 +173,14 @@ class EnvironmentSteps:
         self._rollout = None
         self.episodes += 1
         self.diverged += episode.stop_reason == DIVERGED
-        observer.on_episode(
-            self.taken,
-            episode_return=episode.undiscounted_return,
-            length=len(episode),
-            success=episode.success,
-            stop_reason=episode.stop_reason,
-            episode=episode,
-        )
+        report_episode(observer, self.taken, episode)
         if self.supervisor is not None:
             observer.on_metrics(self.taken, self.supervisor.metrics)
         if metrics := getattr(self.environment.unwrapped, "metrics", None):  # such as those of a robot's control loop
             observer.on_metrics(self.taken, metrics)
         if (tasks := curriculum_of(self.environment)) is not None:
             observer.on_metrics(self.taken, tasks.curriculum_metrics)
-        if self.diverged > max(MOST_DIVERGED, self.episodes // 10):
-            raise SimulationFailed(
-                f"The simulation diverged in {self.diverged} of {self.episodes} episodes, the last at step {self.taken}.",
-                allowed=f"at most {MOST_DIVERGED}, or one in ten",
-                fix="look at the model's time step and actuator limits, and at the actions of the policy",
-            )
+        require_few_diverged(self.diverged, self.episodes, self.taken)
         return True
 
     def state_dict(self) -> StateDict:

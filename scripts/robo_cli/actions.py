@@ -8,10 +8,12 @@ from importlib import import_module
 from typing import Any
 
 import tyro
+from typing_extensions import override
 
 from robo_app.arguments.options import described, read_options
 from robo_app.listings.purposes import documented
 from robo_rl.errors import RoboRLError, UnknownName
+from robo_rl.system.threads import fitting
 
 BENCH = "robo_bench"
 """Package of the benchmarks, which no wheel contains."""
@@ -45,6 +47,15 @@ class Later:
         """Returns class and function."""
         module = command_module(self.module)
         return getattr(module, self.options), getattr(module, self.function)
+
+
+class Fit(Later):
+    """Action that fits a network, with as few threads as a training."""
+
+    @override
+    def loaded(self) -> tuple[Any, Callable[[Any], int]]:
+        options, function = super().loaded()
+        return options, fitting(function)
 
 
 @dataclass(frozen=True)

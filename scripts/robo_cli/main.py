@@ -93,6 +93,9 @@ def main() -> None:
         remedy = f"\n  do:      {fix_of(error)}" if isinstance(error, OSError) and is_of_disk(error) else ""
         print(f"error: {error}{remedy}", file=sys.stderr)
         sys.exit(status_of(error))
+    except MemoryError:
+        print(f"error: The memory is used up.\n  do:      {fix_of(MemoryError())}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         sys.exit(130)

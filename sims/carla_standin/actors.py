@@ -15,8 +15,12 @@ Floats = npt.NDArray[np.float64]
 X, Y, Z, PITCH, YAW, ROLL, VX, VY, VZ, WX, WY, WZ, AX, AY, AZ = range(15)
 """Columns of `Bodies.motion`: m, degree, m/s, degree/s, m/s2."""
 LEAN = -0.05
-"""[degree] Pitch of vehicles in snapshots: on its springs no car is exactly level. CARLA's agents test an angle calculated from
-it for > 0, and would miss a body exactly ahead of an exactly level car."""
+"""[degree] Pitch of moving vehicles in snapshots: on its springs no car is exactly level. CARLA's agents test an angle for > 0
+that follows from it, and would miss a body exactly ahead of one exactly level. A car that stands is as it was spawned."""
+MOVES = 0.01
+"""[m/s] from which a vehicle leans."""
+LOWEST = 0.2
+"""[m] height below which a prop is in nobody's way."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,10 @@ class Actor:
     collides: bool = True
     is_aloft: bool = False
     """True if it is far above or below the ground, invisible to others and without collisions."""
+    stock: Vehicle | None = None
+    """Parameters that a vehicle was spawned with; None for other actors."""
     model: Vehicle | None = None
-    """Parameters of a vehicle, if a client has changed those of its kind."""
+    """Parameters of a vehicle, if a client has changed them."""
     physics_control: list[object] | None = None
     """Last physics control of a client."""
 
@@ -80,6 +86,16 @@ class Actor:
     def is_solid(self) -> bool:
         """True if it stands on the ground, visible to others and with collisions."""
         return self.has_body and not self.is_aloft
+
+    @property
+    def is_low(self) -> bool:
+        """True for a prop so low that wheels roll over it."""
+        return self.type_id.startswith("static.") and 2 * self.box.extent[2] < LOWEST
+
+    @property
+    def is_obstacle(self) -> bool:
+        """True if it is solid and in the way of vehicles and walkers."""
+        return self.is_solid and not self.is_low
 
     @property
     def standing(self) -> float:
@@ -135,7 +151,8 @@ class Bodies:
         """Returns the records of all actors."""
         assert self.records.dtype.itemsize == ACTOR_RECORD.itemsize
         self.records["motion"] = self.motion
-        self.records["motion"][:, PITCH] += self.lean
+        moves = (np.abs(self.motion[:, VX : VY + 1]) > MOVES).any(1)
+        self.records["motion"][:, PITCH] += self.lean * moves
         return self.records.tobytes()
 
 

@@ -34,8 +34,9 @@ class Property:
     """Whether only recommended values may be set."""
 
     def encoded(self) -> list[object]:
-        """Returns the property in the client's encoding."""
-        return [self.name, int(self.kind), self.default, list(self.recommended), self.modifiable, self.strict]
+        """Returns the property in the client's encoding: as CARLA it recommends the default, if nothing else."""
+        recommended = self.recommended or ((self.default,) if self.modifiable else ())
+        return [self.name, int(self.kind), self.default, list(recommended), self.modifiable, self.strict]
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ def _vehicle(vehicle: Vehicle) -> Blueprint:
             ROLE,
             *DRIVER,
             Property("dynamics", Attribute.STRING, "", ("", *DYNAMICS), strict=True),
+            Property("grip", Attribute.FLOAT, ""),
             Property("color", Attribute.COLOUR, COLOURS[0], COLOURS),
             Property("sticky_control", Attribute.BOOL, "true"),
             Property("terramechanics", Attribute.BOOL, "false"),

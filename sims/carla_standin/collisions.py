@@ -82,7 +82,7 @@ class Collisions:
     def reindex(self, bodies: Bodies, groups: Sequence[Driven], walkers: Walkers) -> None:
         """Updates rows and sizes."""
         self.walkers = walkers
-        self.solid = [actor for actor in bodies if actor.is_solid and actor.collides]
+        self.solid = [actor for actor in bodies if actor.is_obstacle and actor.collides]
         self.rows = rows_of(self.solid)
         self.radius = np.array([math.hypot(*actor.box.extent[:2]) for actor in self.solid])
         self.group = {actor: group for group in groups for actor in group.actors}
@@ -202,12 +202,17 @@ class Collisions:
 
     def is_free(self, bodies: Bodies, actor: Actor, pose: list[list[float]]) -> bool:
         """True if a new actor would touch no other body."""
+        if actor.is_low:
+            return True
         half_length, half_width, _ = actor.box.extent
         wanted = Rectangle(pose[0][0], pose[0][1], math.radians(pose[1][1]), half_length, half_width)
         return not any(
             overlap(wanted, rectangle(bodies, other)) is not None
             for other in bodies
-            if other.has_body and other.collides and _share_height(actor, pose[0][2], other, bodies.motion[other.row, Z])
+            if other.has_body
+            and other.collides
+            and not other.is_low
+            and _share_height(actor, pose[0][2], other, bodies.motion[other.row, Z])
         )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from carla_standin.errors import Refused
-from carla_standin.maps.catalogue import NAMES, town
-from carla_standin.maps.opendrive_reader import from_opendrive
+from carla_standin.maps.catalogue import Catalogue
+from carla_standin.maps.opendrive_reader import from_opendrive, name_of
 from carla_standin.maps.town import Town
 from carla_standin.pacing import Pacing
 from carla_standin.population import Population
@@ -19,16 +20,26 @@ FOLDER = "Carla/Maps/"
 EMPTY = Population()
 OWN = "OpenDriveMap"
 """CARLA's name of a map that a client has sent."""
+MOST_SENT = 8
+"""Maps of clients that are kept."""
 
 
 class Host:
     """Holds one world at a time."""
 
-    def __init__(self, world: World, population: Population = EMPTY, *, has_navigation: bool = True) -> None:
+    def __init__(
+        self,
+        world: World,
+        population: Population = EMPTY,
+        *,
+        has_navigation: bool = True,
+        catalogue: Catalogue | None = None,
+    ) -> None:
         self.world, self.population, self.has_navigation = world, population, has_navigation
+        self.catalogue = catalogue or Catalogue()
         population.spawn(world)
-        self.sent: Town | None = None
-        """Last map from a client."""
+        self.sent: dict[str, Town] = {}
+        """Last map from a client as `OWN`, and by the name in its header all maps that had one."""
         self.managers: dict[object, list[object]] = {}
         """Port -> [address, port] of the clients' Traffic Managers."""
         self.pacing = Pacing(self.managers)
@@ -40,19 +51,19 @@ class Host:
 
     def map_names(self) -> list[str]:
         """Returns the names of the maps, in the clients' form."""
-        return [f"/Game/{FOLDER}{name}" for name in NAMES]
+        return [f"/Game/{FOLDER}{name}" for name in self.catalogue.names]
 
     def load(self, name: str, reset_settings: bool = True) -> None:
         """Starts an episode on a map; "" is the current one."""
         if not isinstance(name, str):
             raise Refused("The name of a map is no text.", got=name)
         short = name.rsplit("/", 1)[-1]
-        if not short or short == self.world.town.name:
-            chosen = self.world.town if short != OWN or self.sent is None else self.sent
-        elif short == OWN and self.sent is not None:
-            chosen = self.sent
+        if short in self.sent:
+            chosen = self.sent[short]
+        elif not short or short == self.world.town.name:
+            chosen = self.world.town
         else:
-            chosen = town(short)
+            chosen = self.catalogue.town(short)
         if reset_settings:
             self.world.settings = Settings()
         self.streams.renew()
@@ -64,4 +75,10 @@ class Host:
         """Stores a client's map; raises InvalidMap if it is broken, Refused if it is not a text."""
         if not isinstance(text, str):
             raise Refused("A map is no text.", got=type(text).__name__)
-        self.sent = Town(from_opendrive(text, OWN))
+        road_map = from_opendrive(text, OWN, flatten=self.catalogue.flatten)
+        self.sent[OWN] = Town(road_map)
+        name = name_of(text)
+        if name and name not in self.catalogue.names:
+            self.sent[name] = Town(replace(road_map, name=name))
+            while len(self.sent) > MOST_SENT:
+                self.sent.pop(next(one for one in self.sent if one != OWN))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +14,7 @@ from carla_standin.errors import Refused
 from carla_standin.layouts import Tag, TrafficLightState
 from carla_standin.maps.curves import Floats
 from carla_standin.maps.grid import LIGHT
+from carla_standin.maps.ground import lane_area, stop_line
 from carla_standin.maps.roads import Road, Signal
 from carla_standin.maps.town import Town
 from carla_standin.poses import Pose
@@ -39,6 +40,14 @@ class Place:
 
     signal: Signal
     road: Road
+    """Beside which it stands."""
+    stops: tuple[tuple[Road, int], ...]
+    """Road and lane of each way at whose end it counts, which may lie elsewhere."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it counts for lanes that it stands at."""
+        return all(road is self.road for road, _ in self.stops)
 
     @property
     def pose(self) -> Pose:
@@ -46,29 +55,49 @@ class Place:
         x, y, heading = (
             float(value[0]) for value in self.road.beside(*(np.array([v]) for v in (self.signal.s, self.signal.t)))
         )
-        yaw = -math.degrees(heading) + (0.0 if self.signal.orientation == "+" else 180.0)
+        is_along = self.signal.orientation == "+"
+        if not self.is_here:
+            road, lane = self.stops[0]
+            is_along = lane < 0
+            heading = float(road.at(np.array([road.length if is_along else 0.0]))[2][0])
+        yaw = -math.degrees(heading) + (0.0 if is_along else 180.0)
         return [[x, -y, 0.0], [0.0, math.remainder(yaw, 360.0), 0.0]]
 
     @property
     def reach(self) -> float:
-        """[m] Length of its area before the stop line."""
-        return min(REACH, self.road.length)
+        """[m] Greatest length of its areas before the stop line."""
+        return REACH
 
-    @property
-    def stations(self) -> tuple[float, float]:
-        """Begin and end [m] of its area along the road."""
-        return (self.road.length - self.reach, self.road.length) if self.signal.orientation == "+" else (0.0, self.reach)
+    def areas(self) -> list[Floats]:
+        """Returns the outlines (n, 2) of its areas on the lanes."""
+        return [lane_area(road, lane, *self._stations(road, lane)) for road, lane in self.stops]
 
-    def lane_ids(self) -> list[int]:
-        """Returns the driving lanes it applies to."""
-        low, high = sorted(self.signal.lanes)
-        return [lane.id for lane in self.road.lanes if low <= lane.id <= high and lane.kind == "driving"]
+    def lines(self) -> list[Floats]:
+        """Returns the stop lines (2, 2)."""
+        return [stop_line(road, lane, "+" if lane < 0 else "-") for road, lane in self.stops]
+
+    def _stations(self, road: Road, lane: int) -> tuple[float, float]:
+        """Return begin and end [m] of its area on a lane."""
+        reach = min(self.reach, road.length)
+        return (road.length - reach, road.length) if lane < 0 else (0.0, reach)
 
     def box(self) -> Box:
-        """Returns its area, in the frame of its pose: before it and to the left."""
-        edges = [float(edge[0]) for lane in self.lane_ids() for edge in self.road.edges(lane, np.array([self.signal.s]))]
+        """Returns its area, in the frame of its pose: before it and to the left if it stands at its lanes."""
+        if not self.is_here:
+            return self._box_elsewhere()
+        edges = [float(edge[0]) for _, lane in self.stops for edge in self.road.edges(lane, np.array([self.signal.s]))]
         near, far = (abs(abs(self.signal.t) - abs(edge)) for edge in (max(edges, key=abs), min(edges, key=abs)))
-        return Box((-self.reach / 2, -(near + far) / 2, 1.0), (self.reach / 2, (far - near) / 2, 1.0))
+        reach = min(self.reach, self.road.length)
+        return Box((-reach / 2, -(near + far) / 2, 1.0), (reach / 2, (far - near) / 2, 1.0))
+
+    def _box_elsewhere(self) -> Box:
+        (x, y, _), (_, yaw, _) = self.pose
+        turn = math.radians(yaw)
+        offset = np.concatenate(self.areas()) - (x, y)
+        own = offset @ np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
+        low, high = own.min(0), own.max(0)
+        middle, half = (low + high) / 2, (high - low) / 2
+        return Box((float(middle[0]), float(middle[1]), 1.0), (float(half[0]), float(half[1]), 1.0))
 
     def appear(self, bodies: Bodies, number: int, type_id: str, tag: Tag) -> Actor:
         """Adds its actor, with the id `number`, and returns it."""
@@ -124,7 +153,7 @@ class Lights:
         self.of_way = np.full(len(town.lanes.ways), -1)
         """Way -> the light at its end, or -1."""
         for index, place in enumerate(self.places):
-            self.of_way[[town.lanes.index[place.road.id, lane] for lane in place.lane_ids()]] = index
+            self.of_way[[town.lanes.index[road.id, lane] for road, lane in place.stops]] = index
         self.cycle_of = np.zeros(count, np.intp)
         for index, cycle in enumerate(self.cycles):
             self.cycle_of[cycle.lights] = index
@@ -160,6 +189,11 @@ class Lights:
         times = records["times"]
         times[:, :3], times[:, 3] = self.times, self.elapsed[self.cycle_of]
         records["frozen"], records["colour"] = self.frozen, self.colours
+
+    def open_ways(self) -> npt.NDArray[np.bool_]:
+        """Return for each way whether the light at its end is not red."""
+        is_open = np.append(self.colours != TrafficLightState.RED, True)  # the last is that of ways without a light
+        return np.asarray(is_open[self.of_way])
 
     def _note(self) -> None:
         """Updates the running cycles and the times [s] at which their colours end."""
@@ -233,5 +267,17 @@ def pole_boxes(places: Sequence[Place], pole: Size, head: Size, tag: Tag, colour
 
 def places(town: Town) -> list[Place]:
     """Returns the places of a map's lights."""
-    found = [Place(signal, road) for road in town.road_map.roads for signal in road.signals if signal.type == LIGHT]
-    return [place for place in found if place.lane_ids()]
+    return [Place(*found) for found in stopping(town, {LIGHT})]
+
+
+def stopping(town: Town, kinds: Collection[str]) -> list[tuple[Signal, Road, tuple[tuple[Road, int], ...]]]:
+    """Returns the signals of some kinds that count somewhere, each with its road and the lanes at whose end it counts."""
+    found = []
+    for road in town.road_map.roads:
+        for signal in road.signals:
+            if signal.type in kinds:
+                ways = [town.lanes.ways[number] for number in town.signal_ways.of(signal.id)]
+                stops = tuple((town.road_map.by_id[way.road], way.lane) for way in ways)
+                if stops:
+                    found.append((signal, road, stops))
+    return found

@@ -1,4 +1,8 @@
-"""Wait for the next call. Waking up takes longer than a short pause, so a busy server polls before it sleeps."""
+"""Wait for the next call. Waking up takes longer than a short pause, so a busy server polls before it sleeps.
+
+Where others want the cores, polling takes time from them, the client among them: a poll that had to wait for its own core ends
+polling for a while.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,10 @@ from collections.abc import Callable
 Ready = list[tuple[selectors.SelectorKey, int]]
 LINGER = 0.0005
 """[s]"""
+CROWDED = 0.0001
+"""[s] of one look, which takes microseconds, from which another process has had the core in between."""
+REST = 200
+"""Calls without polling after that."""
 GIVE_WAY: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 """Yields the core to other processes."""
 
@@ -21,18 +29,26 @@ class Poller:
         """linger: [s] of polling before sleeping, if the last two pauses were shorter; 0 sleeps at once."""
         self._selector, self._linger = selector, linger
         self._pauses = float("inf"), float("inf")
+        self._rest = 0
 
     def ready(self, timeout: float | None) -> Ready:
         """Returns the ready files within `timeout` [s]; blocks and may poll if it is None."""
         start = time.perf_counter()
-        found = self._poll(start) if timeout is None and max(self._pauses) < self._linger else []
+        polls = timeout is None and not self._rest and max(self._pauses) < self._linger
+        self._rest = max(self._rest - 1, 0)
+        found = self._poll(start) if polls else []
         found = found or self._selector.select(timeout)
         self._pauses = self._pauses[1], time.perf_counter() - start
         return found
 
     def _poll(self, start: float) -> Ready:
-        while time.perf_counter() - start < self._linger:
+        now = start
+        while now - start < self._linger:
             if found := self._selector.select(0):
                 return found
             GIVE_WAY()
+            before, now = now, time.perf_counter()
+            if now - before > CROWDED:
+                self._rest = REST
+                break
         return []

@@ -6,6 +6,7 @@ import logging
 import selectors
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -36,10 +37,15 @@ class Caller:
     """A connected client."""
 
     def __init__(
-        self, sock: socket.socket, selector: selectors.BaseSelector, calls: Mapping[str, Callable[..., object]]
+        self,
+        sock: socket.socket,
+        selector: selectors.BaseSelector,
+        calls: Mapping[str, Callable[..., object]],
+        defer: Callable[[str, Callable[[], None]], bool] = lambda name, send: False,
     ) -> None:
+        """defer: takes over to send the answer of a call later, or returns False."""
         self.connection = Connection(sock, selector, self.serve)
-        self.calls = calls
+        self.calls, self.defer = calls, defer
         # Text that is no UTF-8 must not end the connection.
         self.unpacker = msgpack.Unpacker(
             raw=False,
@@ -118,7 +124,8 @@ class Caller:
             self.withheld = answer
             return
         self.withheld = b""
-        self.connection.send(answer)
+        if not (isinstance(name, str) and self.defer(name, partial(self.connection.send, answer))):
+            self.connection.send(answer)
 
     def _called(self, name: object, arguments: list[object]) -> tuple[str | None, object]:
         call = self.calls.get(name) if isinstance(name, str) else None

@@ -9,6 +9,7 @@ import selectors
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,15 +18,17 @@ import cv2
 from carla_standin.calls import table
 from carla_standin.clock import RATE
 from carla_standin.connections import accepted
+from carla_standin.deferral import SETTLING, Deferrals
 from carla_standin.errors import InvalidOption, PortsTaken
 from carla_standin.host import Host
-from carla_standin.maps.catalogue import town
+from carla_standin.maps.catalogue import Catalogue
+from carla_standin.physics.parameters import GRIP
 from carla_standin.polling import LINGER, Poller
 from carla_standin.population import Population
 from carla_standin.rpc import Caller
 from carla_standin.streams import Streams
 from carla_standin.vehicles import MODELS
-from carla_standin.world import World
+from carla_standin.world import MOST_GRIP, World
 
 LOG = logging.getLogger(__name__)
 ATTEMPTS = 100
@@ -38,9 +41,15 @@ class Options:
     port: int = 2000
     """Port of calls; streams use the next one. 0 takes a free pair."""
     map: str = "ring"
-    """ring, grid, highway, stops, or one drawn at random, such as grid_train_0 or grid_test_0."""
+    """ring, grid, highway, stops, one drawn at random, such as grid_train_0 or grid_test_0, or a file of `maps`."""
+    maps: str = ""
+    """Folder of OpenDRIVE files, each a map by its file's name without .xodr."""
+    flatten: bool = False
+    """Whether hills and banked roads of maps are read as level ground, instead of being refused."""
     physics: str = "kinematic"
     """Model of vehicles without an attribute `dynamics`: kinematic or dynamic."""
+    grip: float = GRIP
+    """Coefficient of friction of vehicles without an attribute `grip`; CARLA's agents take bends at 2.7."""
     rate: float = RATE
     """[1/s] frames of asynchronous mode."""
     traffic: int = 0
@@ -60,6 +69,7 @@ class Options:
         allowed = {
             "port": (0 <= self.port < 65535, "0 to 65534"),
             "physics": (self.physics in MODELS, " or ".join(MODELS)),
+            "grip": (0 < self.grip <= MOST_GRIP, f"above 0, up to {MOST_GRIP:g}"),
             "rate": (0.1 <= self.rate <= 1000, "0.1 to 1000 [1/s]"),
             "traffic": (0 <= self.traffic <= 500, "0 to 500"),
             "walkers": (0 <= self.walkers <= 500, "0 to 500"),
@@ -75,20 +85,23 @@ class Server:
     """Server that listens as soon as it is constructed."""
 
     def __init__(self, options: Options) -> None:
-        first = town(options.map)  # raises for an unknown name before a port is taken
+        catalogue = Catalogue(options.maps, flatten=options.flatten)
+        first = catalogue.town(options.map)  # raises for an unknown name before a port is taken
         calls, streams = listeners(options.host, options.port)
         self.port = int(calls.getsockname()[1])
         self.listener = calls
         self.host = Host(
-            World(first, Streams(streams), physics=options.physics, rate=options.rate),
+            World(first, Streams(streams), physics=options.physics, rate=options.rate, grip=options.grip),
             Population(options.traffic, options.walkers, options.seed),
             has_navigation=options.navigation,
+            catalogue=catalogue,
         )
         self.calls = table(self.host)
         self.selector = selectors.DefaultSelector()
         self.selector.register(calls, selectors.EVENT_READ, self._accept)
         self.selector.register(self.host.streams, selectors.EVENT_READ, lambda _: self.host.streams.serve())
         self.poller = Poller(self.selector, options.linger)
+        self.deferrals = Deferrals()
         self.is_running = True
 
     def stop_with(self, file: int) -> None:
@@ -101,14 +114,24 @@ class Server:
     def _accept(self, _: int) -> None:
         sock = accepted(self.listener, self.selector)
         if sock is not None:
-            Caller(sock, self.selector, self.calls)
+            Caller(sock, self.selector, self.calls, self._defer)
+
+    def _defer(self, name: str, send: Callable[[], None]) -> bool:
+        """Send the answer of a loaded map later if a Traffic Manager runs; return False for other answers."""
+        is_late = name == "load_new_episode" and bool(self.host.managers)
+        if is_late:
+            self.deferrals.add(SETTLING, send)
+        return is_late
 
     def run(self) -> None:
         """Serves until stopped."""
         cv2.setNumThreads(1)  # its threads wait for each other by spinning, which costs more than these small pictures
         while self.is_running:
-            for key, mask in self.poller.ready(self._timeout()):
+            until_step, until_answer = self._timeout(), self.deferrals.until_due()
+            waits = [seconds for seconds in (until_step, until_answer) if seconds is not None]
+            for key, mask in self.poller.ready(min(waits, default=None)):
                 key.data(mask)
+            self.deferrals.call_due()
             if self.host.world.settings.synchronous:
                 self._prepare()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from carla_standin.actors import Actor, Bodies
 from carla_standin.layouts import Tag
-from carla_standin.lights import Place, pole_boxes
+from carla_standin.lights import Place, pole_boxes, stopping
 from carla_standin.maps.grid import STOP, YIELD
 from carla_standin.maps.town import Town
 from carla_standin.sensors.scene import Boxes
@@ -24,16 +24,15 @@ class Post(Place):
 
     @property
     def reach(self) -> float:
-        """[m] Length of its area along the road."""
-        return min(REACH, self.road.length)
+        """[m] Greatest length of its areas along the road."""
+        return REACH
 
 
 class Signs:
     """All stop signs and signs to give way of a map."""
 
     def __init__(self, town: Town) -> None:
-        found = [Post(signal, road) for road in town.road_map.roads for signal in road.signals if signal.type in TYPES]
-        self.posts = [post for post in found if post.lane_ids()]
+        self.posts = [Post(*found) for found in stopping(town, TYPES)]
         self.actors: list[Actor] = []
 
     def __len__(self) -> int:

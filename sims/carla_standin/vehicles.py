@@ -197,7 +197,7 @@ def write(state: Any, motion: npt.NDArray[np.float64], dt: float) -> None:
 
 def model_of(actor: Actor) -> Vehicle:
     """Returns the parameters of a vehicle, with a client's changes."""
-    return actor.model or BY_NAME[actor.type_id]
+    return actor.model or actor.stock or BY_NAME[actor.type_id]
 
 
 def effective(actor: Actor) -> Vehicle:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from carla_standin.actors import VX, VY, YAW, Actor, Bodies, X, Y, Z, rows_of
+from carla_standin.approach import nearest_of_lines
 from carla_standin.errors import Refused
 
 Floats = npt.NDArray[np.float64]
@@ -21,7 +22,7 @@ FASTEST = 10.0
 SPANS, PAUSES = (8.0, 14.0), (2.0, 8.0)
 """[m] Range of a crossing's length, drawn once, and [s] of the wait at each end, both from the walker's seed."""
 CARE = 2.5
-"""[s] A walker does not step out if a car at constant velocity would be near within this time."""
+"""[s] A walker does not step out if a car at constant velocity comes near its way within this time."""
 NEAR = 4.0
 """[m] Distance that counts as near."""
 
@@ -56,12 +57,7 @@ class Script:
         if not len(cars):
             return False
         aim = -self.sign * self.length * np.array([math.cos(self.heading), math.sin(self.heading)])
-        for seconds in (0.0, CARE / 2, CARE):
-            there = cars[:, :2] + seconds * cars[:, 2:] - place
-            along = np.clip(there @ aim / self.length**2, 0.0, 1.0)
-            if (np.hypot(*(there - along[:, None] * aim).T) < NEAR).any():
-                return True
-        return False
+        return bool((nearest_of_lines(place, aim, cars[:, :2], CARE * cars[:, 2:]) < NEAR).any())
 
 
 class Walkers:

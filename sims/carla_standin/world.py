@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
 from carla_standin import blueprints, layouts
 from carla_standin.actors import Actor, Bodies, Box, rows_of
@@ -13,10 +14,10 @@ from carla_standin.collisions import Collisions, Hit
 from carla_standin.errors import Refused
 from carla_standin.free_fall import FreeFall
 from carla_standin.lights import Lights
-from carla_standin.maps.ground import lane_area, stop_line
 from carla_standin.maps.navigation import distance
 from carla_standin.maps.town import Town
 from carla_standin.physics.parameters import BY_NAME as VEHICLES
+from carla_standin.physics.parameters import GRIP, Vehicle
 from carla_standin.poses import Pose, combined
 from carla_standin.props import PROPS
 from carla_standin.road_context import RoadContext
@@ -39,6 +40,8 @@ CHILD_SIZE = (0.35, 0.35, 1.2)
 LEADER = "controller.ai.walker"
 ASTRAY = 10.0
 """[m] Largest distance of an AI walker from a pavement; the client searches within 12 m."""
+MOST_GRIP = 10.0
+"""Largest coefficient of friction of a vehicle."""
 LONGEST = 0.1
 """[s] Longest step of motion, in which no car passes through another; longer steps are divided."""
 CALM = [0.0] * 4 + [0.0, 60.0] + [0.0] * 8
@@ -48,8 +51,11 @@ CALM = [0.0] * 4 + [0.0, 60.0] + [0.0] * 8
 class World:
     """World of a server."""
 
-    def __init__(self, town: Town, streams: Streams, *, physics: str = "kinematic", rate: float = RATE) -> None:
-        self.streams, self.physics = streams, physics
+    def __init__(
+        self, town: Town, streams: Streams, *, physics: str = "kinematic", rate: float = RATE, grip: float = GRIP
+    ) -> None:
+        """grip: coefficient of friction of clients' vehicles whose blueprint has none of its own."""
+        self.streams, self.physics, self.grip = streams, physics, grip
         self.clock = Clock(rate)
         self.settings = Settings()
         self.weather = list(CALM)
@@ -79,15 +85,9 @@ class World:
         """Gains of Ackermann controllers, if a client has set them."""
         self.lights, self.signs = Lights(town), Signs(town)
         if not town.ground.lights.any():
-            areas = [
-                [lane_area(place.road, lane, *place.stations) for lane in place.lane_ids()] for place in self.lights.places
-            ]
-            town.ground.mark_lights(areas)
-            town.ground.mark_stops(
-                stop_line(place.road, lane, place.signal.orientation)
-                for place in (*self.lights.places, *self.signs.stops())
-                for lane in place.lane_ids()
-            )
+            town.ground.mark_lights([place.areas() for place in self.lights.places])
+            places = (*self.lights.places, *self.signs.stops())
+            town.ground.mark_stops(line for place in places for line in place.lines())
         self.cars = Cars(town, self.lights)
         self.scene = Scene(town.buildings, Boxes.joined([self.signs.boxes(), self.lights.boxes()]))
         self.is_scene_stale = True
@@ -131,6 +131,8 @@ class World:
             self.walkers.direct(actor, placed[1][1])
         if type_id == LEADER and holder is not None:
             self._require_pavement(holder)
+        if type_id in VEHICLES:
+            actor.stock = self._stock(actor)
         self._equip(actor)
         self._add(actor, placed)
         if holder is not None:
@@ -140,6 +142,19 @@ class World:
             self.cars.add(actor, self.bodies) if drives_itself else self.driver_of(actor)
         self.reindex()
         return actor
+
+    def _stock(self, actor: Actor) -> Vehicle:
+        """Return the parameters of a new vehicle: those of its kind with the grip of its blueprint or of the server."""
+        text = actor.attributes.get("grip", "")
+        try:
+            grip = float(text) if text else self.grip
+        except ValueError:
+            grip = math.nan
+        if not 0.0 <= grip <= MOST_GRIP:
+            raise Refused(
+                "A vehicle's grip is no coefficient of friction.", got=text, allowed=f"0 to {MOST_GRIP:g}, or nothing"
+            )
+        return replace(VEHICLES[actor.type_id], grip=grip)
 
     def _require_pavement(self, walker: Actor) -> None:
         """Raise Refused if a client would find no path for a walker and end in a segmentation fault."""

@@ -19,7 +19,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.measures import Measure
 from robo_rl.protocols.components import Policy
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.types import DIVERGED, MEASURES
+from robo_rl.types import DIVERGED, MEASURES, Metrics
 from robo_sims.cameras import CameraObservations, Cameras, detail_of, free_camera
 from robo_sims.divergence import DivergenceMonitor
 from robo_sims.safety_filter import Barriers
@@ -72,6 +72,11 @@ class Simulation(Protocol):
     def layout(self) -> str | None:
         """Fingerprint of the state before the first step, if two seeds may draw the same; None if they never do."""
         return None
+
+    @property
+    def metrics(self) -> Metrics:
+        """Counts since it was made, by tag, which a training logs."""
+        return {}
 
     def reset(self, seed: int | None) -> Arrays:
         """Start an episode, determined by the seed; None continues the present random state."""
@@ -150,6 +155,11 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
     def simulation(self) -> Simulation:
         """Simulation, for experiments and tests; never for a policy."""
         return self._simulation
+
+    @property
+    def metrics(self) -> Metrics:
+        """Counts of the simulation, by tag, which a training logs."""
+        return self._simulation.metrics
 
     @property
     def layout(self) -> str | None:

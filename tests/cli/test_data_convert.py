@@ -62,3 +62,48 @@ def test_what_cannot_be_converted(recorded, capsys):
         with pytest.raises(DatasetError, match="is there already"):
             dispatch(["data", "convert", str(recorded), "--to", "d4rl", "--out", out])
         assert capsys.readouterr().out == "", "before all episodes are read"
+
+
+def test_adjustments_as_typed(recorded, capsys):
+    """Ranges, units and clipping are options of an import, and refused on the way out."""
+    assert dispatch(["data", "convert", str(recorded), "--to", "robomimic", "--out", "r.hdf5", "--bare"]) == 0
+    spec, capsys_before = Dataset(recorded).spec, capsys.readouterr()
+    assert "robomimic cannot hold" in capsys_before.out
+    name = spec.action.names[0]
+    words = ["--action-ranges", name, "0.5", "-0.5", "--clip", "--observation-scales", "joint_position", "2"]
+    assert dispatch(["data", "convert", "r.hdf5", "--out", "back", "--environment", "robo/ArmReach-v0", *words]) == 0
+    said = capsys.readouterr().out
+    assert "clipped in" in said and f"action {name}: 0.5 becomes -1, -0.5 becomes 1" in Dataset(Path("back")).card["remarks"]
+    for before, after in zip(Dataset(recorded), Dataset(Path("back")), strict=True):
+        assert after.policy_actions[:, 0] == pytest.approx(-2 * before.actions[:, 0], abs=1e-5)
+        assert after.actions == pytest.approx(after.policy_actions.clip(-1, 1))
+        assert after.observations["joint_position"] == pytest.approx(2 * before.observations["joint_position"], rel=1e-5)
+    with pytest.raises(InvalidSetting, match="adjusted when they come in"):
+        dispatch(["data", "convert", str(recorded), "--to", "d4rl", "--out", "x", "--clip"])
+
+
+def test_degrees_taken_for_radians_are_told(recorded, capsys):
+    """174.8 "rad" of a joint was accepted, and no command said a word."""
+    assert dispatch(["data", "convert", str(recorded), "--to", "robomimic", "--out", "r.hdf5", "--bare"]) == 0
+    words = ["--environment", "robo/ArmReach-v0", "--out"]
+    capsys.readouterr()
+    assert dispatch(["data", "convert", "r.hdf5", *words, "sound"]) == 0
+    assert "another unit" not in capsys.readouterr().out
+    degrees = ["--observation-scales", "joint_position", "57.29578"]
+    assert dispatch(["data", "convert", "r.hdf5", *words, "degrees", *degrees]) == 0
+    said = capsys.readouterr().out
+    assert "observation joint_position reaches" in said and "(unit rad): another unit?" in said
+    assert dispatch(["data", "info", "degrees"]) == 0
+    assert "observation joint_position reaches" in capsys.readouterr().out
+
+
+def test_pictures_are_exported_without_loss(capsys):
+    """There was no option for it."""
+    words = ["--environment.arguments.cameras", "[front]", "--environment.arguments.image_size", "64"]
+    assert dispatch(["record", "robo/ArmReach-v0", "--episodes", "1", "--out", "seen", *words]) == 0
+    assert dispatch(["data", "convert", "seen", "--to", "lerobot", "--out", "l", "--bare", "--exact-pictures"]) == 0
+    assert not [*Path("l").glob("videos/**/*.mp4")]
+    assert dispatch(["data", "convert", "l", "--out", "back"]) == 0
+    (before,), (after,) = Dataset(Path("seen")), Dataset(Path("back"))
+    (camera,) = Dataset(Path("seen")).spec.observation.subset("image")
+    assert (after.observations[camera][: len(after)] == before.observations[camera][: len(after)]).all()

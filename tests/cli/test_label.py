@@ -13,7 +13,7 @@ from robo_app.recipes.reward_file import program_file
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet, label_sets
-from robo_rl.errors import DatasetError, InvalidSetting, RoboRLError, UnknownName
+from robo_rl.errors import DatasetError, InvalidSetting, RewardUnavailable, RoboRLError, UnknownName
 from robo_rl.rewards.preferences.preference_reward import BradleyTerryConfig, RewardEnsemble, inputs_of, save
 from robo_rl.runs.run import find_run
 
@@ -94,7 +94,8 @@ def test_steps_without_a_label_are_told_of(dataset, capsys):
     steps = sum(entry.steps for entry in dataset.entries())
     known = LabelSet(dataset, "half").count(dataset.entries())
     assert f"({known} of {steps} steps have one, the others are left out)" in capsys.readouterr().out
-    dispatch(["label", "data", "--reward", "noisy-oracle", "--reward.settings.missing", "1", "--name", "none"])
+    with pytest.raises(RewardUnavailable, match=f"0 of {steps} steps have a label"):
+        dispatch(["label", "data", "--reward", "noisy-oracle", "--reward.settings.missing", "1", "--name", "none"])
     with pytest.raises(InvalidSetting, match="No step has a label of the set 'none'"):
         trained("--labels", "none")
 

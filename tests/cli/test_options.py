@@ -12,6 +12,7 @@ from robo_app.arguments.options import as_flags, whole_numbers
 from robo_app.recipes.recipe import read_recipe
 from robo_cli.main import dispatch
 from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.judges.judge import judge
 
 PICK = "train arm-pick-rlpd"
 WRONG = {
@@ -50,6 +51,21 @@ def test_whole_numbers_may_be_written_with_an_exponent(tmp_path: Path, capsys: p
     path.write_text("environment: {name: robo/ArmReach-v0}\nalgorithm: sac\nsteps: 15e-1\n")
     with pytest.raises(InvalidSetting, match="steps has the wrong type"):
         read_recipe(str(path))
+
+
+@pytest.mark.parametrize(
+    "words", [["--learner.hidden", "[32, 16]"], ["--learner.hidden=[32,16]"], ["--learner.hidden", "32", "16"]]
+)
+def test_a_list_may_be_written_as_in_yaml(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert dispatch(["train", "halfcheetah-sac", *words, "--steps", "50", "--dry-run"]) == 0
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert shown["learner"]["hidden"] == [32, 16] and shown["steps"] == 50
+
+
+def test_a_model_whose_name_is_a_number() -> None:
+    with pytest.raises(InvalidSetting, match=r"model has the wrong type(.|\n)*looks like a number is written in quotes.*'429'"):
+        judge("endpoint", {"model": 429})
+    assert judge("endpoint", {"model": "429"}).identity[0] == "endpoint 429"
 
 
 def test_names_that_look_like_numbers_stay_names() -> None:

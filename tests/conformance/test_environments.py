@@ -217,6 +217,22 @@ class AcceptsAnything(Counter):
         return super().step(action)
 
 
+class OneBuffer(Counter):
+    buffer = None
+
+    def filled(self, found):
+        observation, *rest = found
+        self.buffer = self.buffer or {"position": np.zeros(2, np.float32)}
+        self.buffer["position"][:] = observation["position"]
+        return self.buffer, *rest
+
+    def reset(self, *, seed=None, options=None):
+        return self.filled(super().reset(seed=seed))
+
+    def step(self, action):
+        return self.filled(super().step(action))
+
+
 class SharedBuffer(Counter):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -278,6 +294,7 @@ BROKEN = [
     (LimitIsTerminal, "episodes end for one reason", "a time limit is a truncation"),
     (AcceptsAnything, "wrong actions are refused", "a wrong action is accepted"),
     (SharedBuffer, "observations are not shared", "an observation is reused"),
+    (OneBuffer, "arrays are fresh", "a later step writes into an observation"),
     (ClosesOnce, "closing twice is harmless", "already closed"),
     (HidesDivergence, "divergence ends the episode", "is not truncated"),
     (DivergesForEver, "divergence ends the episode", "does not recover"),

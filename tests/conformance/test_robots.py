@@ -28,7 +28,7 @@ class BehindContract(FrankaHttp):
         robot = GuardedArm(FakeArm(), TWIN)
         robot.connect()
         self._server = RobotServer(Application(robot, plain_clients=True), port=0)
-        super().__init__(FrankaHttpOptions(url=self._server.url))
+        super().__init__(FrankaHttpOptions(url=self._server.url, timeout=20.0))
 
     def connect(self) -> None:
         self._server.start()

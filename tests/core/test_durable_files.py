@@ -1,12 +1,15 @@
 """A lock has one holder, and goes with it; a file that is replaced is the old or the new one at any moment."""
 
+import resource
 import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from robo_rl.errors import RunError
+from robo_rl.evaluation.video import write_mp4
 from robo_rl.system import durable_files
 from robo_rl.system.durable_files import exclusive_lock, write_durably
 
@@ -69,3 +72,22 @@ def test_write_durably_leaves_the_old_file_if_it_fails(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space"):
         write_durably(path, b"new")
     assert path.read_bytes() == b"old" and [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("most", [0, 1_000, 20_000])
+def test_a_film_that_does_not_fit_on_the_disk_has_no_name(tmp_path, most):
+    """Of a film that was there before, the old one is kept."""
+    random = np.random.default_rng(0)
+    film, frames = tmp_path / "film.mp4", [random.integers(0, 255, (64, 64, 3), np.uint8) for _ in range(20)]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for old in ([], frames[:1]):
+        if old:
+            write_mp4(film, iter(old), 20.0)
+        kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))  # a write beyond it fails as on a full disk
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                write_mp4(film, iter(frames), 20.0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert {path: path.read_bytes() for path in tmp_path.iterdir()} == kept

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import ClassVar
 
 import av
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from factories import axes, make_spec
+from robo_cli.train import evaluate as evaluate_command
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation, compare, evaluate, evaluation_seeds
 from robo_rl.evaluation.measures import Measure
@@ -295,3 +297,62 @@ def test_attempts_are_grouped_by_seed():
     assert Evaluation.from_json(json.loads(json.dumps(found.to_json()))) == found
     assert outcome().pass_at == {} and "pass@" not in str(outcome())
     assert evaluate(RandomPolicy(SPEC, 0), Coin(has_success=False), seeds=[1, 1]).pass_at == {}
+
+
+class Guarded(Coin):
+    """A guard changes every command, every second one, or none; it also has what a robot has."""
+
+    def __init__(self, every=1):
+        super().__init__()
+        self.every = every
+
+    def step(self, action):
+        *found, info = super().step(action)
+        changed = self.every and self.count % self.every == 0
+        return *found, {**info, "executed_action": np.zeros(1, np.float32), "guard": ["speed"] if changed else []}
+
+    def hold(self):
+        """Move nothing."""
+
+
+@pytest.mark.parametrize(
+    ("every", "said"),
+    [
+        (1, "executed as proposed: 0 of 28 commands; speed 28"),
+        (2, "executed as proposed: 14 of 28 commands; speed 14"),
+        (0, "executed as proposed: 28 of 28 commands"),
+    ],
+)
+def test_evaluation_says_which_commands_were_executed(every, said):
+    evaluation = evaluate(RandomPolicy(SPEC, 0), Guarded(every), seeds=evaluation_seeds(4))
+    assert f"  commands {said}\n" in str(evaluation)
+    assert ("WARNING  no command was executed" in str(evaluation)) == (every == 1)
+    again = Evaluation.from_json(json.loads(json.dumps(evaluation.to_json())))
+    assert again.commands == evaluation.commands and str(again) == str(evaluation)
+    assert evaluation.metrics["eval/executed_as_proposed"] == evaluation.commands.as_proposed / 28
+
+
+def test_nothing_is_said_of_commands_where_nothing_changes_them():
+    assert outcome().commands is None and "executed as proposed" not in str(outcome())
+
+
+@pytest.mark.parametrize(("every", "status"), [(1, 1), (2, 0), (None, 0)])
+def test_evaluate_ends_with_1_if_no_command_was_executed(every, status, monkeypatch, tmp_path, capsys):
+    environment = Coin() if every is None else Guarded(every)
+    evaluation = evaluate(RandomPolicy(SPEC, 0), environment, seeds=evaluation_seeds(2))
+    run = SimpleNamespace(path=tmp_path, report=tmp_path / "report.html", evaluate=lambda *_, **__: evaluation)
+    monkeypatch.setattr("robo_rl.open_run", lambda *_, **__: run)
+    assert evaluate_command.run(evaluate_command.Evaluate("latest")) == status
+    assert ("WARNING" in capsys.readouterr().out) == bool(status)
+
+
+def test_limits_of_a_run_replace_those_of_the_environment():
+    evaluation = outcome()
+    costly = replace(
+        evaluation,
+        measures=(Measure("cost_hazard", "1", limit=3.0), Measure("cost_zone", "1", limit=3.0)),
+        measured={"cost_hazard": (0.0, 2.0) * 5, "cost_zone": (0.0, 4.0) * 5},
+    ).with_limits({"hazard": 0.0, "other": 1.0})
+    assert "above the limit of 0 in 50% [24%, 76%] of the episodes" in str(costly)
+    assert "above the limit of 3 in 50%" in str(costly)
+    assert costly.metrics["eval/cost_hazard_exceeded"] == 0.5

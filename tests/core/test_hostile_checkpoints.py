@@ -1,6 +1,8 @@
 """A damaged or hostile checkpoint is one clear error, and the older sound one is taken instead."""
 
+import errno
 import hashlib
+import io
 import json
 import os
 from pathlib import Path
@@ -8,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robo_rl.errors import CheckpointCorrupt
+from robo_rl.errors import CheckpointCorrupt, RunError
 from robo_rl.runs import checkpoints
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 
@@ -109,6 +111,24 @@ def test_the_older_checkpoint_is_taken(folder: Path, damage) -> None:
     assert found.step == 1 and found.parts["part"]["x"].tolist() == (np.arange(8.0) + 1).tolist()
     with pytest.raises(CheckpointCorrupt, match=r"No checkpoint in .* can be loaded(.|\n)*0000000002: "):
         load_checkpoint(folder, 2)
+
+
+@pytest.mark.parametrize("number", ["EIO", "EACCES", "EMFILE", "ESTALE", "ENOMEM"])
+@pytest.mark.parametrize("name", ["MANIFEST.json", "part.json", "part.safetensors"])
+def test_no_older_one_is_taken_if_the_newest_cannot_be_read_now(folder: Path, monkeypatch, name: str, number: str) -> None:
+    """Training would go on from it, and lose what was learnt since."""
+    opened, failing = io.open, newest(folder) / name
+
+    def open_(file, *arguments, **options):
+        if os.fspath(file) == str(failing):
+            raise OSError(getattr(errno, number), number) if number != "ENOMEM" else MemoryError
+        return opened(file, *arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(io, "open", open_)
+        with pytest.raises(RunError, match=r"0000000002 cannot be read now; nothing says(.|\n)*do: ") as told:
+            load_checkpoint(folder)
+    assert not isinstance(told.value, CheckpointCorrupt) and load_checkpoint(folder).step == 2
 
 
 @pytest.mark.parametrize("name", ["²", "0x10", "12.tmp-1"])

@@ -77,10 +77,13 @@ def test_mapped_and_ram_give_the_same_samples(tmp_path_factory, operations, capa
 def test_the_size_is_known_before_and_frames_are_stored_once():
     assert ReplayBuffer.bytes_at_capacity(PIXELS, 1_000_000) == 1_000_000 * ROW
     assert sum(rows.nbytes for rows in ReplayBuffer(PIXELS, 50, 0)._stored.values()) == 50 * ROW
-    assert ReplayBuffer.statement(PIXELS, 1_000_000, InMemory()) == (
-        "replay memory: up to 21.20 GB in RAM (1000000 rows of 21195 bytes)"
-    )
-    assert "in files mapped from /data (10 rows of" in ReplayBuffer.statement(PIXELS, 10, Mapped(Path("/data")))
+    plain = ReplayBuffer(PIXELS, 100_000, 0).statement(10_000)
+    assert plain == "replay memory: 0.21 GB for 10000 steps, at most 2.12 GB in RAM (100000 rows of 21195 bytes)"
+
+
+def test_the_size_in_files_is_that_of_the_capacity(tmp_path):
+    said = ReplayBuffer(PIXELS, 10, 0, Mapped(tmp_path)).statement(3)
+    assert said == f"replay memory: 0.00 GB in files mapped from {tmp_path} (10 rows of 21195 bytes)"
 
 
 def test_buffer_larger_than_ram_is_refused_before_allocation(monkeypatch):

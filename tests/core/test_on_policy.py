@@ -18,7 +18,7 @@ from robo_rl.errors import InvalidSetting, SimulationFailed
 from robo_rl.protocols.components import Training, VectorFactory
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import ArraySpec
-from robo_rl.training.compatibility import needs_of
+from robo_rl.training.compatibility import Capabilities, needs_of
 from robo_rl.training.on_policy import OnPolicyTraining, VectorStep
 
 NAME = "gymnasium/InvertedPendulum-v5"
@@ -244,6 +244,7 @@ def test_environments_that_cannot_be_saved_are_resumed_warm(tmp_path: Path) -> N
         assert (training.resumed, training.step) == ("warm", 27)
     assert finished(resumed)[0] == finished(again)[0]
     assert resumed.step == 72, "the unfinished rollout is left out, a whole one and a short one follow"
+    assert Capabilities.of(SMALL).resume == "exact*", "the listing promises no more"
 
 
 def test_a_recipes_factory_is_recognised() -> None:

@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
 
 import pytest
@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from robo_rl.system.pages import server
+from robo_rl.system.pages.connections import MOST_CONNECTIONS, Connections, Rank
 from robo_rl.system.pages.server import LARGEST_BODY, LARGEST_MESSAGE, TOKEN_HEADER, PageServer, as_response, read, write
 
 PACKAGE = "robo_datasets.comparison_page"
@@ -102,6 +103,75 @@ def test_page_server_survives_a_fault_and_says_it(capsys):
         assert status == 500 and "ZeroDivisionError" in json.loads(body)["error"]
         assert ask(page, "/")[0] == 200
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+HOSTILE = ("", "GET / HTTP/1.1\r\nHost: loc", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "websocket")
+
+
+def hostile(page, kind):
+    link = socket.create_connection(("127.0.0.1", page.port), 60)
+    if kind == "websocket":
+        lines = ["GET /echo HTTP/1.1", "Upgrade: websocket", "Connection: Upgrade", f"Sec-WebSocket-Key: {'A' * 22}=="]
+        address = f"127.0.0.1:{page.port}"
+        lines += ["Sec-WebSocket-Version: 13", f"Host: {address}", f"Origin: http://{address}", "", ""]
+        link.sendall("\r\n".join(lines).encode())
+    else:
+        link.sendall(kind.encode())
+    return link
+
+
+def test_page_server_keeps_few_connections_and_those_with_the_token():
+    """600 strangers: half open ones, slow headers, idle ones after an answer, websockets that say nothing."""
+
+    async def trusted(link):
+        await link.accept()
+        async for text in link.iter_text():
+            if text == "token":
+                page.trust(link)
+            await link.send_text(text)
+
+    most = 0
+    with served(WebSocketRoute("/trusted", trusted)) as page, ExitStack() as strangers:
+        address = f"127.0.0.1:{page.port}"
+        with connect(f"ws://{address}/trusted", origin=f"http://{address}", compression=None, proxy=None) as mine:
+            mine.send("token")
+            assert mine.recv(timeout=20) == "token"
+            for number in range(600):
+                strangers.enter_context(hostile(page, HOSTILE[number % len(HOSTILE)]))
+                most = max(most, len(page._connections))
+            begun = time.monotonic()
+            mine.send("stop")
+            assert mine.recv(timeout=20) == "stop"
+            assert time.monotonic() - begun < 5
+            assert ask(page, "/page.css")[0] == 200, "a new page opens, too"
+        assert 64 < most <= MOST_CONNECTIONS
+
+
+def test_connections_displace_the_oldest_of_the_least_rank():
+    class Transport:
+        is_aborted = False
+
+        def abort(self):
+            self.is_aborted = True
+
+    def closed():
+        return [number for number, transport in enumerate(opened) if transport.is_aborted]
+
+    connections, opened = Connections(4), [Transport() for _ in range(9)]
+    for transport in opened[:4]:
+        connections.add(transport)
+    for number, rank in ((0, Rank.ASKING), (1, Rank.IDLE), (2, Rank.TRUSTED)):
+        connections.rank(opened[number], rank)
+    wanted = [3, 4, 5]
+    for number in (4, 5, 6):  # each newcomer has sent nothing when the next one comes
+        connections.add(opened[number])
+        assert closed() == wanted[: number - 3]
+    connections.rank(opened[6], Rank.IDLE)
+    connections.add(opened[7])
+    assert closed() == [1, 3, 4, 5]
+    connections.remove(opened[6])
+    connections.add(opened[8])
+    assert closed() == [1, 3, 4, 5] and len(connections) == 4
 
 
 def test_page_server_ends_while_it_answers(monkeypatch):

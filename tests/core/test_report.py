@@ -16,6 +16,7 @@ from robo_rl.evaluation.measures import Measure
 from robo_rl.evaluation.statistics import wilson
 from robo_rl.evaluation.video import write_mp4
 from robo_rl.report import write_report
+from robo_rl.report.annotating import annotation_warnings
 from robo_rl.report.charts import Series, line_chart, short, thinned, ticks
 from robo_rl.report.headline import duration, verdict
 from robo_rl.runs.run import Run
@@ -249,6 +250,30 @@ def test_an_annotator_that_stopped_or_mostly_failed_is_said(tmp_path):
     text = page_of([path], tmp_path).text
     assert "The annotator has stopped: the policy learns from the 7 labels of before" in text
     assert "60% of the answers of the annotator were none" in text and "25% of all steps had a caption without a label" in text
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        (
+            {"reward/missing": 1.0, "annotation/labels": 0.0, "annotation/captions": 83.0, "annotation/failed": 0.0},
+            "100% of all steps had no reward of the model (0 labels of 83 captions)",
+        ),
+        ({"reward/missing": 0.6}, "60% of all steps had no reward of the model: the policy has hardly learned from it"),
+        (
+            {"subgoals/levels": 3.0, "subgoals/missing": 3.0, "subgoals/status_cut": 3.0},
+            "0 of 3 levels have subgoals: 3 cut: the policy has hardly learned",
+        ),
+        (
+            {"annotation/failed": 1.0, "annotation/status_too_many_requests": 4.0, "annotation/status_cut": 9.0},
+            "9 cut, 4 too many requests",
+        ),
+        ({"reward/missing": 0.4, "subgoals/levels": 9.0, "subgoals/missing": 4.0}, ""),
+    ],
+)
+def test_model_without_usable_answers_is_said(counts, told):
+    found = annotation_warnings(counts)
+    assert len(found) == bool(told) and told in "".join(found)
 
 
 def test_several_seeds_share_one_headline_judged_by_the_weakest(tmp_path):

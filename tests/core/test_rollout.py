@@ -1,3 +1,5 @@
+import re
+
 import gymnasium
 import numpy as np
 import pytest
@@ -269,3 +271,88 @@ def test_rollout_says_that_a_reset_failed():
 
     with pytest.raises(EnvironmentFailed, match=r"in reset\(\)(.|\n)*ConnectionError: no simulator"):
         Rollout(Unready(), RandomPolicy(SPEC, 0), seed=0)
+
+
+WRONG_INFO = [
+    *(("executed_action", value) for value in (25, [25.0, 0.0], [np.nan, 0.0], [0.0], "left", [1.5, 0.0])),
+    *(("success", value) for value in ("no", 0.3, np.nan, [True], np.array([True, False]), 2)),
+    *(("costs", value) for value in (1.0, [1.0], {"force": "much"}, {"force": np.nan}, {"force": -1.0}, {3: 1.0})),
+    *(("cost", value) for value in ("much", np.nan, -1.0, np.zeros(2), {"force": 1.0})),
+    *((verdict, value) for verdict in ("guard", "shadow_guard") for value in (True, 1, "speed", [1], {"speed": 1})),
+    *(("reward_terms", value) for value in ([1.0], 0.5, {"reach": np.nan}, {"reach": "far"}, {"reach": np.zeros(2)})),
+    *(("action_source", value) for value in ("joystick", 9, 0.5, np.nan)),
+    *(("measures", value) for value in (3, [3.0], {"peak": np.inf}, {"peak": None})),
+    *(("stop_reason", value) for value in (3, ["goal"])),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), WRONG_INFO)
+def test_info_of_another_kind_is_one_error_that_names_it(key, value):
+    with pytest.raises(EnvironmentFailed) as refused:
+        rollout(Walk({2: {"info": {key: value}}}), RandomPolicy(SPEC, 0), seed=0)
+    assert f"test/Walk returned an info['{key}'] that cannot be used." in str(refused.value)
+    assert [line.split(":")[0].strip() for line in str(refused.value).splitlines()[1:]] == ["got", "allowed", "do"]
+    environments = SequentialEnvironments(lambda: Walk({1: {"info": {key: value}}}), 2)
+    environments.reset(seed=0)
+    with pytest.raises(EnvironmentFailed, match=re.escape(f"info['{key}']")):
+        environments.step(np.zeros((2, 2), np.float32))
+
+
+@pytest.mark.parametrize("value", [None, 3, ["success"]])
+def test_info_that_is_no_dict_is_refused(value):
+    with pytest.raises(EnvironmentFailed, match="test/Walk returned no info"):
+        rollout(Walk({2: {"info": value}}), RandomPolicy(SPEC, 0), seed=0)
+    with pytest.raises(EnvironmentFailed, match=r"metadata.*cannot be used"):
+        rollout(Walk({0: {"metadata": 3}}), RandomPolicy(SPEC, 0), seed=0)
+
+
+def test_info_of_numpy_types_is_right():
+    info = {
+        "success": np.float64(1.0),
+        "executed_action": np.array([1.000001, 0.0]),  # rounded
+        "costs": {"force": np.float32(0.5)},
+        "guard": ("speed",),
+        "reward_terms": {"reach": np.int64(1), "lift": True},
+        "measures": {"peak": np.float32(2.0)},
+        "action_source": np.int64(2),
+        "stop_reason": None,
+        "something_else": object(),
+    }
+    episode = rollout(Walk({2: {"info": info}}), RandomPolicy(SPEC, 0), seed=0)
+    assert episode.success is True and episode.actions[1].tolist() == [1.0, 0.0]
+    assert episode.metadata["guard"] == {"1": ["speed"]} and episode.sources[1] == ActionSource.GUARD
+    assert episode.reward_terms["reach"][1] == 1.0 and episode.costs["force"][1] == 0.5
+
+
+class OneBuffer(Walk):
+    """Writes each observation and each cost into the same arrays and dicts, as fast simulators do."""
+
+    def __init__(self, script=None, drift=0.0):
+        super().__init__(script, drift)
+        self.buffer, self.costs = {"position": np.zeros(2, np.float32)}, {"force": 0.0}
+
+    def fill(self):
+        self.buffer["position"][:] = self.count
+        self.costs["force"] = float(self.count)
+        return self.buffer
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.fill(), {}
+
+    def step(self, action):
+        _, *rest = super().step(np.zeros(2, np.float32))
+        rest[-1] = {"costs": self.costs, "reward_terms": self.costs}
+        return self.fill(), *rest
+
+
+def test_a_buffer_that_is_reused_is_copied():
+    episode = rollout(OneBuffer(), RandomPolicy(SPEC, 0), seed=0)
+    assert episode.observations["position"][:, 0].tolist() == [0, 1, 2, 3, 4, 5]
+    assert episode.costs["force"].tolist() == episode.reward_terms["force"].tolist() == [1, 2, 3, 4, 5]
+    environments = SequentialEnvironments(OneBuffer, 2, autoreset_mode="SameStep")
+    environments.reset(seed=0)
+    for _ in range(5):
+        observations, *_, infos = environments.step(np.zeros((2, 2), np.float32))
+    assert [each["position"].tolist() for each in infos["final_obs"]] == [[5.0, 5.0]] * 2
+    assert observations["position"].tolist() == [[0.0, 0.0]] * 2

@@ -7,6 +7,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
+
+from robo_cli.rewards.reward import FITS
+from robo_cli.train import fit_encoder
+from robo_rl.system.threads import fitting, tensor_threads, threads_in_use
 
 FAULTS = """
 import resource
@@ -34,3 +39,23 @@ def page_faults(memory: str) -> int:
 def test_use_threads_keeps_freed_memory():
     assert page_faults("kept") < 100
     assert page_faults("returned") > 1_000  # else the allocator does it of its own accord, and the function may go
+
+
+@pytest.mark.parametrize(("variable", "threads"), [(None, 1), ("3", 3), ("", 1), ("0", 1), ("many", 1)])
+def test_a_fit_has_one_thread_unless_the_user_says_otherwise(variable, threads, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    with tensor_threads(2):
+        assert fitting(lambda order: order + threads_in_use())(10) == 10 + threads
+        assert torch.get_num_threads() == 2, "others keep theirs"
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_every_fit_of_a_reward_is_such_a_command(name):
+    function = FITS[name].loaded()[1]
+    assert function.__wrapped__.__module__ == f"robo_cli.rewards.fit_{name}"
+
+
+def test_the_fit_of_an_encoder_is_one():
+    assert fit_encoder.run.__wrapped__.__name__ == "run"

@@ -9,6 +9,7 @@ import pytest
 
 from robo_datasets.catalogue import NAME
 from robo_datasets.dataset import Dataset
+from robo_datasets.quarantine import Quarantine
 from robo_datasets.repair import repair, verify
 from robo_rl.errors import DatasetBusy, DatasetError
 from robo_rl.system import database
@@ -143,17 +144,17 @@ def test_a_kill_while_the_catalogue_is_made_again_loses_no_note(noted, monkeypat
     changed(noted, *DAMAGES["the first bytes"])
     done = []
 
-    def dying(dataset, path):
+    def dying(quarantine, path):
         if len(done) == moves:
             raise KeyboardInterrupt
         done.append(path)
-        shutil.move(path, dataset.path / "quarantine" / path.name)
+        shutil.move(path, noted.path / "quarantine" / path.name)
 
     (noted.path / f"{NAME}-wal").write_bytes(b"")
     (noted.path / f"{NAME}-shm").write_bytes(b"")
     with noted.writer() as writer:
         with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
-            patched.setattr("robo_datasets.repair._quarantine", dying)
+            patched.setattr(Quarantine, "move", dying)
             repair(writer)
         repair(writer)
         assert repair(writer) == []

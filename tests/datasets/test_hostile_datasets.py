@@ -141,6 +141,47 @@ def test_pipes_in_a_dataset_are_moved_away(filled):
     assert verify(filled) == [] and len(filled.entries()) == 3
 
 
+PIPES = {
+    "lock": lambda path: Dataset(path).writer().__enter__(),
+    "quarantine/entries.jsonl": lambda path: LabelSet(Dataset(path), "mine"),
+    "catalogue.sqlite-wal": lambda path: Dataset(path).entries(),
+    "catalogue.sqlite-shm": lambda path: Dataset(path).entries(),
+    "catalogue.sqlite-journal": lambda path: Dataset(path).entries(),
+    "labels/mine.sqlite-journal": lambda path: LabelSet(Dataset(path), "mine").labelled,
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(("name", "use"), PIPES.items(), ids=PIPES)
+def test_a_pipe_beside_the_data_is_one_error(filled, name, use):
+    labels = RewardLabels(np.zeros(5, np.float32), np.ones(5, np.bool_), "m", "w", "p")
+    LabelSet(filled, "mine").add(filled.entries()[0].identity, labels)
+    (filled.path / name).unlink(missing_ok=True)
+    os.mkfifo(filled.path / name)
+    with pytest.raises(DatasetError, match="not a plain file"):
+        use(filled.path)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_as_list_of_the_quarantine_is_not_written_to(filled):
+    os.mkfifo(filled.path / "quarantine" / "entries.jsonl")
+    with pytest.raises(DatasetError, match=r"entries.jsonl is not a plain file(.|\n)*move it away"):
+        filled.writer().__enter__()
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["cache.json", "reward.npy", "lock"])
+def test_a_pipe_in_the_cache(filled, home, name):
+    cache = open_cache(filled, filled.entries())
+    path = cache.path.parent / name if name == "lock" else cache.path / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    if name == "lock":
+        shutil.rmtree(cache.path)
+    again = open_cache(filled, filled.entries())
+    assert (again.path.parent == cache_folders(filled)[1]) == (name == "lock")
+
+
 MISFITS = {
     "one action for all": lambda e: {"actions": e.actions[:, :1]},
     "too many actions": lambda e: {"policy_actions": np.ones((len(e), 7), np.float32)},
@@ -165,7 +206,7 @@ def test_arrays_that_are_not_what_the_spec_says(dataset, make_episode, spec, mon
         writer.add(wrong)
     assert not any((dataset.path / "episodes").iterdir())
     with monkeypatch.context() as elsewhere:  # as another program would write it
-        elsewhere.setattr("robo_datasets.episode_file._require_fit", lambda *_: None)
+        elsewhere.setattr("robo_datasets.episode_file.require_fit", lambda *_: None)
         write_episode(dataset.path / "episodes", "0" * 32, wrong, spec)
     with dataset.writer() as writer:
         (finding,) = repair(writer)

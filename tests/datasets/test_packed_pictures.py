@@ -141,6 +141,26 @@ def huge_jpeg(content, ends, facts):
     facts["name"] = "jpeg"
 
 
+def large_film(*, is_honest: bool) -> bytes:
+    """A film of 1000 x 1000, which may say that it is one of 600 x 600 wherever it can be seen without decoding."""
+    large, small = (bytearray(packed(np.zeros((2, size, size, 3), np.uint8), AV1())[0].tobytes()) for size in (1000, 600))
+    for name, start, stop in [] if is_honest else [(b"av01", 28, 32), (b"av1C", 0, 22)]:
+        place, other = (film.index(name, film.index(b"stsd")) for film in (large, small))
+        large[place + start : place + stop] = small[other + start : other + stop]
+    return bytes(large)
+
+
+@pytest.mark.parametrize(
+    ("is_honest", "shape", "words"),
+    [(True, SHAPE, "film of a camera has another size"), (False, (2, 600, 600, 3), r"cannot be decoded(.|\n)*out of range")],
+)
+def test_a_film_of_another_size_is_not_decoded(is_honest, shape, words):
+    """Of 8192 x 4320 a decoder takes 560 MB."""
+    content = np.frombuffer(large_film(is_honest=is_honest), np.uint8)
+    with pytest.raises(EpisodeCorrupt, match=words):
+        unpacked("av1", content, np.asarray([content.size]), shape)
+
+
 @pytest.mark.parametrize("how", [JPEG(), AV1()], ids=lambda how: how.name)
 @pytest.mark.parametrize(
     "change",

@@ -136,8 +136,11 @@ class Link:
         shown = {"position": self.position, "quaternion": (0.0, 1.0, 0.0, 0.0), "force": [0.0, 0.0, 0.0]}
         return shown | {"joints": [0.0] * 6, "opening": self.opening, "error": None}
 
-    def servo(self, position, quaternion, opening):
-        self.position, self.opening = position, opening
+    def servo(self, position, quaternion):
+        self.position = position
+
+    def grip(self, opening):
+        self.opening = opening
 
     def halt(self):
         self.is_halted = True

@@ -42,9 +42,9 @@ class Observer:
     def on_step(self, *_):
         """Keep nothing."""
 
-    def on_episode(self, *_, costs, **__):
+    def on_episode(self, *_, episode, **__):
         """Keep the costs."""
-        self.costs.append(costs)
+        self.costs.append(episode.costs)
 
     def on_metrics(self, step, metrics):
         """Keep the newest."""

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from robo_policies.learners.stepmix_sac import Bounds, StepMixSACConfig
+from robo_policies.learners.stepmix_sac import Bounds, StepMixSACConfig, TakeOver
 from robo_rl.conformance.learners import check_policy
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
+from robo_rl.rollout.episode import rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import specification
 
@@ -80,9 +81,9 @@ def test_the_learner_acts_from_its_step_on():
     assert training.takes_over(0) > 10**6
     acted = []
     baseline, learner = training.baseline.act, training.learner.policy.act
-    training.baseline.act = lambda observation: acted.append("baseline") or baseline(observation)
-    training.learner.policy.act = lambda observation: acted.append("learner") or learner(observation)
-    training._play(3, Observer())
+    training.baseline.act = lambda observation, **_: acted.append("baseline") or baseline(observation)
+    training.learner.policy.act = lambda observation, **_: acted.append("learner") or learner(observation)
+    rollout(make(), TakeOver(training.baseline, training.policy, training.takes_over(3)), seed=0)
     assert acted[:4] == ["baseline"] * 4 and {*acted[4:]} == {"learner"}
 
 

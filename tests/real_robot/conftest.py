@@ -65,6 +65,7 @@ def unhurried(monkeypatch):
     """Returns limits, and lets people and control loops be so late, that a busy machine ends no episode of a console."""
     monkeypatch.setattr("robo_real.environment.LATE_CYCLES", 10_000)
     monkeypatch.setattr("robo_real.console.operator_state.HELD_SILENCE", 5.0)
+    monkeypatch.setattr("robo_real.console.operator_state.ASLEEP", 10.0)
     monkeypatch.setattr("robo_real.console.session.MOST_LAG", 5.0)
     monkeypatch.setattr("robo_real.console.operator_state.WATCH_SILENCE", 20.0)
     return replace(TWIN, command_age=5.0, state_age=5.0, late_in_a_row=1000, stop_after=60.0)

@@ -7,6 +7,7 @@ import numpy as np
 from websockets.sync.client import connect
 
 from robo_real.console.operator_state import OperatorState
+from robo_real.console.session import TURN
 
 RIGHT = [0.0, 0.3, 0.0, 0.0, 1.0]
 STILL = [0.0, 0.0, 0.0, 0.0, 1.0]
@@ -17,13 +18,18 @@ class Hands:
         self.now = 0.0
         self.operator_state = OperatorState(lambda: self.now)
         self.operator_state.acquire(self)
+        self.hold(False)  # as a page does 20 times a second, until its switch is pressed
 
-    def hold(self, held=True, after=0.0):
+    def hold(self, held=True, after=0.0, seen=None):
         self.now += after
-        self.operator_state.update(self, held, np.array(RIGHT, np.float32), self.operator_state.episode)
+        self.operator_state.update(self, held, np.array(RIGHT, np.float32), self.operator_state.episode, seen)
 
     def want(self, after=0.0):
-        self.now += after
+        """Returns what is decided after a while in which this process was awake."""
+        end = self.now + after
+        while self.now < end:
+            self.now = min(self.now + TURN, end)
+            self.operator_state.awake()
         return self.operator_state.decision().kind
 
 

@@ -22,8 +22,12 @@ WINDOW = 0.01
 """[s] over which accelerations are taken, that of the controller's tick"""
 MARGINS = {"speed": 1.1, "speeding_up": 1.5, "turn_speed": 1.1, "joint_speed": 1.15}
 """Of a limit, that the simulated arm keeps: its inertia depends on its posture and is not known to the set points."""
+TURNING_FASTER = (1.4, 5.0)
+"""Times the limit, and [rad/s^2] more: joints push each other."""
 MOST_OUTSIDE = 0.003
 """[m] beyond a side of the box"""
+MISBEHAVIOUR = ("too_fast", "away", "velocity", "position", "frozen")
+"""Ends of the reasons of MotionChecks."""
 MOST_PRESSED = 0.02
 """[s] above hard_force, until the arm has been stopped"""
 
@@ -62,6 +66,7 @@ class Worst:
             "speed": MARGINS["speed"] * limits.speed,
             "speeding_up": MARGINS["speeding_up"] * limits.acceleration,
             "turn_speed": MARGINS["turn_speed"] * limits.turn_speed,
+            "turning_faster": TURNING_FASTER[0] * limits.turn_acceleration + TURNING_FASTER[1],
             "joint_speed": MARGINS["joint_speed"],
             "box": MOST_OUTSIDE,
             "pressed": MOST_PRESSED,
@@ -140,6 +145,7 @@ class Flood:
         self.robot = GuardedArm(self.twin, limits, spec=self.twin.spec, scene=self.twin)
         self.robot.connect()
         self.robot.watchdog.close()  # it looks in the twin's time, too: see `_wait`
+        self.robot.watchdog.closing.clear()  # the arm is not being closed
         self.recorder = Recorder(self.twin, limits)
         self.limits = limits
         self.sent = self.followed = 0
@@ -148,6 +154,11 @@ class Flood:
 
     def close(self) -> None:
         self.robot.close()
+
+    @property
+    def alarms(self) -> set[str]:
+        """Faults of an arm that misbehaves: this one never does."""
+        return {reason for reason in self.robot.guard.counts if reason.endswith(MISBEHAVIOUR)}
 
     def play(self, commands: int) -> Worst:
         """Sends so many commands and returns what the arm did."""
@@ -248,6 +259,73 @@ class Flood:
         self.robot.grip(0.08 * (number % 2))
         self._as_far_pose(state, number)
 
+    # kinds that found faults: corners, flips, dives, presses, switches
+
+    def _as_corner(self, state, number: int) -> None:
+        """To the far top corner and along y from there, where the arm is stretched; every pose is in the box."""
+        low, high = np.asarray(self.limits.box_low), np.asarray(self.limits.box_high)
+        side = np.sign(self._turn) * (-1) ** (number // 60)
+        self._towards(np.array([high[0], high[1] if side > 0 else low[1], high[2]]), state)
+
+    def _as_any_corner(self, state, number: int) -> None:
+        sides = self._goal > (np.asarray(self.limits.box_low) + self.limits.box_high) / 2
+        sides[number // 40 % 3] ^= number // 40 % 2 == 1
+        self._towards(np.where(sides, self.limits.box_high, self.limits.box_low), state)
+
+    def _as_corner_action(self, state, number: int) -> None:
+        away = np.where(self._goal > state.position, self.limits.box_high, self.limits.box_low) - state.position
+        self.robot.apply([*np.clip(away / 0.015, -1, 1), np.sign(self._turn) * (-1) ** (number // 20), 1.0])
+
+    def _as_wrist_flip(self, state, number: int) -> None:
+        self._send(state.position, pointing_down(self.limits.turn * (-1) ** number))
+
+    def _as_other_sign(self, state, number: int) -> None:
+        """The same orientations with the other sign, and a half turn now and then."""
+        q = pointing_down(self._turn + (np.pi if number % 11 == 10 else 0.0))
+        self._towards(self._goal, state, tuple(float(value) * (-1) ** number for value in q))
+
+    def _as_reversal(self, state, number: int) -> None:
+        """There and back, with as much speed as there is."""
+        along = np.roll([1.0, 0.3, 0.0], number // 60) * (-1) ** (number // 6)
+        self._send(np.clip(state.position + 0.09 * along, self.limits.box_low, self.limits.box_high), pointing_down(self._turn))
+
+    def _as_dive(self, state, number: int) -> None:
+        low, high = np.asarray(self.limits.box_low), np.asarray(self.limits.box_high)
+        self._towards(np.array([*self._goal[:2], high[2] if number % 30 < 15 else low[2]]), state)
+
+    def _as_press(self, state, number: int) -> None:
+        """On the table, leaning and turning."""
+        tilted = multiply(from_rotation_vector([self._tilt, 0.0, 0.0]), pointing_down(self._turn * (-1) ** (number // 10)))
+        self._towards(np.array([*state.position[:2], self.limits.box_low[2]]), state, tilted)
+
+    def _as_gripper_spam(self, state, number: int) -> None:
+        self.robot.grip(self._rng.uniform(0, self.limits.opening))
+        if number % 5 == 0:
+            self._towards(self._goal, state)
+
+    def _as_parameters(self, state, number: int) -> None:
+        """Clips of the controller change during the motion, as /update_param lets them."""
+        clips = {f"translational_clip_{axis}": self._rng.uniform(0.002, self.limits.reach) for axis in "xyz"}
+        clips |= {f"rotational_clip_{axis}": self._rng.uniform(0.01, 0.1) for axis in "xyz"}
+        if number % 10 == 0:
+            self.twin.update_param(clips)
+        self._towards(self._goal, state, pointing_down(self._turn))
+
+    def _as_switches(self, state, number: int) -> None:
+        if number % 7 == 6:
+            self.robot.pause()
+        (self._as_full_action, self._as_far_pose)[number % 2](state, number)
+
+    def _as_joint_reset(self, state, number: int) -> None:
+        if number % 40 == 39:
+            self.robot.reset_joints(3.0)
+        self._towards(self._goal, state, pointing_down(self._turn))
+
+    def _towards(self, goal: np.ndarray, state, quaternion: Quaternion = DOWN) -> None:
+        """A pose on the way, as near as a client may ask for, in the box."""
+        away = np.clip(goal - state.position, -0.09, 0.09)
+        self._send(np.clip(state.position + away, self.limits.box_low, self.limits.box_high), quaternion)
+
 
 def measured(commands: int, seeds: int = 4) -> Worst:
     """Returns the worst of so many commands."""
@@ -256,6 +334,7 @@ def measured(commands: int, seeds: int = 4) -> Worst:
         flood = Flood(seed)
         worst.include(flood.play(commands // seeds))
         print(f"seed {seed}: {flood.followed} of {flood.sent} followed", dict(flood.robot.guard.counts), file=sys.stderr)
+        assert not flood.alarms
         flood.close()
     return worst
 

@@ -64,6 +64,8 @@ def test_switch_after_loss_continues_as_intervention():
     hands = begun()
     hands.operator_state.lose(hands)
     assert hands.want(0.2) is DecisionKind.HOLD
+    hands.hold(False)
+    assert hands.want() is DecisionKind.HOLD, "the policy does not act again"
     hands.hold()
     assert hands.want() is DecisionKind.PERSON
 

@@ -15,7 +15,7 @@ from robo_real.arm_spec import arm_spec
 from robo_real.console.human import ConsoleHuman, HoldAction
 from robo_real.console.operator_state import HELD_SILENCE, STOP_AFTER
 from robo_real.console.robot_console import RobotConsole
-from robo_rl.errors import RobotStopped
+from robo_rl.errors import RobotStopped, RobotUnavailable
 
 CLOSED = np.array([*RIGHT[:4], -1.0], np.float32)
 
@@ -105,6 +105,23 @@ def test_page_and_log_say_who_stopped_the_arm(console, page):
     page.say(kind="stop")
     told = page.until(lambda told: told["health"]["reason"])
     assert told["health"]["reason"] == "stop: the operator at the console"
+
+
+def test_robot_that_is_lost_at_a_word_of_the_dead_man_switch_ends_the_episode_and_keeps_it(console, page, monkeypatch):
+    kept = []
+    monkeypatch.setattr(console, "on_episode", kept.append)
+    start(page)
+
+    def lost():
+        raise RobotUnavailable("gone")
+
+    robot = console.environment.unwrapped.robot
+    monkeypatch.setattr(robot, "enable", lost)
+    page.held = True
+    page.until(lambda told: told["human_steps"] >= 2)
+    monkeypatch.setattr(robot, "apply", lambda action: lost())
+    told = page.until(lambda told: told["state"] == "waiting")
+    assert told["message"] == "ended: robot_lost" and len(kept) == 1
 
 
 # re-arming

@@ -40,7 +40,9 @@ def browser():
 
 @pytest.fixture
 def console(serve, unhurried):
-    found = RobotConsole(serve(unhurried, cameras=("front",), image_size=64).url)
+    server = serve(unhurried, cameras=("front",), image_size=64)
+    found = RobotConsole(server.url)
+    found.server_of_robot = server
     thread = found.start()
     yield found
     found.close()
@@ -76,7 +78,7 @@ def test_a_person_takes_over_by_keys_stops_labels_and_comes_back(console):
     with browser() as found:
         page, errors = opened(found.new_context(viewport=DESKTOP), console.server.url)
         page.keyboard.press("Enter")
-        said(page, "The policy acts")
+        said(page, "Nobody acts: the arm holds still")
         page.keyboard.down("Shift")
         page.keyboard.down("w")
         said(page, "You act")
@@ -87,12 +89,12 @@ def test_a_person_takes_over_by_keys_stops_labels_and_comes_back(console):
         page.click("#rearm")
         said(page, "Waiting")
         page.keyboard.press("Enter")
-        said(page, "The policy acts")
+        said(page, "Nobody acts: the arm holds still")
         page.keyboard.press("1")
         ended(page, "ended: goal")
         for key, words in (("2", "ended: operator"), ("3", "discarded")):
             page.click("#start")
-            said(page, "The policy acts")
+            said(page, "Nobody acts: the arm holds still")
             page.keyboard.press(key)
             ended(page, words)
         assert "33 % of 3" in page.locator("#facts").inner_text(), "the discarded one counts in no rate"
@@ -127,11 +129,11 @@ def test_gamepad_starts_drives_labels_stops_and_is_lost(console):
 
         for button, words in ((12, "ended: goal"), (13, "ended: operator"), (14, "discarded")):
             press(9)
-            said(page, "The policy acts")
+            said(page, "Nobody acts: the arm holds still")
             press(button)
             ended(page, words)
         press(9)
-        said(page, "The policy acts")
+        said(page, "Nobody acts: the arm holds still")
         before = arm.observe()["end_effector_position"]
         page.evaluate("down(5, true); pad.axes[0] = -1")
         said(page, "You act")
@@ -143,7 +145,7 @@ def test_gamepad_starts_drives_labels_stops_and_is_lost(console):
         page.click("#rearm")
         page.wait_for_selector("#start:enabled")
         press(9)
-        said(page, "The policy acts")
+        said(page, "Nobody acts: the arm holds still")
         press(1)
         said(page, "Stopped")
         assert errors == []
@@ -155,7 +157,7 @@ def test_reopened_socket_keeps_policy_inactive_in_episode(console):
         context.route_web_socket("**/socket", lambda socket: sockets.append((socket, socket.connect_to_server())))
         page, _ = opened(context, console.server.url)
         page.keyboard.press("Enter")
-        said(page, "The policy acts")
+        said(page, "Nobody acts: the arm holds still")
         page.keyboard.down("Shift")
         said(page, "You act")
         page.evaluate("""() => {
@@ -167,11 +169,11 @@ def test_reopened_socket_keeps_policy_inactive_in_episode(console):
         until(page, "said.includes('Connection lost: the arm holds, then stops')")
         page.keyboard.up("Shift")
         said(page, "Stopped")
-        assert len(sockets) > 1 and "The policy acts" not in page.evaluate("said")
+        assert len(sockets) > 1 and "Nobody acts: the arm holds still" not in page.evaluate("said")
         page.click("#rearm")
         page.wait_for_selector("#start:enabled")
         page.keyboard.press("Enter")
-        said(page, "The policy acts")
+        said(page, "Nobody acts: the arm holds still")
 
 
 @pytest.fixture
@@ -219,6 +221,7 @@ def test_training_page_shows_task_and_reason_for_waiting(training):
         page.keyboard.down("Shift")
         page.keyboard.down("a")
         said(page, "You act")
+        until(page, "Number(document.querySelector('#facts').innerText.match(/By a person\\s*(\\d+)/)?.[1]) > 0")
         page.keyboard.press("1")
         ended(page, "ended: goal")
         assert errors == []
@@ -226,11 +229,49 @@ def test_training_page_shows_task_and_reason_for_waiting(training):
     assert episode.rewards.sum() == 1 and len(episode.interventions) == 1
 
 
+def test_frozen_page_moves_nothing_when_it_thaws_until_the_switch_is_pressed_anew(console, monkeypatch):
+    monkeypatch.setattr("robo_real.console.operator_state.HELD_SILENCE", 0.25)
+    monkeypatch.setattr("robo_real.console.operator_state.STOP_AFTER", 60.0)
+    arm = console.server_of_robot.application.robot.driver
+    with browser() as found:
+        page, errors = opened(found.new_context(viewport=DESKTOP), console.server.url)
+        page.keyboard.press("Enter")
+        said(page, "Nobody acts: the arm holds still")
+        page.keyboard.down("Shift")
+        page.keyboard.down("w")
+        said(page, "You act")
+        page.evaluate("() => { const end = performance.now() + 900; while (performance.now() < end); }")
+        stands = arm.read().position
+        said(page, "Lost you: the arm holds until you let go of the switch and press it again")
+        page.wait_for_timeout(500)
+        assert abs(arm.read().position - stands).max() < 0.002
+        page.keyboard.up("Shift")
+        page.wait_for_timeout(300)
+        said(page, "Lost you")
+        page.keyboard.down("Shift")
+        said(page, "You act")
+        assert errors == []
+
+
+def test_page_of_a_robot_that_was_rearmed_elsewhere_says_so(console):
+    with browser() as found:
+        page, errors = opened(found.new_context(viewport=DESKTOP), console.server.url)
+        page.keyboard.press("Enter")
+        said(page, "Nobody acts: the arm holds still")
+        page.keyboard.press("Space")
+        said(page, "Stopped by the operator")
+        console.environment.unwrapped.robot.rearm("Ada")
+        said(page, "The robot was re-armed elsewhere: look, and re-arm here too")
+        page.click("#rearm")
+        said(page, "Waiting: nothing moves")
+        assert errors == []
+
+
 def test_page_without_focus_holds_and_stops(console):
     with browser() as found:
         page, _ = opened(found.new_context(viewport=DESKTOP), console.server.url)
         page.keyboard.press("Enter")
-        said(page, "The policy acts")
+        said(page, "Nobody acts: the arm holds still")
         page.keyboard.down("Shift")
         said(page, "You act")
         page.evaluate("window.dispatchEvent(new Event('blur'))")
@@ -243,7 +284,7 @@ def test_tablet_pad_moves_while_held_and_stop_is_visible(console):
         page, errors = opened(found.new_context(viewport=TABLET, has_touch=True), console.server.url)
         assert page.evaluate("document.documentElement.scrollWidth") <= TABLET["width"]
         page.tap("#start")
-        said(page, "The policy acts")
+        said(page, "Nobody acts: the arm holds still")
         pad = page.locator(".pads button").first
         page.mouse.move(*centre(pad))
         page.mouse.down()

@@ -195,6 +195,59 @@ def test_parameters_respect_force_limits(serve_in_step):
 
 
 @pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("/update_param", {"translational_stiffness": True}),
+        ("/update_param", {"translational_damping": "89"}),
+        ("/move_gripper", {"gripper_pos": "100"}),
+        ("/move_gripper", {"gripper_pos": True}),
+        ("/pose", {"arr": ["0.46", 0, 0.24, 1, 0, 0, 0]}),
+        ("/pose", {"arr": [0.46, False, 0.24, 1, 0, 0, 0]}),
+    ],
+)
+def test_texts_and_truth_values_are_no_numbers(serve_in_step, route, body):
+    server = serve_in_step()
+    told = server.application.robot.driver.update_param = {}.update
+    status, reason = reason_of(server, route, body)
+    assert status == 500 and "no number" in reason and not told.__self__
+
+
+def test_limits_without_stiffness_let_clients_set_none(serve_in_step):
+    server = serve_in_step(replace(TWIN, stiffness=None, turn_stiffness=None))
+    told = server.application.robot.driver.update_param = {}.update
+    status, reason = reason_of(server, "/update_param", {"translational_stiffness": 2000, "translational_damping": 89})
+    assert status == 200 and reason == "translational_stiffness not set: the limits name none"
+    assert told.__self__ == {"translational_damping": 89}
+
+
+def test_clearing_errors_leaves_a_protective_stop_to_a_person(serve_in_step):
+    """HIL-SERL's client clears errors before each pose: that must not unlock an arm that has stopped itself."""
+    server = serve_in_step()
+    robot, recovered = server.application.robot, []
+    robot.driver.recover = lambda: recovered.append(1)
+    pose = json.loads(post(server, "/getpos")[2])["pose"]
+    post(server, "/pose", {"arr": pose})
+    robot.driver.inject(type(robot.driver.faults)(reflex=True))
+    robot.clock.sleep(0.1)
+    for _ in range(3):
+        assert post(server, "/clearerr")[2] == "Clear"
+        post(server, "/pose", {"arr": pose})
+    assert recovered == [] and robot.guard.reason == "robot: reflex"
+    robot.rearm()  # a person
+    assert recovered == [1]
+
+
+def test_clearing_no_error_leaves_the_hand_on_its_way(serve_in_step):
+    server = serve_in_step(auto_clear=True)
+    pose = json.loads(post(server, "/getpos")[2])["pose"]
+    there = [pose[0] - 0.04, *pose[1:]]
+    post(server, "/pose", {"arr": there})
+    post(server, "/clearerr")
+    server.application.robot.clock.sleep(1.0)
+    assert json.loads(post(server, "/getpos")[2])["pose"][0] == pytest.approx(there[0], abs=0.002)
+
+
+@pytest.mark.parametrize(
     ("body", "status"),
     [
         ({"arr": [0.4, 0, 0.2, 0, 1, 0]}, 500),

@@ -104,7 +104,15 @@ def test_an_action_that_is_not_finite_stops_the_arm(robot):
         ([0.1, 0, 0, 0, np.inf], "not_finite"),
         ([None] * 5, "not_finite"),
         (["a"] * 5, "wrong_type"),
+        ([0.1, 0, 0, 0, "1"], "wrong_type"),
+        ([0.1, 0, 0, 0, True], "wrong_type"),
+        (["٣", 0, 0, 0, "1_0"], "wrong_type"),
         ([[0.1], 0, 0, 0, 1], "wrong_type"),
+        (["0.1", "0", "0", "0", "1"], "wrong_type"),
+        (["\u0660.\u0665", 0, 0, 0, 1], "wrong_type"),  # Arabic digits
+        (["1_0", 0, 0, 0, 1], "wrong_type"),
+        ([True, 0.0, 0.0, 0.0, 1.0], "wrong_type"),
+        (np.ones(5, bool), "wrong_type"),
     ],
 )
 def test_guarded_arm_says_why_an_action_is_none(robot, action, reason):

@@ -325,6 +325,7 @@ def test_messages_have_a_limit():
         (stop(b'{"by":[' + b"0," * 2002 + b"0]}"), 413),
         (stop(b'{"by":"' + b"x" * 2001 + b'"}'), 400),
         (stop(b'{"by":"\\ud800"}'), 400),
+        (stop(b'{"by":"Ada","by":"Eve"}'), 400),
         (stop(b'{"by":[[[[[[[[1]]]]]]]] }'), 400),
         (b"POST /robo/stop HTTP/1.1\r\nHost: localhost\r\n\r\n", 415),
         (b"OPTIONS /pose HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),

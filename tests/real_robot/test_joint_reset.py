@@ -1,6 +1,7 @@
 """The joint reset of an arm is a motion like any other: armed, within the limits, watched, stopped, in the log."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +120,21 @@ def test_joint_reset_of_an_arm_without_joints_is_refused():
     with pytest.raises(RobotUnavailable, match="resets no joints"):
         robot.reset_joints(30.0)
     assert b"--allow-joint-reset" in Application(robot, plain_clients=True).answer(RESET)
+    robot.close()
+
+
+@pytest.mark.parametrize("pressed", [False, True])
+def test_foreign_joint_reset_needs_the_dead_man_switch(pressed):
+    arm, resets = FakeArm(clock=ManualClock()), []
+    arm.joint_reset = resets.append
+    robot = GuardedArm(arm, replace(TWIN, dead_man=0.3))
+    robot.connect()
+    robot.arm()
+    if pressed:
+        robot.guard.enable(arm.clock.now())
+    answer = Application(robot, plain_clients=True, allow_joint_reset=True).answer(RESET)
+    assert answer.startswith(b"HTTP/1.1 200") == pressed == bool(resets)
+    assert pressed or b"X-Robo-Reason: dead_man" in answer
     robot.close()
 
 

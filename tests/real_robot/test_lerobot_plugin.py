@@ -111,6 +111,22 @@ def test_actions_pass_the_guard(make, served):
     assert served.application.robo_routes.lease.owner == ""
 
 
+@pytest.mark.parametrize("acted", [False, True])
+def test_lease_outlasts_an_encoding_that_takes_longer(make, served, monkeypatch, acted):
+    """LeRobot encodes a film after an episode, and waits before the first one."""
+    monkeypatch.setattr("robo_real.server.lease.LASTS", 0.9)
+    robot = make()
+    monkeypatch.setattr(sys.modules["lerobot_robot_robo_rl"], "RENEW", 0.2)
+    robot.connect()
+    if acted:
+        robot.get_observation()
+        robot.send_action(action(dx=0.2))
+    time.sleep(2.0)
+    assert served.application.robo_routes.lease.owner.startswith("lerobot")
+    robot.get_observation()
+    assert robot.send_action(action(dx=0.2))["dx"] == pytest.approx(0.2)
+
+
 def test_a_pause_between_episodes_stops_nothing(make, served):
     robot = make()
     robot.connect()

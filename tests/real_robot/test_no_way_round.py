@@ -146,6 +146,7 @@ METHODS = {
     "recover": lambda robot: robot.recover(),
     "pause": lambda robot: robot.pause(),
     "stop": lambda robot: robot.stop(),
+    "read": lambda robot: robot.read(),
     "measure": lambda robot: robot.measure(),
     "observe": lambda robot: robot.observe(),
     "arm": lambda robot: robot.arm(),

@@ -27,6 +27,7 @@ def test_plant_keeps_the_limits_in_a_flood(limits):
     flood = Flood(11, limits)
     worst = flood.play(700)
     flood.close()
+    assert flood.alarms == set()
     assert flood.followed > 500  # or nothing was put to the proof
     assert worst.broken(limits) == {}
 

@@ -77,10 +77,42 @@ def test_rearm_ends_exactly_the_stops_looked_at(routes, seed):
         assert (guard.mode is Mode.STOPPED) == stopped, deed
 
 
+def test_rearm_is_good_for_no_fault_that_came_after_the_look(routes):
+    """A second click, a retry, or a second operator with an old page."""
+    robot = routes._robot
+    stop(routes)
+    looked = look(routes)
+    rearm(routes, looked)
+    assert robot.guard.mode is Mode.IDLE
+    robot.arm()
+    robot.guard.fault("hard_force")
+    with pytest.raises(RobotStopped, match="hard_force"):
+        routes.writes["/robo/rearm"]({"by": "Ada", "stops": looked})
+    assert (robot.guard.mode, robot.guard.reason) == (Mode.FAULT, "hard_force")
+    rearm(routes, look(routes))
+    assert robot.guard.mode is Mode.IDLE
+
+
+def test_fault_while_the_robot_recovers_is_not_cleared(routes):
+    stop(routes)
+    routes._robot.driver.recover = lambda: routes._robot.guard.fault("not_finite")
+    rearm(routes, look(routes))
+    assert (routes._robot.guard.mode, routes._robot.guard.reason) == (Mode.FAULT, "not_finite")
+
+
+def test_fault_that_is_reported_again_and_again_can_be_cleared(routes):
+    for _ in range(3):
+        routes._robot.guard.fault("robot_lost")
+    looked = look(routes)
+    routes._robot.guard.fault("robot_lost")
+    rearm(routes, looked)
+    assert routes._robot.guard.mode is Mode.IDLE
+
+
 def test_rearm_without_a_look_is_refused(routes):
     stop(routes)
     for stops in ({}, {"stops": None}, {"stops": "1"}, {"stops": True}):
-        with pytest.raises(InvalidSetting, match=r"must name the number of stops(.|\n)*stops of /robo/health"):
+        with pytest.raises(InvalidSetting, match=r"must name the number of stops and faults(.|\n)*stops of /robo/health"):
             routes.writes["/robo/rearm"]({"by": "Ada", **stops})
     assert routes._robot.guard.mode is Mode.STOPPED
 

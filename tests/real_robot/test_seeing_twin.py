@@ -1,10 +1,13 @@
 """A policy that sees in the simulation runs on the twin through its cameras: the same spec, the same pictures."""
 
+import threading
+
 import numpy as np
 import pytest
 
 from robo_real.clock import ManualClock
 from robo_real.environment import RobotEnv
+from robo_real.faults import Faults
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.twin import Twin, TwinOptions
@@ -47,3 +50,16 @@ def test_twin_pictures_equal_those_of_simulation(serve_in_step, beside):
     assert environment.metrics["robot/picture_age_p99_ms"] == 0.0  # on this clock drawing takes no time
     environment.close()
     simulated.close()
+
+
+def test_twin_whose_camera_freezes_at_a_reset_waits_for_its_next_picture():
+    twin = Twin(TwinOptions(task="robo/ArmPick-v0", cameras=("front",), image_size=32))
+    twin.connect()
+    twin.newest("camera_front")
+    twin.inject(Faults(camera_freeze=True))
+    thaw = threading.Timer(0.3, twin.inject, [Faults()])
+    thaw.start()
+    twin.reset(3)
+    assert twin.newest("camera_front").stamp >= twin._began
+    thaw.join()
+    twin.close()

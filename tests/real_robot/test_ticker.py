@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from factories import rest_slow
-from robo_real.arm import ArmState, ArmTarget
-from robo_real.clock import MonotonicClock
+from robo_real.arm import HOLD, ArmState, ArmTarget
+from robo_real.audit_log import AuditLog
+from robo_real.clock import ManualClock, MonotonicClock
+from robo_real.guard import Guard
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
+from robo_real.motion_generator import MotionGenerator
 from robo_real.rotations import DOWN
 from robo_rl.errors import RobotUnavailable
 
@@ -90,6 +93,20 @@ def test_ticker_streams_set_points_to_the_pose(robot):
     assert len(way) > 5 and steps.max() <= LIMITS.speed * 3 * robot.motion_generator.period + 1e-9
 
 
+def test_ticker_stops_an_arm_that_goes_the_other_way(robot):
+    """As one with a wrong sign; it reports neither velocities nor forces."""
+    move, here = robot.driver.move, robot.driver
+
+    def mirrored(target):
+        move(replace(target, position=2 * here.position - target.position))
+
+    robot.driver.move = mirrored
+    send(robot)
+    wait_until(lambda: robot.guard.reason in ("moves_away", "moves_too_fast"))
+    assert START[0] - robot.driver.position[0] < 5 * LIMITS.reach
+    wait_until(lambda: robot.driver.told[-1] == "hold")
+
+
 def test_ticker_lets_a_stop_have_the_last_word(robot):
     robot.driver.during_move = robot.stop  # as another thread might, between asking for a set point and telling it
     send(robot)
@@ -119,6 +136,27 @@ def test_ticker_holds_then_stops_an_arm_that_is_lost(robot, failure):
     assert robot._ticker._thread.is_alive()
 
 
+def test_ticker_tries_a_hold_that_failed_again(robot):
+    send(robot)
+    wait_until(lambda: robot.driver.told)
+    hold, failures = robot.driver.hold, []
+
+    def failing():
+        failures.append(1)
+        if len(failures) < 4:
+            raise RobotUnavailable("cable")
+        hold()
+
+    robot.driver.hold = failing
+    robot.stop()
+    assert len(failures) >= 1 and robot.driver.told[-1] != "hold"  # the arm goes on to its last set point
+    wait_until(lambda: robot.driver.told[-1] == "hold")
+    assert len([event for event in robot.log.recent if event["event"] == "hold_failed"]) == 1
+    count = len(failures)
+    time.sleep(0.2)
+    assert len(failures) == count  # once it holds, it is left alone
+
+
 def test_ticker_reports_refused_target_to_next_command(robot):
     def broken():
         raise RobotUnavailable("The gripper does not answer.")
@@ -136,3 +174,27 @@ def test_course_stops_the_arm_if_its_own_reckoning_fails(robot):
     send(robot)
     wait_until(lambda: robot.guard.reason.startswith("set points: TypeError"))
     assert robot.driver.told == [] or robot.driver.told[-1] == "hold"
+
+
+def test_motion_ends_if_the_machine_slept_meanwhile():
+    """A pose of a client that may pause goes on by itself for seconds, but not after a sleep that nobody knows of."""
+    arm, clock = Vendor(), ManualClock()
+    arm.clock = clock
+    guard = Guard(LIMITS, 0.05, AuditLog())
+    motion = MotionGenerator(guard, arm)
+    guard.connected()
+    guard.arm()
+
+    def tick(after):
+        clock.sleep(after)
+        found = motion.tick(arm.read(), clock.now())
+        if isinstance(found, ArmTarget):
+            arm.move(found)
+        return found
+
+    for slept, goes_on in ((0.4, True), (3.0, False)):
+        motion.move_to(ArmTarget(np.add(START, [0.06, 0, 0]), DOWN, 0.0), clock.now() + 60)
+        assert isinstance(tick(0.02), ArmTarget) and isinstance(tick(0.02), ArmTarget)
+        found = tick(slept)
+        assert isinstance(found, ArmTarget) is goes_on and motion.is_moving is goes_on
+    assert found is HOLD and guard.is_ready, "the next pose moves it again"

@@ -41,6 +41,7 @@ class ChatServer(ThreadingHTTPServer):
         self.model, self.reported = "judge", "judge-2026-11-01"
         self.answer: Callable[[list[str], list[np.ndarray]], str] = lambda words, pictures: "{}"
         self.lock, self.under_way, self.most_under_way = threading.Lock(), 0, 0
+        self.connections = 0
 
     def server_bind(self) -> None:
         socketserver.TCPServer.server_bind(self)
@@ -86,6 +87,12 @@ class ChatServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: ChatServer
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a reply goes out in two writes, and its connection stays open
+
+    def setup(self) -> None:
+        super().setup()
+        with self.server.lock:
+            self.server.connections += 1
 
     def log_message(self, format, *args) -> None:
         pass

@@ -206,6 +206,7 @@ def test_a_closed_desk_sends_everybody_home():
 # faults
 
 
+@pytest.mark.filterwarnings("ignore:None of the first:UserWarning")
 @pytest.mark.parametrize(("status", "times"), [("unreachable", 3), ("too many requests", 3), ("garbage", 1), ("refused", 1)])
 def test_a_fault_of_the_server_is_a_status_and_never_a_label(status, times):
     model = Model(status=status)
@@ -262,11 +263,15 @@ def test_dead_annotator_without_labels_ends_training():
 def test_repeated_invalid_answers_end_training(good):
     model = Model()
     running = begun(given := annotator(model))
-    for number in range(good + MOST_FAILED):
-        model.status = "ok" if number < good else "garbage"
-        steps(running, [number + 1])
-        running.score()
-        settled(given)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for number in range(good + MOST_FAILED):
+            model.status = "ok" if number < good else "garbage"
+            steps(running, [number + 1])
+            running.score()
+            settled(given)
+    said = ["None of the first 5 answers of the annotator is a label: 5 garbage."]
+    assert [str(each.message) for each in told] == ([] if good else said), "once, and only before the first label"
     steps(running, [0])
     with pytest.raises(RewardUnavailable, match=rf"(?s)last {MOST_FAILED} answers .*{MOST_FAILED} garbage.*{good} labels"):
         running.score()

@@ -32,6 +32,9 @@ def question(number: int = 0) -> Question:
     return Question(("Is it done?", picture), Verdict)
 
 
+FIRST_WAIT = chat_transport.FIRST_WAIT
+
+
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
     monkeypatch.setattr(chat_transport, "FIRST_WAIT", 0.001)
@@ -185,6 +188,17 @@ def test_a_rate_limit_is_waited_for_but_no_longer_than_allowed(endpoint, chat_se
     assert time.monotonic() - started >= 0.15 and len(chat_server.asked) == 2
 
 
+@pytest.mark.parametrize("after", [None, "0", "-5", "Fri, 31 Dec 1999 23:59:59 GMT"])
+def test_a_wait_of_nothing_is_none_less_than_ours(endpoint, chat_server, monkeypatch, after):
+    monkeypatch.setattr(chat_transport, "FIRST_WAIT", 0.1)
+    said = {} if after is None else {"Retry_After": after}
+    chat_server.script.extend([chat_server.fail(429, **said), chat_server.fail(503, **said)])
+    started = time.monotonic()
+    assert one(endpoint).status == "ok" and len(chat_server.asked) == 3
+    assert time.monotonic() - started >= 1.5 * 0.1, "half of the first wait, and of the second, which is twice as long"
+    assert 1.5 * FIRST_WAIT >= 0.75, "so much with the waits of everyday use"
+
+
 def test_no_wait_goes_beyond_the_deadline(endpoint, chat_server):
     chat_server.script.append(chat_server.fail(429, Retry_After="1000"))
     found = one(replace(endpoint, longest_wait_s=2000, deadline_s=100))
@@ -195,6 +209,50 @@ def test_requests_are_paced(endpoint, chat_server):
     started = time.monotonic()
     CachedJudge(replace(endpoint, requests_per_minute=1200)).ask([question(n) for n in range(5)])
     assert time.monotonic() - started >= 4 * 0.05
+
+
+ERRORS = {
+    "openai": {"error": {"message": "engine is overloaded", "code": "overloaded"}},
+    "words": {"error": "engine is overloaded"},
+    "gateway": {"error": {"message": "engine is overloaded", "code": 503}},
+    "in a choice": {"choices": [{"error": {"message": "engine is overloaded", "code": 502}, "message": {"content": ""}}]},
+    "beside an answer": {"error": {"message": "engine is overloaded"}, "choices": [{"message": {"content": GOOD}}]},
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_in_a_success_is_an_error(endpoint, chat_server, name):
+    chat_server.script.extend([chat_server.send(json.dumps(ERRORS[name]).encode())] * 3)
+    found = one(endpoint)
+    assert (found.status, found.raw) == ("unreachable", "HTTP 200 with an error: engine is overloaded")
+    assert len(chat_server.asked) == 3 and one(endpoint).status == "ok", "tried again, and never kept"
+
+
+def test_an_error_in_a_success_may_be_a_limit_a_refusal_or_final(endpoint, chat_server):
+    def error(**facts):
+        return chat_server.send(json.dumps({"error": {"message": "no", **facts}}).encode())
+
+    chat_server.script.extend([error(code=429), error(code="content_filter"), error(code=401)])
+    quick = replace(endpoint, retries=0)
+    assert [one(quick, 0).status, one(quick, 1).status] == ["too many requests", "refused"]
+    with pytest.raises(JudgeUnavailable, match="rejects the key"):
+        one(quick, 2)
+
+
+def test_slow_server_is_told_the_setting(endpoint, chat_server):
+    chat_server.script.extend([chat_server.hang()] * 2)
+    found = one(replace(endpoint, timeout_s=0.1, retries=0))
+    assert "no answer within 0.1 s (timeout_s); a slow model needs more" in found.raw
+    found = one(replace(endpoint, timeout_s=60, deadline_s=0.1, retries=0))
+    assert "(deadline_s); a slow model needs more" in found.raw
+
+
+def test_connections_are_used_again(endpoint, chat_server):
+    asked = [question(n) for n in range(12)]
+    judge = CachedJudge(replace(endpoint, concurrency=3))
+    for few in (asked[:6], asked[6:7], asked[7:]):
+        judge.ask(few)
+    assert len(chat_server.asked) == 12 and chat_server.connections <= 3
 
 
 # ---------------------------------------------------------------------------------------------- faults that do not
@@ -232,6 +290,7 @@ def test_what_no_later_question_would_change_is_an_error_at_once(endpoint, chat_
         ({"deadline_s": float("nan")}, "above 0"),
         ({"terms": {"most_cost": 1}}, "only with prices"),
         ({"terms": {"unanswered": 0}}, "1 or more"),
+        ({"terms": {"useless": 0}}, "1 or more"),
     ],
 )
 def test_a_wrong_setting_is_named_and_no_secret_shown(settings, message):
@@ -314,6 +373,42 @@ def test_every_other_end_has_its_status(endpoint, chat_server, reply, status, as
     found = one(endpoint)
     assert (found.status, dict(found.content), len(chat_server.asked)) == (status, {}, asked)
     assert (one(endpoint).status, len(chat_server.asked)) == (status, asked), "kept"
+
+
+@pytest.mark.parametrize(
+    ("words", "finish", "status", "advice"),
+    [
+        (GOOD, "length", "cut", "max_tokens = 77: allow more"),
+        ("It is done.", "stop", "garbage", "look at an answer"),
+        ("", "stop", "garbage", "look at an answer"),
+        ("I'm sorry, no.", "stop", "refused", "other words for the task"),
+    ],
+)
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_a_model_that_never_gives_a_usable_answer_is_not_asked_on(
+    endpoint, chat_server, words, finish, status, advice, concurrency
+):
+    chat_server.script.extend([chat_server.say(words, finish)] * 200)
+    terms = Terms(useless=4)
+    judge = CachedJudge(replace(endpoint, max_tokens=77, concurrency=concurrency, terms=terms))
+    judge.ask([question(n) for n in range(2)])
+    with pytest.raises(JudgeUnavailable, match=rf"[456] answers in a row were of no use: \d {status}(.*\n)*.*{advice}"):
+        judge.ask([question(n) for n in range(2, 50)])
+    repairs = 2 if status == "garbage" and words else 1
+    assert 4 * repairs <= len(chat_server.asked) <= (4 + concurrency) * repairs, "those under way are finished"
+
+
+def test_useless_answers_between_usable_ones_end_nothing(endpoint, chat_server):
+    chat_server.script.extend([chat_server.say(GOOD, "length"), chat_server.say("no"), chat_server.say(GOOD)] * 4)
+    patient = CachedJudge(replace(endpoint, concurrency=1, terms=Terms(useless=2)))
+    assert [each.status for each in patient.ask([question(n) for n in range(8)])] == ["cut", "ok"] * 4
+
+
+def test_a_model_that_needs_each_repair_is_asked_on(endpoint, chat_server):
+    chat_server.answer = lambda words, pictures: GOOD if "This cannot be used" in words[-2] + words[-1] else "It is done."
+    judge = CachedJudge(replace(endpoint, concurrency=3, terms=Terms(useless=2)))
+    assert [each.status for each in judge.ask([question(n) for n in range(9)])] == ["ok"] * 9
+    assert len(chat_server.asked) == 18 and dict(judge.statuses) == {"ok": 9}
 
 
 def test_an_answer_in_parts_is_put_together(endpoint, chat_server):
@@ -408,6 +503,21 @@ def test_another_model_under_the_same_name_is_refused(endpoint, chat_server):
     mixed = replace(endpoint, terms=Terms(mixed_models=True))
     assert [one(mixed, number).model for number in (0, 1)] == ["judge-2026-11-01", "judge-2026-12-24"]
     assert len(chat_server.asked) == 2
+
+
+def test_other_weights_under_one_name_are_told(endpoint, chat_server):
+    def reply(fingerprint):
+        found = {"model": "m", "choices": [{"message": {"content": GOOD}}], "system_fingerprint": fingerprint}
+        return chat_server.send(json.dumps(found).encode())
+
+    chat_server.script.extend([reply("fp_1"), reply("fp_1"), reply("fp_2")])
+    judge = CachedJudge(endpoint)
+    judge.ask([question(0)])
+    judge.ask([question(1)])
+    assert "answered by 'm, system_fingerprint fp_1';" in judge.report()
+    judge.ask([question(2)])
+    told = judge.report()
+    assert "fp_1" in told and "fp_2" in told and "the model or its system has changed" in told
 
 
 # ---------------------------------------------------------------------------------------------- the key

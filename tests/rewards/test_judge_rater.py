@@ -11,7 +11,7 @@ from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.preference_collection import agreement
 from robo_datasets.preferences import PreferenceSet
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, JudgeUnavailable, RoboRLError
 from robo_rl.rewards.judges import judge as judging
 from robo_rl.rewards.judges.judge import Answer, Question, Terms
 from robo_rl.rewards.judges.rater import JudgeRater
@@ -102,7 +102,9 @@ def test_order_biased_judge_gives_ties_and_is_detected():
 
 def test_what_is_not_decided_is_no_answer():
     assert rater(says="neither").compare_all(pairs()) == ["skip"] * 10
-    assert rater(says="both").compare_all(pairs()) == ["skip"] * 10
+    with pytest.raises(JudgeUnavailable, match="20 answers in a row were of no use: 20 garbage"):
+        rater(says="both").compare_all(pairs())
+    assert rater(says="both").compare_all(pairs()) == ["skip"] * 10, "kept, and not asked again"
     assert rater(mute=True).compare_all(pairs()) == ["skip"] * 10, "half an answer is none"
     one = episode()
     SEEN.clear()
@@ -118,7 +120,7 @@ def test_different_tasks_are_not_compared():
     with pytest.raises(InvalidSetting, match="does not say it"):
         rater().compare(unsaid, replace(unsaid, start=1, stop=2))
     named = JudgeRater(instruction="go", judge_settings={})
-    assert named.compare(first, second) in (0.0, 1.0) and "robot: go" in SEEN[-1].parts[0]
+    assert named.compare(first, second) in (0.0, 1.0) and "<task>go</task>" in SEEN[-1].parts[0]
 
 
 def test_other_words_orders_or_judges_are_another_rater():
@@ -140,6 +142,13 @@ def test_dataset_pairs_are_checked_against_recorded_rewards(dataset, capsys):
     assert {each.kind for each in PreferenceSet(dataset, "mine")} == {"model"}
     asked = len(SEEN)
     assert dispatch(command) == 0 and len(SEEN) == asked
+
+
+@pytest.mark.parametrize(("says", "message"), [("both", "in a row were of no use"), ("neither", "0 of 40 pairs are decided")])
+def test_a_judge_that_decides_nothing_ends_with_an_error(dataset, capsys, says, message):
+    command = ["prefer", str(dataset.path), "--name", "mine", "--rater", "judge", "--pairs", "40"]
+    with pytest.raises(RoboRLError, match=message):
+        dispatch([*command, "--rater.settings.judge_settings", json.dumps({"says": says})])
 
 
 def test_agreement_counts_what_the_recorded_rewards_tell_apart(dataset):

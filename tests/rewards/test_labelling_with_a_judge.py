@@ -18,7 +18,7 @@ from factories import axes, make_dataset, make_spec, picture_spec, random_episod
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
-from robo_rl.errors import BudgetReached, JudgeUnavailable
+from robo_rl.errors import BudgetReached, JudgeUnavailable, RewardUnavailable
 from robo_rl.types import Episode
 
 SCRIPT = Path(__file__).with_name("label_and_die.py")
@@ -92,6 +92,23 @@ def test_labels_are_made_and_made_again_without_server_and_key(dataset, order, c
     assert len(chat_server.asked) == 28 and "0 asked now, 28 known before" in capsys.readouterr().out
 
 
+def test_one_question_judges_have_several_episodes_under_way(tmp_path, order, chat_server):
+    """12 episodes of one question that takes 0.15 s each: 12 together take about one, not twelve."""
+
+    def slowly(words, pictures):
+        time.sleep(0.15)
+        return '{"score": 3}'
+
+    chat_server.answer = slowly
+    command = order("graded", concurrency=12)
+    command[command.index("judge-progress")] = "judge-ordinal"
+    place = command.index("--reward.settings.every")
+    del command[place : place + 2]
+    command[1] = str(make_dataset(tmp_path / "twelve", SPEC, map(episode, range(12))).path)
+    assert dispatch(command) == 0
+    assert len(chat_server.asked) == 12 and chat_server.most_under_way > 6
+
+
 def test_total_judge_cost_is_known_from_label_cache(order, capsys):
     first, second = (order(name)[:-2] for name in ("first", "second"))  # with the usual cache of labels
     for each, asked in ((first, 28), (second, 0)):
@@ -148,6 +165,55 @@ def test_killed_judging_repeats_no_answered_question(dataset, order, chat_server
     assert dispatch(order("whole", concurrency=3)) == 0
     np.testing.assert_array_equal(values(dataset, "killed"), values(dataset, "whole"))
     assert len(chat_server.asked) == asked
+
+
+@pytest.mark.parametrize(
+    ("reward", "reply", "statuses", "advice"),
+    [
+        ("judge-progress", ("In the first picture", "length"), "28 cut", "max_tokens = 1024: allow more"),
+        ("judge-progress", ("Erledigt: ja", "stop"), "28 garbage", "look at an answer"),
+        ("judge-ordinal", ("I cannot help.", "stop"), "4 refused", "other words"),  # says 0 of each step but the last
+    ],
+)
+def test_no_usable_answer_ends_with_error_and_no_train_with(
+    dataset, order, chat_server, capsys, reward, reply, statuses, advice
+):
+    chat_server.script.extend([chat_server.say(*reply)] * 99)
+    command = order("mute", terms={"useless": 99})
+    if reward == "judge-ordinal":
+        command[command.index("judge-progress")] = reward
+        place = command.index("--reward.settings.every")
+        del command[place : place + 2]
+    for _ in range(2):  # the second time from kept answers
+        with pytest.raises(RewardUnavailable, match=rf"of 48 steps have a label, .*\n.*{statuses}(.*\n)*.*{advice}"):
+            dispatch(command)
+        assert "train with" not in capsys.readouterr().out
+    assert len(chat_server.asked) == int(statuses.split()[0]) * (2 if "garbage" in statuses else 1)
+
+
+def test_silent_model_is_left_after_few_questions(order, chat_server):
+    chat_server.script.extend([chat_server.say("once upon a time", "length")] * 99)
+    with pytest.raises(JudgeUnavailable, match=r"20 answers in a row were of no use: 20 cut"):
+        dispatch(order("mute", concurrency=1))
+    assert len(chat_server.asked) == 20
+
+
+def test_gaps_are_told_as_they_are(dataset, order, chat_server, capsys):
+    good = brightness((), [np.zeros((1, 1, 3), np.uint8)])
+    script = [chat_server.say(good)] * 5 + [chat_server.say(good, "length"), chat_server.fail(500)]
+    chat_server.script.extend(script)
+    assert dispatch(order("some", concurrency=1)) == 0
+    told = capsys.readouterr().out
+    assert "45 of 48 steps have a label: 1 unreachable, asked for again by the same command; 1 cut, kept and not" in told
+    assert dispatch(order("some", concurrency=1)) == 0
+    assert len(chat_server.asked) == 28 + 1, "only the answer that never came"
+    assert "46 of 48 steps have a label: 1 cut, kept and not asked for again" in capsys.readouterr().out
+
+
+def test_model_without_labels_ends_with_error(dataset, capsys):
+    with pytest.raises(RewardUnavailable, match="0 of 48 steps have a label"):
+        dispatch(["label", str(dataset.path), "--reward", "noisy-oracle", "--reward.settings.missing", "1", "--name", "none"])
+    assert "train with" not in capsys.readouterr().out
 
 
 def descendants(pid: int) -> set[int]:

@@ -217,6 +217,26 @@ def test_what_breaks_the_form_is_shown_to_the_model_once(opened, chat_server, wo
     assert model.sample(NAMED)[0] == found and len(chat_server.asked) == 2
 
 
+@pytest.mark.parametrize(("words", "finish", "status"), [("It begins", "length", "cut"), ("No names.", "stop", "garbage")])
+def test_a_model_that_never_gives_a_usable_reply_is_not_asked_on(opened, chat_server, words, finish, status):
+    chat_server.script.extend([chat_server.say(words, finish)] * 99)
+    model = opened(terms={"useless": 4})
+    with pytest.raises(JudgeUnavailable, match=rf"4 answers in a row were of no use: 4 {status}.\n.*{words}"):
+        for number in range(9):
+            model.ask([prompt(f"caption {number}", purpose="annotate", form=Factors)])
+    assert len(chat_server.asked) == 4 * (2 if status == "garbage" else 1)
+    assert model.statuses[status] >= 4
+
+
+def test_each_request_is_told_while_it_is_under_way(opened, chat_server):
+    model, told = opened(), []
+    model.watch = told.append
+    chat_server.answer = lambda words, pictures: told.append("asked") or PROGRAM
+    model.sample(WRITE)
+    model.sample(WRITE)
+    assert told == ["endpoint judge: 1 x write under way", "asked", "endpoint judge: write: ok after 0 s, 10 tokens"]
+
+
 def test_garbage_twice_is_garbage(opened, chat_server):
     chat_server.answer = lambda *_: "x" * 20_000
     found = opened().sample(NAMED)[0]

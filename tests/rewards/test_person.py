@@ -10,11 +10,12 @@ import cv2
 import numpy as np
 import pytest
 
-from factories import axes, make_spec, picture_spec, random_episode
+from factories import axes, make_dataset, make_spec, picture_spec, random_episode
 from robo_cli.main import dispatch
 from robo_cli.rewards import prefer
 from robo_datasets.comparison_page.person import PersonRater
 from robo_datasets.dataset import Dataset
+from robo_datasets.preference_collection import collect_preferences, draw_questions
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.preferences.raters import Segment
@@ -88,6 +89,20 @@ def test_both_clips_are_shown_and_the_answer_comes_back(rater):
         assert browser.answer(number, 0)[0] == 409, "a second answer to the same question"
     asking.join(10)
     assert found == [0.0, 0.5, 1.0, "skip"] and rater.kind == "human"
+
+
+def test_page_says_how_many_comparisons_are_to_come(rater, tmp_path):
+    dataset = make_dataset(tmp_path / "data", SPEC, [episode(seed) for seed in range(2)])
+    drawn = draw_questions(dataset.entries(), 3, 2, 0)
+    asking = threading.Thread(target=collect_preferences, args=(dataset, rater, drawn, 2, "mine"), daemon=True)
+    asking.start()
+    browser = Browser(rater.address)
+    for number in (1, 2, 3):
+        question = browser.question(after=number - 1)
+        assert (question["number"], question["total"]) == (number, 3)
+        browser.answer(number, 0)
+    asking.join(10)
+    assert "pair ${found.number} of ${found.total}" in browser.get("/page.js")
 
 
 def test_what_is_no_answer_is_refused(rater):

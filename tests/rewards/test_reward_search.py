@@ -110,6 +110,15 @@ def scores(rounds):
 # what is chosen
 
 
+def test_model_that_repeats_itself_is_not_paid_on():
+    """12 equal programs: two rounds show it, and the next prompt would be the same; so nothing more is sent."""
+    source = Listed({"write": [[program(0.5, 0.5)] * 3], "improve": [[program(0.5, 0.5)] * 99]})
+    trainer = Trainer()
+    search = eureka(source, trainer, rounds=4, programs=3)
+    assert len([*search.rounds()]) == 2 and len(source.asked) == 6
+    assert "the model repeats itself: 6 equal answers" in search.ended
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_icpl_with_oracle_is_monotone_and_near_best(seed):
     found = scores(icpl(RuleWriter(RULE, seed)).rounds())

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from minigrid.core.world_object import Ball, Box, Door, Goal, Key, WorldObj
 
 from robo_rl.environments.make import make_environment, make_vector_environment
+from robo_rl.environments.vector import metrics_of
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.report.annotating import annotation_warnings
 from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
 from robo_rl.spec.environment import specification
 from robo_sims.grids.simulation import MiniGridSimulation
 from robo_sims.grids.subgoals.environments import SUBGOAL, GuidedSimulation, guidance
 from robo_sims.grids.subgoals.forms import FORMS, Object, Position
 from robo_sims.grids.subgoals.level import Level, Subgoal
-from robo_sims.grids.subgoals.teachers import PerfectTeacher
+from robo_sims.grids.subgoals.teachers import PURPOSE, PerfectTeacher, SubgoalsMissing
 from robo_sims.grids.subgoals.tracker import SubgoalTracker
 
 LEFT, RIGHT, FORWARD, PICK_UP, DROP, TOGGLE, DONE = range(7)
@@ -32,6 +37,8 @@ class Said:
 
     def __init__(self, *subgoals: Subgoal) -> None:
         self._subgoals = subgoals
+
+    metrics: ClassVar[dict[str, float]] = {}
 
     def subgoals(self, level: Level) -> Sequence[Subgoal]:
         return self._subgoals
@@ -212,3 +219,25 @@ def test_shipped_pack_answers_all_but_spoilt_levels() -> None:
     assert (unanswered, differing) == ([3, 7, 10], [3, 7, 10, 11])  # 10 is the level of 3 again
     assert simulation.tracker._teacher.unanswered == 2
     environment.close()
+
+
+@pytest.mark.parametrize("is_vector", [False, True])
+def test_levels_without_subgoals_are_counted_and_warned_of(tmp_path: Path, is_vector: bool) -> None:
+    """A model that is always cut leaves a training without subgoals: its log, its end and its report say so."""
+    facts = {"pack": 1, "made": "by hand", "author": "a test", "about": "nothing", "method": "beacons", "task": TASK}
+    cut = {"text": "First, the agent", "status": "cut"}
+    (tmp_path / "cut.yaml").write_text(yaml.safe_dump({**facts, "replies": {PURPOSE: [{"when": "", "samples": [cut]}]}}))
+    teaching = {"teacher": "llm", "settings": {"llm": f"pack:{tmp_path / 'cut.yaml'}"}}
+    with pytest.warns(SubgoalsMissing, match="None of the first 3 levels has subgoals: 3 cut"):
+        if is_vector:
+            environments: Any = make_vector_environment(TASK, 5, subgoals="position", teaching=teaching)
+            environments.reset(seed=0)
+        else:
+            environments = make_environment(TASK, subgoals="position", teaching=teaching)
+            for seed in range(5):
+                environments.reset(seed=seed)
+    counts = metrics_of(environments)
+    assert counts["subgoals/levels"] == counts["subgoals/missing"] == counts["subgoals/status_cut"] >= 4
+    (told,) = annotation_warnings(counts)
+    assert "0 of " in told and "levels have subgoals" in told and "cut" in told
+    environments.close()

@@ -1,21 +1,26 @@
 """Films of the newest episodes: what a training keeps of them, and what another process draws from it."""
 
 import json
+import os
 import time
+import tracemalloc
 from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 
+import cv2
 import numpy as np
 import pytest
 
 from factories import axes, make_episode, make_spec, picture_spec
+from robo_app.watching import filming
 from robo_app.watching import films as films_module
 from robo_app.watching.filming import ORANGE, film_newest
 from robo_app.watching.filming import main as film_main
 from robo_app.watching.films import Films
 from robo_app.watching.watched_run import WatchedRun
 from robo_rl.environments.make import make_environment
+from robo_rl.errors import RenderingUnavailable
 from robo_rl.evaluation.video import read_frames
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs import observer
@@ -125,6 +130,53 @@ def test_damaged_episode_is_none(tmp_path, reach, damage):
     file = newest_file(run.path, "training")
     file.write_bytes(file.read_bytes()[:-200] if damage is None else damage)
     assert NewestEpisode.read(file) is None and NewestEpisode.read(tmp_path / "none") is None
+
+
+def packed(path, **arrays):
+    """Writes an episode as a stranger would."""
+    facts = {"kind": "training", "step": 1, "seed": None, "episode_return": 0.0, "success": None, "stop_reason": "goal"}
+    facts |= {"replays": False, "stride": 1, "cameras": ["front"]}
+    own = {"facts": np.frombuffer(json.dumps(facts).encode(), np.uint8)}
+    own |= {"actions": np.zeros((2, 1)), "sources": np.zeros(2, np.int8)}
+    np.savez_compressed(path, **(own | {"pictures0": np.zeros(4, np.uint8), "sizes0": np.asarray([2, 2])} | arrays))
+    if "actions" not in arrays:  # stored, as ours
+        found = dict(np.load(path))
+        np.savez(path, **found)
+
+
+BOMBS = {
+    "packed zeros": {"actions": np.zeros((50_000_000, 1), np.int8)},
+    "parts that overlap": {"pictures0": np.zeros(1_000_000, np.uint8), "sizes0": np.tile([1_000_000, -1_000_000], 50)},
+}
+
+
+@pytest.mark.parametrize("arrays", BOMBS.values(), ids=BOMBS)
+def test_no_episode_takes_more_memory_than_its_file(tmp_path, arrays):
+    packed(tmp_path / "bomb.npz", **arrays)
+    tracemalloc.start()
+    assert NewestEpisode.read(tmp_path / "bomb.npz") is None
+    assert tracemalloc.get_traced_memory()[1] < 8_000_000
+    tracemalloc.stop()
+
+
+def test_a_stored_episode_of_another_program_is_read(tmp_path):
+    packed(tmp_path / "plain.npz")
+    assert NewestEpisode.read(tmp_path / "plain.npz").pictures == {"front": [bytes(2), bytes(2)]}
+
+
+def test_a_pipe_in_place_of_an_episode(tmp_path):
+    os.mkfifo(tmp_path / "pipe.npz")
+    assert NewestEpisode.read(tmp_path / "pipe.npz") is None
+
+
+def test_a_picture_that_declares_a_huge_size_is_not_decoded(monkeypatch):
+    _, coded = cv2.imencode(".jpg", np.zeros((8, 8, 3), np.uint8))
+    hostile = bytearray(coded.tobytes())
+    place = hostile.index(b"\xff\xc0") + 5
+    hostile[place : place + 4] = (20_000).to_bytes(2, "big") * 2
+    monkeypatch.setattr(cv2, "imdecode", pytest.fail)
+    with pytest.raises(RenderingUnavailable, match=r"(?s)damaged.*20000"):
+        filming._decoded(bytes(hostile))
 
 
 def test_record_keeps_episodes_now_and_then(tmp_path, reach, monkeypatch):

@@ -24,7 +24,7 @@ function show(found) {
   node("task").textContent = first === second ? first : "";
   node("task-first").textContent = first === second ? "" : first;
   node("task-second").textContent = first === second ? "" : second;
-  node("state").textContent = `${answered} answered here; each answer is kept at once.`;
+  node("state").textContent = `${answered} answered here${found.total ? `, pair ${found.number} of ${found.total}` : ""}; each answer is kept at once.`;
   play();
 }
 

@@ -41,6 +41,10 @@ class PersonRater(Rater):
         """URL of the page, served until the program ends."""
         return self._page.server.url
 
+    def expect(self, total: int) -> None:
+        """Tell the person how many comparisons are to come."""
+        self._page.total = total
+
     @override
     def compare(self, first: Segment, second: Segment) -> Preference:
         """Waits for the person's answer without a time limit."""

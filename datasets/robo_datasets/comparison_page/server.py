@@ -1,7 +1,7 @@
 """Routes of the comparison page, which shows one question at a time.
 
 GET   /              the page
-      /api/question  the current question, or {"number": null} if there is none yet
+      /api/question  the current question with its number and their total, or {"number": null} if there is none yet
 POST  /api/answers   {"number": 3, "answer": 0 | 0.5 | 1 | "skip"}, once for each question
 """
 
@@ -30,6 +30,8 @@ class ComparisonPage:
         self._changed = threading.Condition()
         self._question: Mapping[str, Any] = {"number": None}
         self._session, self._count = secrets.token_hex(4), 0
+        self.total = 0
+        """Questions that are to come in all; 0 if that is not known."""
         self._choice: Preference | None = None
         routes = [read("/api/question", self._shown), write("/api/answers", self._answered)]
         self.server = PageServer("robo_datasets.comparison_page", "Which is better?", routes, port=port)
@@ -38,7 +40,7 @@ class ComparisonPage:
         """Show a question, wait, and return its answer."""
         with self._changed:
             self._count, self._choice = self._count + 1, None
-            self._question = {"number": self._count, **question}
+            self._question = {"number": self._count, "total": self.total, **question}
             while self._choice is None:
                 self._changed.wait()
             self._question = {"number": None}

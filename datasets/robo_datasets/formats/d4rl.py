@@ -30,8 +30,10 @@ from robo_datasets.formats.recording import (
     Recording,
     cost_name,
     foreign_array,
+    number_of_choices,
     single_cost,
     split_columns,
+    vector_size,
     within,
 )
 from robo_datasets.hdf5_arrays import created_hdf5, write_array
@@ -119,10 +121,10 @@ class D4RL(Format):
             notes += [f"not read: {', '.join(unread)}"] if unread else []
             are_choices = actions.ndim == 1 and actions.dtype.kind in "iu"
             if are_choices:
-                size = 1 + max(int(part.max()) for _, part in rows) if layout is None else layout[0].action.size
+                size = number_of_choices(rows) if layout is None else layout[0].action.size
                 found = Actions(size, are_choices=True)
             else:
-                found = Actions(actions.shape[1], None, None, *within(rows))
+                found = Actions(vector_size(actions), None, None, *within(rows))
         return Foreign(
             lambda: _recordings(source, *((None, None) if layout is None else layout)),
             observation,

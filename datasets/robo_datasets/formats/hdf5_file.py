@@ -74,6 +74,17 @@ def loaded(dataset: h5py.Dataset, start: int = 0, stop: int | None = None) -> Ar
     return np.asarray(dataset[start:stop])
 
 
+def required(datasets: Mapping[str, h5py.Dataset], episode: str, inside: str) -> h5py.Dataset:
+    """Returns an array of an episode; raises DatasetError with both names if the episode lacks it."""
+    if (found := datasets.get(f"{episode}/{inside}")) is None:
+        raise DatasetError(
+            f"{episode} has no {inside}, as other episodes of the file have.",
+            allowed="the same arrays in every episode",
+            fix="leave that episode out, or write what is missing",
+        )
+    return found
+
+
 def attribute(node: h5py.Group | h5py.File, name: str) -> Any:
     """Returns an attribute as a plain value, None if there is none."""
     value = node.attrs.get(name)

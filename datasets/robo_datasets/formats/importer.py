@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from robo_datasets.formats.adjustments import NONE, Adjustments
 from robo_datasets.formats.recording import Actions, Array, Foreign, Recording, split_columns
 from robo_rl.errors import DatasetError, SpecMismatch
 from robo_rl.rollout.episode import end_of
 from robo_rl.spec.environment import ActionSpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource, Episode
 
+MOST_NAMED = 3
+"""Elements of an action that a remark names."""
 ROUNDING = 1e-5
 """Rounding error of float32 after scaling an action there and back, in [-1, 1] units; larger excess is refused, not clipped."""
 
@@ -29,12 +32,16 @@ class EpisodeImporter:
     split: bool = False
     """Whether the foreign observation is one vector of the spec's arrays, concatenated."""
     notes: tuple[str, ...] = field(default=())
+    adjustments: Adjustments = NONE
+
+    def __post_init__(self) -> None:
+        self.adjustments.require_known(self.spec)
 
     def episode(self, recording: Recording) -> Episode | None:
         """Returns the episode, or None if no step is left.
 
         If the observation after the last action is missing, that action cannot be bootstrapped: it is dropped after a
-        truncation; after a termination, which needs no bootstrap, the last observation is repeated.
+        truncation, unless it shall be kept; after a termination, which needs no bootstrap, the last observation is repeated.
         """
         kept, changes = len(recording), {}
         terminated, truncated = bool(recording.terminated), bool(recording.truncated)
@@ -42,8 +49,9 @@ class EpisodeImporter:
             truncated, changes["end"] = True, "inferred"
         observations = self._observations(recording.observations)
         if not recording.has_final_observation:
-            changes["final_observation"] = "repeated" if terminated else "missing"
-            if terminated:
+            is_kept = terminated or self.adjustments.keep_last
+            changes["final_observation"] = "repeated" if is_kept else "missing"
+            if is_kept:
                 observations = {name: np.concatenate([rows, rows[-1:]]) for name, rows in observations.items()}
             else:
                 kept -= 1
@@ -52,12 +60,13 @@ class EpisodeImporter:
         for name in ("rewards", "timestamps"):
             if getattr(recording, name) is None:
                 changes[name] = "missing"
-        rewards = np.zeros(kept) if recording.rewards is None else recording.rewards[:kept]
-        actions = self._normalized(recording.actions[:kept])
+        rewards = np.zeros(kept) if recording.rewards is None else _column(recording.rewards)[:kept]
+        proposed = self._normalized(recording.actions[:kept])
+        actions = np.clip(proposed, -1, 1) if self.adjustments.clip and not self.spec.action.is_discrete else proposed
         return Episode(
             observations=observations,
             actions=actions,
-            policy_actions=actions,
+            policy_actions=proposed,
             rewards=np.asarray(rewards, np.float32),
             sources=np.full(kept, ActionSource.DATASET, np.int8),
             timestamps=self._timestamps(recording.timestamps, kept),
@@ -78,7 +87,7 @@ class EpisodeImporter:
             found = split_columns(flat, [*self.spec.observation.values()])
         kept = {}
         for name, array in self.spec.observation.items():
-            values = found[name]
+            values = self.adjustments.turned(array, self.adjustments.scaled(name, found[name]))
             if values.shape[1:] != array.shape:
                 raise DatasetError(f"Observation {name!r} changes its shape.", got=values.shape[1:], allowed=array.shape)
             if values.dtype.kind == "f" and not np.isfinite(values).all() and values.dtype != array.dtype:
@@ -92,7 +101,8 @@ class EpisodeImporter:
             raise DatasetError("Actions have another shape than their spec.", got=actions.shape[1:], allowed=action.shape)
         if action.is_discrete:
             if actions.dtype.kind not in "iu" or actions.min() < 0 or actions.max() >= action.size:
-                raise DatasetError("Unknown discrete action.", got=actions, allowed=f"0 to {action.size - 1}")
+                got = f"{actions.min()} to {actions.max()} ({actions.dtype})"
+                raise DatasetError("Unknown discrete action.", got=got, allowed=f"whole numbers, 0 to {action.size - 1}")
             return actions.astype(np.int64)
         if not np.isfinite(actions).all():
             raise DatasetError("An action holds NaN or infinity.", fix="leave that episode out")
@@ -102,12 +112,15 @@ class EpisodeImporter:
             low, high = np.asarray(self.low), np.asarray(self.high)
             scaled = (actions - low) / (high - low) * 2 - 1
             scaled = np.where(np.abs(scaled) < 1 + ROUNDING, np.clip(scaled, -1, 1), scaled)
-        if (furthest := float(np.abs(scaled).max(initial=0))) > 1 + ROUNDING:
+        beyond = np.abs(scaled).max(axis=0, initial=0)
+        if beyond.max() > 1 + ROUNDING and not self.adjustments.clip:
+            name = action.names[int(beyond.argmax())]
             raise DatasetError(
                 "Actions lie outside the environment's limits; nothing is clipped.",
-                got=f"{furthest:.6g} in [-1, 1] units",
+                got=f"{beyond.max():.6g} in [-1, 1] units, of {name}",
                 allowed="actions that the environment accepts",
-                fix="leave --environment out, so that the limits are taken from the data",
+                fix=f"--clip, if the environment clipped them as they were recorded; --action-ranges {name} LOW HIGH, if they "
+                "have another unit; or leave --environment out, so that the limits are taken from the data",
             )
         return scaled.astype(np.float32)
 
@@ -119,16 +132,19 @@ class EpisodeImporter:
         return times if len(times) == steps + 1 else np.append(times, times[-1] + period)
 
 
-def importer_of(foreign: Foreign, spec: EnvironmentSpec | None = None) -> EpisodeImporter:
+def importer_of(foreign: Foreign, spec: EnvironmentSpec | None = None, adjustments: Adjustments = NONE) -> EpisodeImporter:
     """Returns the importer of a foreign dataset: with its own spec, with `spec`, or with one derived from the data.
 
-    Raises SpecMismatch if the data does not fit `spec`.
+    Raises SpecMismatch if the data does not fit `spec`, UnknownName for adjustments of what it does not have.
     """
     source = f"imported: {foreign.name}"
     if foreign.spec is not None and spec is None:
-        return EpisodeImporter(held(foreign.spec, foreign.observation), source=source)
+        own = held(foreign.spec, foreign.observation)
+        limits = adjustments.limits(own.action.names, (), ())
+        own = replace(own, observation=adjustments.spec_of(own.observation))
+        return EpisodeImporter(own, *limits, source, adjustments=adjustments)
     if spec is None:
-        return _derived(foreign, source)
+        return _derived(foreign, source, adjustments)
     split = _is_split(foreign.observation, spec)
     if not split and (missing := [name for name in spec.observation if name not in foreign.observation]):
         raise SpecMismatch(
@@ -136,8 +152,8 @@ def importer_of(foreign: Foreign, spec: EnvironmentSpec | None = None) -> Episod
             [f"observation {name}: {spec.observation[name].shape} there, missing in the data" for name in missing],
             fix=f"the data has {', '.join(f'{name} {array.shape}' for name, array in foreign.observation.items())}",
         )
-    low, high = _limits_of(foreign, spec.action, spec.name)
-    return EpisodeImporter(spec, low, high, source, split)
+    limits = adjustments.limits(spec.action.names, *_limits_of(foreign, spec.action, spec.name, adjustments))
+    return EpisodeImporter(spec, *limits, source, split, adjustments=adjustments)
 
 
 def held(spec: EnvironmentSpec, names: Container[str]) -> EnvironmentSpec:
@@ -146,35 +162,61 @@ def held(spec: EnvironmentSpec, names: Container[str]) -> EnvironmentSpec:
     return spec if len(arrays) == len(spec.observation) else replace(spec, observation=ObservationSpec(arrays))
 
 
-def _derived(foreign: Foreign, source: str) -> EpisodeImporter:
-    notes = []
+def _derived(foreign: Foreign, source: str, adjustments: Adjustments) -> EpisodeImporter:
     found = foreign.actions
-    size = found.size
+    names = found.names if len(set(found.names)) == found.size else tuple(f"action_{index}" for index in range(found.size))
     if found.are_choices:
-        names = found.names or tuple(f"choice_{index}" for index in range(size))
+        names = found.names or tuple(f"choice_{index}" for index in range(found.size))
         action = ActionSpec(names, mode="discrete", control_period=foreign.control_period)
-        return EpisodeImporter(_spec(foreign, action), source=source)
+        return EpisodeImporter(_spec(foreign, action, adjustments), source=source, adjustments=adjustments)
+    (first, last), notes = _limits_in(foreign, names, adjustments)
+    low, high = np.minimum(first, last).tolist(), np.maximum(first, last).tolist()
+    action = ActionSpec(names, tuple(low), tuple(high), ("unknown",) * found.size, "unknown", foreign.control_period)
+    is_plain = (first == -1).all() and (last == 1).all()
+    limits = ((), ()) if is_plain else (tuple(first.tolist()), tuple(last.tolist()))
+    return EpisodeImporter(_spec(foreign, action, adjustments), *limits, source, notes=tuple(notes), adjustments=adjustments)
+
+
+def _limits_in(foreign: Foreign, names: Sequence[str], adjustments: Adjustments) -> tuple[tuple[Array, Array], list[str]]:
+    """Returns the actions at -1 and 1 as the user, the file or else the data give them, and remarks."""
+    notes, found, size = [], foreign.actions, foreign.actions.size
     least, most = np.asarray(found.least or (0.0,) * size), np.asarray(found.most or (0.0,) * size)
+    given = np.array([adjustments.has_range(name) for name in names])
     is_declared = found.low is not None and found.high is not None and bool(np.isfinite([found.low, found.high]).all())
     if is_declared:
-        low, high = np.asarray(found.low), np.asarray(found.high)
+        low, high = np.asarray(found.low, np.float64), np.asarray(found.high, np.float64)
     elif found.are_normalized:
         low, high = -np.ones(size), np.ones(size)
     else:
         low, high = least, np.where(most > least, most, least + 1)
-        notes.append("the file declares no limits of actions: the least and the most that occur become -1 and 1")
-    if (least < low).any() or (most > high).any():
-        notes.append(f"actions reach {least.tolist()} to {most.tolist()}, beyond their limits: the limits are widened to them")
+        if not given.all():
+            notes.append("the file declares no limits of actions: the least and the most that occur become -1 and 1")
+    first, last = map(np.asarray, adjustments.limits(names, low.tolist(), high.tolist()))
+    low, high = np.minimum(first, last), np.maximum(first, last)
+    beyond = (least < low) | (most > high)
+    if beyond.any() and not adjustments.clip:
+        reach = ", ".join(
+            f"{names[index]} {least[index]:.6g} to {most[index]:.6g}" for index in np.flatnonzero(beyond)[:MOST_NAMED]
+        )
+        more = ", ..." if beyond.sum() > MOST_NAMED else ""
+        notes.append(
+            f"{beyond.sum()} of {size} actions reach beyond their limits, {reach}{more}: the limits are widened to them "
+            "(--clip keeps the limits, --action-ranges gives others)"
+        )
+        is_turned = first > last
         low, high = np.minimum(low, least), np.maximum(high, most)
-    names = found.names if len(set(found.names)) == size else tuple(f"action_{index}" for index in range(size))
-    limits = tuple(low.tolist()), tuple(high.tolist())
-    action = ActionSpec(names, *limits, ("unknown",) * size, "unknown", foreign.control_period)
-    physical = ((), ()) if set(limits[0]) == {-1.0} and set(limits[1]) == {1.0} else limits
-    return EpisodeImporter(_spec(foreign, action), *physical, source, notes=tuple(notes))
+        first, last = np.where(is_turned, high, low), np.where(is_turned, low, high)
+    return (first, last), notes
 
 
-def _spec(foreign: Foreign, action: ActionSpec) -> EnvironmentSpec:
-    return EnvironmentSpec(f"imported/{foreign.name}", foreign.observation, action, max_steps=foreign.max_steps)
+def _spec(foreign: Foreign, action: ActionSpec, adjustments: Adjustments) -> EnvironmentSpec:
+    observation = adjustments.spec_of(foreign.observation)
+    return EnvironmentSpec(f"imported/{foreign.name}", observation, action, max_steps=foreign.max_steps)
+
+
+def _column(rewards: Array) -> Array:
+    """Returns rewards (T,), which some files hold as (T, 1)."""
+    return rewards.reshape(-1) if rewards.size == len(rewards) else rewards
 
 
 def _is_split(observation: ObservationSpec, spec: EnvironmentSpec) -> bool:
@@ -185,25 +227,29 @@ def _is_split(observation: ObservationSpec, spec: EnvironmentSpec) -> bool:
     return arrays[0].size == spec.observation.size
 
 
-def _limits_of(foreign: Foreign, action: ActionSpec, name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns the foreign actions at -1 and 1, empty if actions are in [-1, 1] already."""
+def _limits_of(
+    foreign: Foreign, action: ActionSpec, name: str, adjustments: Adjustments
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Returns the foreign actions at -1 and 1, empty if actions are in [-1, 1] already; given ranges are not compared."""
     found: Actions = foreign.actions
     if found.are_choices != action.is_discrete or found.size != action.size:
         there, here = _kind(action.size, action.is_discrete), _kind(found.size, found.are_choices)
         raise SpecMismatch(f"The data is not of {name}", [f"action: {there} there, {here} in the data"], fix="look at the file")
     if action.is_discrete:
         return (), ()
-    ones = (1.0,) * action.size
     if found.low is not None and found.high is not None:
-        declared = (found.low, found.high)
-        if np.allclose(declared, (action.low, action.high)) and not np.allclose(declared, ((-1.0,), ones)):
+        compared = [not adjustments.has_range(element) for element in action.names]
+        ends = (found.low, found.high), (action.low, action.high)
+        declared, limits = (np.asarray(pair, np.float64)[:, compared] for pair in ends)
+        ones = np.array([[-1.0], [1.0]])
+        if np.allclose(declared, limits) and not np.allclose(declared, ones):
             return action.low, action.high
-        if np.allclose(declared, (tuple(-one for one in ones), ones)):
+        if np.allclose(declared, ones):
             return (), ()
         raise SpecMismatch(
             f"The data is not of {name}",
             [f"action limits: {action.low} to {action.high} there, {found.low} to {found.high} in the data"],
-            fix="leave --environment out",
+            fix="leave --environment out, or give the ranges that the data has: --action-ranges NAME LOW HIGH",
         )
     return ((), ()) if found.are_normalized else (action.low, action.high)
 

@@ -34,6 +34,11 @@ class LeRobot(Format):
         """as_videos: write pictures as lossy videos, LeRobot's default; otherwise exactly, as PNG."""
         self._as_videos = as_videos
 
+    @property
+    def exact(self) -> LeRobot:
+        """The format with pictures as PNG."""
+        return LeRobot(as_videos=False)
+
     @override
     def recognizes(self, source: Path) -> bool:
         return (source / INFO).is_file()

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sized
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 
 from robo_datasets.formats.lerobot_layout import (
     CODEBASE,
-    DATA_PATH,
     ENVIRONMENT,
     EPISODES_PATH,
     FACTS,
@@ -27,20 +22,30 @@ from robo_datasets.formats.lerobot_layout import (
     TASKS,
     VIDEO_PATH,
     WALL_TIME,
-    arrow,
     file_in,
     require_known_paths,
     safe_key,
 )
+from robo_datasets.formats.lerobot_tables import (
+    NEEDED,
+    OPTIONAL,
+    Layout,
+    counted_rows,
+    episodes_of,
+    table_batches,
+    table_files,
+)
 from robo_datasets.formats.lerobot_video import read_film
 from robo_datasets.formats.parquet_file import batches, opened_parquet
 from robo_datasets.formats.recording import (
+    SEVERAL_TASKS,
     Actions,
     Array,
     Foreign,
     Recording,
     flat_name,
     foreign_array,
+    number_of_choices,
     require_file,
     within,
 )
@@ -50,32 +55,9 @@ from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 MOST_JSON = 1 << 26
 MOST_DESCRIBED = 1_000_000
 """Episodes, or tasks."""
-MOST_STEPS = 1_000_000
-"""Of an episode."""
-NEEDED = ("action", "episode_index", "timestamp")
-OPTIONAL = ("next.reward", "next.done", "next.terminated", "next.truncated", "next.success", "task_index", WALL_TIME)
 NO_TASK = f"the task of an episode is not in {TASKS}: it has no instruction"
-_PNG = b"\x89PNG\r\n\x1a\n"
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Features of the observations."""
-
-    root: Path
-    features: Mapping[str, Mapping[str, Any]]
-    rate: float
-    parts: Mapping[str, tuple[ArraySpec, ...]]
-    """key -> its observations, in order"""
-
-    @property
-    def films(self) -> list[str]:
-        return [key for key in self.parts if self.features[key]["dtype"] == "video"]
-
-    @property
-    def columns(self) -> list[str]:
-        kept = [key for key in (*NEEDED, *OPTIONAL) if key in self.features]
-        return [*kept, *(key for key in self.parts if key not in self.films)]
+CLOSE = 0.1
+"""[frames] Rounding error of a time stamp, float32 after hours included."""
 
 
 def read(source: Path) -> Foreign:
@@ -103,13 +85,13 @@ def read(source: Path) -> Foreign:
         parts, unread = _parts(features, is_served)
     if not parts:
         raise DatasetError(f"{source} has no observation of numbers or pictures.", got=sorted(features))
-    layout = _Layout(source, features, float(info["fps"]), parts)
+    layout = Layout(source, features, float(info["fps"]), parts)
     if not 0 < layout.rate < 1e6:
         raise DatasetError(f"{INFO} has an impossible frame rate.", got=info["fps"])
     arrays = [array for found in parts.values() for array in found]
     notes = [f"not read: {', '.join(unread)}"] if unread else []
     notes += [f"pictures come from lossy video: {', '.join(layout.films)}"] if layout.films else []
-    notes += _contradictions(source, info, features)
+    notes += _contradictions(layout, info)
     if not {"next.terminated", "next.truncated"} & set(features):
         notes.append("termination and truncation are not distinguished: episodes count as truncated, unless they succeeded")
     return Foreign(
@@ -123,18 +105,38 @@ def read(source: Path) -> Foreign:
     )
 
 
-def _contradictions(source: Path, info: Mapping[str, Any], features: Mapping[str, Any]) -> list[str]:
+def _contradictions(layout: Layout, info: Mapping[str, Any]) -> list[str]:
     """Returns remarks on missing or contradictory metadata."""
     notes = []
-    if "task_index" in features and not file_in(source, TASKS).exists():
+    if "task_index" in layout.features and not file_in(layout.root, TASKS).exists():
         notes.append(f"{TASKS} is missing: the episodes have no instructions")
-    frames = 0
-    for path in _files(source, DATA_PATH):
-        with opened_parquet(path) as file:
-            frames += file.metadata.num_rows
-    if info.get("total_frames") not in (None, frames):
-        notes.append(f"{INFO} says {info['total_frames']} frames, the data has {frames}: all of the data is taken")
+    counts = counted_rows(layout)
+    for name, found in (("frames", counts.total()), ("episodes", len(counts))):
+        if info.get(f"total_{name}") not in (None, found):
+            notes.append(f"{INFO} says {info[f'total_{name}']} {name}, the data has {found}: all of the data is taken")
+    listed = _lengths(layout)
+    described = Counter(index for index, _ in listed)
+    if repeated := sum(count > 1 for count in described.values()):
+        notes.append(f"meta/episodes lists {repeated} episodes more than once: the last entry is taken")
+    if absent := len({*described} - {*counts}):
+        notes.append(f"meta/episodes lists {absent} episodes of which the data has no row")
+    if other := sum(length not in (None, counts[index]) for index, length in dict(listed).items() if index in counts):
+        notes.append(f"meta/episodes says another length of {other} episodes than the data has: the data is taken")
     return notes
+
+
+def _lengths(layout: Layout) -> list[tuple[int, int | None]]:
+    """Returns index and length of each episode in meta/episodes, none if that is missing."""
+    if not (layout.root / EPISODES_PATH).parents[1].is_dir():
+        return []
+    found: list[tuple[int, int | None]] = []
+    for path in table_files(layout.root, EPISODES_PATH):
+        with opened_parquet(path) as file:
+            columns = [name for name in ("episode_index", "length") if name in file.schema_arrow.names]
+        for batch in batches(path, dict.fromkeys(columns, 1)):
+            found += [(int(row["episode_index"]), row.get("length")) for row in batch.to_pylist()]
+            _require_few(path, found, ())
+    return found
 
 
 def _parts_of(
@@ -176,28 +178,27 @@ def _vectors(labels: Any, size: int) -> tuple[ArraySpec, ...]:
     return tuple(foreign_array(name, (count,), np.float32) for name, count in sizes.items())
 
 
-def _actions(layout: _Layout, spec: EnvironmentSpec | None, *, are_normalized: bool) -> Actions:
+def _actions(layout: Layout, spec: EnvironmentSpec | None, *, are_normalized: bool) -> Actions:
     described = layout.features["action"]
     size = int(described["shape"][0])
     if len(described["shape"]) != 1:
         raise DatasetError("Actions are not a vector.", got=described["shape"])
     rows = (
         (f"the part from episode {columns['episode_index'][0]} on", columns["action"].reshape(-1, size))
-        for columns in _batches(layout, ["action", "episode_index"])
+        for columns in table_batches(layout, ["action", "episode_index"])
         if len(columns["action"])
     )
-    if np.dtype(described["dtype"]).kind in "iu" and size == 1:
-        choices = 1 + max(int(part.max()) for _, part in rows) if spec is None else spec.action.size
-        return Actions(choices, are_choices=True)
+    if layout.are_choices:
+        return Actions(number_of_choices(rows) if spec is None else spec.action.size, are_choices=True)
     least, most = within(rows)
     names = described.get("names")
     names = tuple(flat_name(str(name)) for name in names) if isinstance(names, list) and len(names) == size else ()
     return Actions(size, least=least, most=most, names=names, are_normalized=are_normalized)
 
 
-def _recordings(layout: _Layout) -> Iterator[Recording]:
+def _recordings(layout: Layout) -> Iterator[Recording]:
     tasks, episodes = _tasks(layout.root), _episodes(layout)
-    for columns in _grouped(layout):
+    for columns, remarks in episodes_of(layout):
         index = int(columns["episode_index"][0])
         row = episodes.get(index, {})
         if layout.films and not row:
@@ -208,18 +209,17 @@ def _recordings(layout: _Layout) -> Iterator[Recording]:
         steps = len(columns["episode_index"])
         observations: dict[str, Array] = {}
         for key, arrays in layout.parts.items():
-            values = _filmed(layout, key, row, steps) if key in layout.films else columns[key]
+            values = _filmed(layout, key, row, columns) if key in layout.films else columns[key]
             edges = np.cumsum([array.size for array in arrays])[:-1]
             split = [values] if len(arrays) == 1 else np.split(values.reshape(steps, -1), edges, axis=1)
             observations |= {a.name: part.reshape(steps, *a.shape) for a, part in zip(arrays, split, strict=True)}
         facts = json.loads(row.get(FACTS) or "{}")
         success = bool(columns["next.success"].any()) if "next.success" in columns else None
-        task = tasks.get(int(columns["task_index"][0])) if "task_index" in columns else None
-        is_choice = layout.features["action"]["dtype"] == "int64"
+        task, found = _task(columns, tasks)
         terminated, truncated = _ends(columns, success)
         yield Recording(
             observations,
-            columns["action"].reshape(-1) if is_choice else columns["action"].reshape(steps, -1),
+            columns["action"].reshape(-1) if layout.are_choices else columns["action"].reshape(steps, -1),
             columns.get("next.reward"),
             terminated=terminated,
             truncated=truncated,
@@ -229,8 +229,18 @@ def _recordings(layout: _Layout) -> Iterator[Recording]:
             instruction=facts.get("instruction", task),
             timestamps=columns.get(WALL_TIME, columns["timestamp"].astype(np.float64)),
             name=str(index),
-            remarks=(NO_TASK,) if task is None and "task_index" in columns and tasks else (),
+            remarks=(*remarks, *found),
         )
+
+
+def _task(columns: Mapping[str, Array], tasks: Mapping[int, str]) -> tuple[str | None, list[str]]:
+    """Returns the task of an episode, None if it is not known, and remarks."""
+    if "task_index" not in columns:
+        return None, []
+    indices = columns["task_index"]
+    task = tasks.get(int(indices[0]))
+    remarks = [NO_TASK] if task is None and tasks else []
+    return task, remarks + ([SEVERAL_TASKS] if (indices != indices[0]).any() else [])
 
 
 def _ends(columns: Mapping[str, Array], success: bool | None) -> tuple[bool, bool]:
@@ -240,91 +250,31 @@ def _ends(columns: Mapping[str, Array], success: bool | None) -> tuple[bool, boo
     return last.get("next.terminated", done), truncated
 
 
-def _filmed(layout: _Layout, key: str, row: Mapping[str, Any], steps: int) -> Array:
+def _filmed(layout: Layout, key: str, row: Mapping[str, Any], columns: Mapping[str, Array]) -> Array:
+    """Returns the pictures that a film shows at the time stamps of the rows, as LeRobot takes them; rows may be missing."""
     place = {name: row[f"videos/{key}/{name}"] for name in ("chunk_index", "file_index")}
     path = file_in(layout.root, VIDEO_PATH, video_key=key, **place)
     (array,) = layout.parts[key]
-    return read_film(path, float(row[f"videos/{key}/from_timestamp"]), steps, layout.rate, array.shape)
-
-
-def _grouped(layout: _Layout) -> Iterator[dict[str, Array]]:
-    """Yields the columns of each episode."""
-    held: list[dict[str, Array]] = []
-    for columns in _batches(layout, layout.columns):
-        starts = np.flatnonzero(np.diff(columns["episode_index"])) + 1
-        edges = [0, *starts.tolist(), len(columns["episode_index"])]
-        for first, last in pairwise(edges):
-            part = {key: values[first:last] for key, values in columns.items()}
-            if held and held[-1]["episode_index"][-1] != part["episode_index"][0]:
-                yield _joined(held)
-                held = []
-            held.append(part)
-            if sum(len(piece["episode_index"]) for piece in held) > MOST_STEPS:
-                raise DatasetError("An episode is absurdly long.", allowed=f"{MOST_STEPS} steps")
-    if held:
-        yield _joined(held)
-
-
-def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
-    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-
-
-def _batches(layout: _Layout, keys: list[str]) -> Iterator[dict[str, Array]]:
-    """Yields rows of all files, in order, as arrays."""
-    widths = {key: math.prod(layout.features[key]["shape"]) for key in keys}
-    for path in _files(layout.root, DATA_PATH):
-        for batch in batches(path, widths):
-            yield {key: _array(batch.column(key), layout.features[key], f"{key!r} of {path}") for key in keys}
-
-
-def _files(root: Path, pattern: str) -> list[Path]:
-    """Returns the files of a pattern, in order; raises DatasetError if there are none."""
-    found = sorted((root / pattern).parents[1].glob("chunk-*/file-*.parquet"))
-    if not found:
-        fix = "copy all of the folder; of a recording that was never ended, call LeRobotDataset.finalize() first"
-        raise DatasetError(f"{root} has no {pattern.partition('/chunk')[0]}.", allowed=pattern, fix=fix)
-    return [file_in(root, str(path.relative_to(root)).replace("{", "{{").replace("}", "}}")) for path in found]
-
-
-def _array(column: Any, described: Mapping[str, Any], name: str) -> Array:
-    """Returns a column as an array (rows, ...); raises DatasetError if it contradicts its description."""
-    pa, _ = arrow()
-    shape = tuple(int(size) for size in described["shape"])
-    if described["dtype"] == "image":
-        return np.stack([_picture(row, shape, name) for row in column.field("bytes").to_pylist()])
-    flat = column
-    while pa.types.is_list(flat.type) or pa.types.is_fixed_size_list(flat.type) or pa.types.is_large_list(flat.type):
-        flat = flat.flatten()
-    values = flat.to_numpy(zero_copy_only=False)
-    if values.dtype.kind not in "biuf" or len(values) != len(column) * math.prod(shape):
-        got = f"{values.dtype}, {len(values)} numbers in {len(column)} rows"
-        raise DatasetError(f"Column {name} contradicts {INFO}.", got=got, allowed=f"{described['dtype']}{list(shape)}")
-    return np.asarray(values, np.dtype(described["dtype"])).reshape(len(column), *(() if shape == (1,) else shape))
-
-
-def _picture(content: bytes | None, shape: tuple[int, ...], name: str) -> Array:
-    """Returns a PNG's pixels; checks the size in its header first."""
-    if content is None or not content.startswith(_PNG):
+    times = columns["timestamp"].astype(np.float64)
+    frames = np.rint(times * layout.rate)
+    wrong = ~(np.abs(times * layout.rate - frames) <= CLOSE) | (frames < 0) | (np.diff(frames, prepend=-1.0) <= 0)
+    if wrong.any():
         raise DatasetError(
-            f"A picture of {name!r} is not a PNG in the file.", fix="write the dataset with lerobot's own writer"
+            f"The time stamps of episode {columns['episode_index'][0]} are not those of frames of its film.",
+            got=f"{times[wrong][0]:.6g} s in row {np.flatnonzero(wrong)[0]}",
+            allowed=f"rising multiples of 1/{layout.rate:g} s, counted from the beginning of the episode",
+            fix="write the dataset with lerobot's own writer",
         )
-    width, height = int.from_bytes(content[16:20]), int.from_bytes(content[20:24])
-    channels_last = {(height, width, 3), (3, height, width)}
-    if shape not in channels_last:
-        raise DatasetError(f"A picture of {name} has another size.", got=f"{height} x {width}", allowed=shape)
-    picture = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR_RGB)
-    if picture is None:
-        raise DatasetError(f"A picture of {name} is damaged.")
-    return np.asarray(picture)
+    return read_film(path, float(row[f"videos/{key}/from_timestamp"]) + times, layout.rate, array.shape)
 
 
-def _episodes(layout: _Layout) -> dict[int, dict[str, Any]]:
+def _episodes(layout: Layout) -> dict[int, dict[str, Any]]:
     """Returns index -> location of an episode's videos and our facts."""
     if not layout.films and not (layout.root / EPISODES_PATH).parents[1].is_dir():
         return {}
     keys = [f"videos/{k}/{name}" for k in layout.films for name in ("chunk_index", "file_index", "from_timestamp")]
     rows: dict[int, dict[str, Any]] = {}
-    for path in _files(layout.root, EPISODES_PATH):
+    for path in table_files(layout.root, EPISODES_PATH):
         with opened_parquet(path) as file:
             columns = ["episode_index", *keys, *([FACTS] if FACTS in file.schema_arrow.names else [])]
         for batch in batches(path, dict.fromkeys(columns, 1)):

@@ -34,6 +34,8 @@ from robo_datasets.formats.lerobot_video import Film, film_facts
 from robo_datasets.formats.recording import About, Array, Recording
 from robo_rl.errors import DatasetError
 
+ROWS_HELD = 100
+"""Rows of meta/episodes in memory."""
 INDICES = ("frame_index", "episode_index", "index", "task_index")
 
 
@@ -43,6 +45,7 @@ def write(recordings: Iterable[Recording], about: About, features: Mapping[str, 
     try:
         for recording in recordings:
             writer.add(recording)
+        writer.finish()
     finally:
         writer.close()
     writer.describe()
@@ -59,7 +62,11 @@ class _Writer:
             for key, described in self._features.items()
         }
         self._tasks: dict[str, int] = {}
-        self._episodes: list[dict[str, Any]] = []
+        self._count = 0
+        """Episodes."""
+        self._rows: list[dict[str, Any]] = []
+        """Of meta/episodes, until they are written: each has 80 KB of statistics."""
+        self._table: Any = None
         self._films: dict[str, Film] = {}
         self._numbers = {key: 0 for key, feature in features.items() if feature.kind == "video"}
         self._steps, self._file_number = 0, 0
@@ -70,7 +77,7 @@ class _Writer:
         """Writes an episode."""
         pa, pq = arrow()
         steps = len(recording)
-        row: dict[str, Any] = {"episode_index": len(self._episodes), "length": steps}
+        row: dict[str, Any] = {"episode_index": self._count, "length": steps}
         task = recording.instruction or self._about.spec.instruction or self._about.spec.name
         row |= {"tasks": [task], "dataset_from_index": self._steps, "dataset_to_index": self._steps + steps}
         columns = self._values(recording, self._tasks.setdefault(task, len(self._tasks)))
@@ -92,25 +99,31 @@ class _Writer:
         for key, column in columns.items():
             row |= {f"stats/{key}/{name}": value.tolist() for name, value in self._statistics[key].add(column).items()}
         facts = {name: getattr(recording, name) for name in ("success", "seed", "instruction", "stop_reason")}
-        self._episodes.append(row | {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0, FACTS: json.dumps(facts)})
+        self._rows.append(row | {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0, FACTS: json.dumps(facts)})
+        if len(self._rows) == ROWS_HELD:
+            self._write_rows()
+        self._count += 1
         self._steps += steps
         if self._path.stat().st_size > DATA_MEGABYTES * 2**20:
             self._parquet.close()
             self._parquet, self._file_number = None, self._file_number + 1
 
+    def finish(self) -> None:
+        """Writes the rows that are still held."""
+        if self._rows or self._table is None:
+            self._write_rows()
+
     def close(self) -> None:
-        """Closes all open files."""
-        if self._parquet is not None:
-            self._parquet.close()
+        """Closes all open files; rows that are not written yet are lost."""
+        for parquet in (self._parquet, self._table):
+            if parquet is not None:
+                parquet.close()
         for film in self._films.values():
             film.close()
 
     def describe(self) -> None:
         """Writes the files in meta/."""
         pa, pq = arrow()
-        path = file_in(self._out, EPISODES_PATH, chunk_index=0, file_index=0)
-        path.parent.mkdir(parents=True)
-        pq.write_table(pa.Table.from_pylist(self._episodes), path)
         pq.write_table(_tasks(pa, self._tasks), self._out / TASKS)
         for key in self._numbers:
             film = file_in(self._out, VIDEO_PATH, video_key=key, chunk_index=0, file_index=0)
@@ -122,6 +135,17 @@ class _Writer:
         _write_json(self._out / STATS, stats)
         _write_json(self._out / OURS, {"spec": spec.to_json(), "observations": layout, "actions": "in [-1, 1]"})
 
+    def _write_rows(self) -> None:
+        """Appends the rows that are held to meta/episodes."""
+        pa, pq = arrow()
+        table = pa.Table.from_pylist(self._rows, None if self._table is None else self._table.schema)
+        if self._table is None:
+            path = file_in(self._out, EPISODES_PATH, chunk_index=0, file_index=0)
+            path.parent.mkdir(parents=True)
+            self._table = pq.ParquetWriter(path, table.schema, compression="snappy")
+        self._table.write_table(table)
+        self._rows = []
+
     def _values(self, recording: Recording, task: int) -> dict[str, Array]:
         steps, last = len(recording), np.zeros((3, len(recording)), np.bool_)
         last[:, -1] = bool(recording.terminated), bool(recording.truncated), bool(recording.success)
@@ -131,7 +155,7 @@ class _Writer:
         values |= {"next.reward": np.asarray(recording.rewards, np.float32), "next.done": last[0] | last[1]}
         values |= {"next.terminated": last[0], "next.truncated": last[1], "next.success": last[2]}
         values |= {WALL_TIME: np.asarray(recording.timestamps), "timestamp": (frames / self._rate).astype(np.float32)}
-        episode = np.full(steps, len(self._episodes), np.int64)
+        episode = np.full(steps, self._count, np.int64)
         values |= dict(zip(INDICES, (frames, episode, frames + self._steps, np.full(steps, task, np.int64)), strict=True))
         return {key: value for key, value in values.items() if key in self._columns}
 
@@ -153,14 +177,14 @@ class _Writer:
         return {
             "codebase_version": CODEBASE,
             "robot_type": self._about.spec.name,
-            "total_episodes": len(self._episodes),
+            "total_episodes": self._count,
             "total_frames": self._steps,
             "total_tasks": len(self._tasks),
             "chunks_size": FILES_A_CHUNK,
             "data_files_size_in_mb": DATA_MEGABYTES,
             "video_files_size_in_mb": VIDEO_MEGABYTES,
             "fps": self._rate,
-            "splits": {"train": f"0:{len(self._episodes)}"},
+            "splits": {"train": f"0:{self._count}"},
             "data_path": DATA_PATH,
             "video_path": VIDEO_PATH if self._numbers else None,
             "features": self._features,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ import h5py
 import numpy as np
 from typing_extensions import override
 
-from robo_datasets.formats.hdf5_file import ACTIONS, attribute, loaded, opened_hdf5
+from robo_datasets.formats.hdf5_file import ACTIONS, attribute, loaded, opened_hdf5, required
 from robo_datasets.formats.recording import (
     FACTS,
+    SEVERAL_TASKS,
     About,
     Actions,
     Array,
@@ -42,6 +43,7 @@ from robo_rl.types import Episode
 
 VERSION = "0.5.4"
 MAIN, METADATA = "main_data.hdf5", "metadata.json"
+STEPS = ("actions", "rewards", "terminations", "truncations")
 COST = "cost"
 """Entry of infos, as Safety-Gymnasium's environments report it."""
 MOST_METADATA = 1 << 28
@@ -90,12 +92,14 @@ class Minari(Format):
                 raise DatasetError(f"{source} has no episodes.")
             parts = _observation_paths(datasets, episodes[0])
             arrays = tuple(_array(name, datasets[f"{episodes[0]}/{path}"], path, space) for name, path in parts.items())
-            least, most = within((episode, loaded(datasets[f"{episode}/actions"])) for episode in episodes)
+            least, most = within((episode, loaded(required(datasets, episode, "actions"))) for episode in episodes)
+            promises = _promises(datasets, episodes, metadata)
             unread = sorted({path.split("/")[2] for path in datasets if path.startswith(f"{episodes[0]}/infos/")} - {COST})
         texts = [name for name, array in zip(parts, arrays, strict=True) if array is None]
         observation = ObservationSpec(tuple(array for array in arrays if array is not None))
         spec = None if ours is None else EnvironmentSpec.from_json(ours["spec"])
         notes = [f"infos are not read: {', '.join(unread)}"] if unread else []
+        notes += [*promises, *([f"texts are not read: {', '.join(texts[1:])}"] if texts[1:] else [])]
         jpeg = {name for name, array in observation.items() if _is_jpeg(metadata, array.shape, array.dtype)}
         notes += [f"stored as JPEG, and so they stay: {', '.join(sorted(jpeg))}"] if jpeg else []
         return Foreign(
@@ -192,6 +196,20 @@ def _episodes(datasets: Mapping[str, h5py.Dataset]) -> list[str]:
     return sorted((name for name in names if re.fullmatch(r"episode_\d+", name)), key=lambda name: int(name[8:]))
 
 
+def _promises(datasets: Mapping[str, h5py.Dataset], episodes: Sequence[str], metadata: Mapping[str, Any]) -> list[str]:
+    """Returns remarks on episodes and steps that the metadata promise and the data do not have."""
+    steps = [len(datasets[f"{episode}/actions"]) for episode in episodes]
+    notes = [
+        f"{METADATA} says {metadata[name]} {name.removeprefix('total_')}, the data has {found}: all of the data is taken"
+        for name, found in (("total_episodes", len(episodes)), ("total_steps", sum(steps)))
+        if metadata.get(name) not in (None, found)
+    ]
+    declared = [attribute(datasets[f"{episode}/actions"].parent, "total_steps") for episode in episodes]
+    if wrong := sum(said not in (None, count) for said, count in zip(declared, steps, strict=True)):
+        notes.append(f"`total_steps` says another length of {wrong} episodes than the data has: the data is taken")
+    return notes + ([f"episodes without an action are left out: {steps.count(0)}"] if 0 in steps else [])
+
+
 def _observation_paths(datasets: Mapping[str, h5py.Dataset], episode: str) -> dict[str, str]:
     """Returns flat name -> path in the episode's group; nested names are joined."""
     found: dict[str, str] = {}
@@ -233,13 +251,16 @@ def _recordings(path: Path, parts: Mapping[str, str], texts: list[str], jpeg: se
         for episode in _episodes(datasets):
             group = datasets[f"{episode}/actions"].parent
             facts = json.loads(attribute(group, "robo_rl") or "{}")
-            steps = {name: datasets[f"{episode}/{name}"] for name in ("actions", "rewards", "terminations", "truncations")}
+            steps = {name: required(datasets, episode, name) for name in STEPS}
             arrays = {name: loaded(dataset) for name, dataset in steps.items()}
             if len(arrays["actions"]) == 0:
                 continue
-            values = {name: datasets[f"{episode}/{inside}"] for name, inside in parts.items()}
+            values = {name: required(datasets, episode, inside) for name, inside in parts.items()}
+            remarks = _contradictions(arrays)
             if texts and "instruction" not in facts:
                 facts["instruction"] = values[texts[0]].asstr()[0]
+                if len({*values[texts[0]].asstr()[:]}) > 1:
+                    remarks = (*remarks, SEVERAL_TASKS)
             if "success" not in facts and f"{episode}/infos/success" in datasets:
                 facts["success"] = bool(loaded(datasets[f"{episode}/infos/success"]).any())
             costs = {cost: loaded(datasets[inside])} if (inside := f"{episode}/infos/{COST}") in datasets else {}
@@ -257,7 +278,7 @@ def _recordings(path: Path, parts: Mapping[str, str], texts: list[str], jpeg: se
                 seed=None if seed is None else int(seed),
                 costs=costs,
                 name=episode,
-                remarks=_contradictions(arrays),
+                remarks=remarks,
                 **facts,
             )
 

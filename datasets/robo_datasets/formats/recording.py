@@ -19,6 +19,7 @@ from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Limit, Observat
 from robo_rl.types import Episode
 
 Array = npt.NDArray[Any]
+SEVERAL_TASKS = "several tasks in one episode: the first is taken as its instruction"
 FACTS = ("terminated", "truncated", "stop_reason", "success", "seed", "instruction")
 
 
@@ -190,6 +191,31 @@ def split_columns(values: Array, arrays: Sequence[ArraySpec]) -> dict[str, Array
     edges = np.cumsum([array.size for array in arrays])[:-1]
     parts = np.split(values, edges, axis=1)
     return {array.name: part.reshape(len(part), *array.shape) for array, part in zip(arrays, parts, strict=True)}
+
+
+def vector_size(actions: Array) -> int:
+    """Returns the number of elements of actions (T, A); raises DatasetError for another shape."""
+    if len(actions.shape) != 2:
+        fix = "store actions as (steps, elements)"
+        raise DatasetError("Actions are not a vector for each step.", got=list(actions.shape), allowed="[T, A]", fix=fix)
+    return int(actions.shape[1])
+
+
+def number_of_choices(parts: Iterable[tuple[str, Array]]) -> int:
+    """Returns the number of choices among discrete actions (T,); raises DatasetError for a negative one."""
+    most = -1
+    for name, actions in parts:
+        if not len(actions):
+            continue
+        if (least := int(actions.min())) < 0:
+            raise DatasetError(
+                "Discrete actions count from 0.",
+                got=f"{least} in {name}",
+                allowed="0, 1, 2, ...",
+                fix="add a constant to them in the file, or store them as float if they are numbers and no choices",
+            )
+        most = max(most, int(actions.max()))
+    return most + 1
 
 
 def within(parts: Iterable[tuple[str, Array]]) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,28 @@ import h5py
 import numpy as np
 from typing_extensions import override
 
-from robo_datasets.formats.hdf5_file import ACTIONS, SPEC, attribute, loaded, names_in_hdf5, opened_hdf5, spec_bytes, spec_in
-from robo_datasets.formats.recording import About, Actions, Foreign, Format, Recording, flat_name, foreign_array, within
+from robo_datasets.formats.hdf5_file import (
+    ACTIONS,
+    SPEC,
+    attribute,
+    loaded,
+    names_in_hdf5,
+    opened_hdf5,
+    required,
+    spec_bytes,
+    spec_in,
+)
+from robo_datasets.formats.recording import (
+    About,
+    Actions,
+    Foreign,
+    Format,
+    Recording,
+    flat_name,
+    foreign_array,
+    vector_size,
+    within,
+)
 from robo_datasets.hdf5_arrays import created_hdf5, write_array
 from robo_rl.errors import DatasetError
 from robo_rl.spec.environment import EnvironmentSpec, ObservationSpec
@@ -78,9 +98,9 @@ class Robomimic(Format):
             described = (foreign_array(name, array.shape[1:], array.dtype) for name, array in arrays.items())
             observation = ObservationSpec(tuple(described if spec is None else (spec.observation[name] for name in names)))
             least, most = within((demo, loaded(datasets[f"{demo}/actions"])) for demo in demonstrations)
-            size = datasets[f"{first}/actions"].shape[1]
+            size = vector_size(datasets[f"{first}/actions"])
             settings = json.loads(attribute(datasets[f"{first}/actions"].parent.parent, "env_args") or "{}")
-            notes = _notes(datasets, first)
+            notes = [*_notes(datasets, first), *_promises(datasets, demonstrations)]
         horizon = _horizon(settings)
         if horizon is None:
             notes.append("`dones` does not distinguish termination and truncation: every episode counts as truncated")
@@ -117,17 +137,37 @@ def _demonstrations(datasets: Mapping[str, h5py.Dataset]) -> list[str]:
 
 def _observations(datasets: Mapping[str, h5py.Dataset], demonstration: str) -> dict[str, str]:
     """Returns flat name -> key under obs/."""
-    prefix = f"{demonstration}/obs/"
-    keys = [path.removeprefix(prefix) for path in datasets if path.startswith(prefix)]
+    keys = _keys(datasets, demonstration)
     names = {flat_name(key): key for key in keys}
     if len(names) < len(keys):
         raise DatasetError("Two observations have the same flat name.", got=sorted(keys))
     return names
 
 
+def _keys(datasets: Mapping[str, h5py.Dataset], demonstration: str) -> list[str]:
+    """Returns the keys under obs/."""
+    prefix = f"{demonstration}/obs/"
+    return [path.removeprefix(prefix) for path in datasets if path.startswith(prefix)]
+
+
+def _promises(datasets: Mapping[str, h5py.Dataset], demonstrations: Sequence[str]) -> list[str]:
+    """Returns remarks on demonstrations and steps that the file promises and does not have."""
+    steps = [len(datasets[f"{demo}/actions"]) for demo in demonstrations]
+    declared = attribute(datasets[f"{demonstrations[0]}/actions"].parent.parent, "total")
+    notes = []
+    if declared not in (None, sum(steps)):
+        notes.append(f"`total` says {declared} steps, the data has {sum(steps)}: all of the data is taken")
+    named = {match[0] for path in datasets if (match := re.match(r"data/demo_\d+(?=/)", path))}
+    if absent := len(named - {*demonstrations}) + steps.count(0):
+        notes.append(f"demonstrations without an action are left out: {absent}")
+    return notes
+
+
 def _notes(datasets: Mapping[str, h5py.Dataset], first: str) -> list[str]:
     known = {"obs", "next_obs", "actions", "rewards", "dones"}
     unread = sorted({path.split("/")[2] for path in datasets if path.startswith(f"{first}/")} - known)
+    others = {match[1] for path in datasets if (match := re.fullmatch(r"data/demo_\d+/obs/(.+)", path))}
+    unread += [f"obs/{key}, which {first} lacks" for key in sorted(others - {*_keys(datasets, first)})]
     masks = sorted(path.removeprefix("mask/") for path in datasets if path.startswith("mask/"))
     notes = [f"not read: {', '.join(unread)}"] if unread else []
     return notes + ([f"filter keys are not kept: {', '.join(masks)}"] if masks else [])
@@ -151,6 +191,8 @@ def _recordings(path: Path, names: Mapping[str, str], horizon: int | None) -> It
             actions = loaded(datasets[f"{demo}/actions"])
             if len(actions) == 0:
                 continue
+            for key in names.values():
+                required(datasets, demo, f"obs/{key}")
             observations, remarks = {}, _contradictions(datasets, demo, names, len(actions))
             for name, key in names.items():
                 observations[name] = loaded(datasets[f"{demo}/obs/{key}"])

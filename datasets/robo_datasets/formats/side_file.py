@@ -22,11 +22,11 @@ import numpy as np
 
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
-from robo_datasets.episode_file import episode_arrays, episode_facts, episode_of
+from robo_datasets.episode_file import episode_arrays, episode_facts, episode_of, unreadable
 from robo_datasets.formats.recording import Array, require_file
 from robo_datasets.hdf5_arrays import FOREIGN, limit_metadata, plain_datasets, write_array
 from robo_datasets.labels import LabelSet, label_sets
-from robo_rl.errors import DatasetError, EpisodeCorrupt, RoboRLError
+from robo_rl.errors import DatasetError, EpisodeCorrupt, RoboRLError, is_passing
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode, RewardLabels
 
@@ -118,6 +118,8 @@ def opened(path: Path) -> Iterator[SideFile]:
     except RoboRLError:
         raise
     except (OSError, KeyError, ValueError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+        if is_passing(error):
+            raise unreadable(path.name, error) from error
         raise DatasetError(f"{path} is not a side file.", got=f"{type(error).__name__}: {error}", fix=fix) from error
 
 

@@ -22,6 +22,7 @@ from robo_policies.encoders.fitted import network_for, save_encoder
 from robo_policies.encoders.settings import EncoderFit
 from robo_policies.learners.parts import CheckedAdam
 from robo_policies.networks.settings import resolve_device
+from robo_rl.environments import stepping
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import Observation, specification
 
@@ -105,21 +106,22 @@ def collect(environment: gymnasium.Env[Any, Any], settings: EncoderFit, progress
 
 def _steps(environment: gymnasium.Env[Any, Any], seed: int) -> Iterator[tuple[int, Observation]]:
     """Yield the episode's number and an observation, without end."""
-    random = np.random.default_rng(seed)
+    random, spec = np.random.default_rng(seed), specification(environment)
     has_expert = environment.has_wrapper_attr("scripted_policy")
     episode = 0
     while True:
-        observation, _ = environment.reset(seed=int(random.integers(2**31)))
+        observation, _ = stepping.reset(environment, spec.name, seed=int(random.integers(2**31)))
         expert = None
         if has_expert and episode % (1 + RANDOM_EPISODES) == 0:
             expert = environment.get_wrapper_attr("scripted_policy")(seed=episode, noise=EXPLORATION)
-        done, action, left = False, np.zeros(specification(environment).action.shape, np.float32), RANDOM_STEPS
+        done, action, left = False, np.zeros(spec.action.shape, np.float32), RANDOM_STEPS
         while not done and (expert or left):
             yield episode, observation
             left -= 1
             drawn = random.standard_normal(action.shape) * (1 - PERSISTENCE**2) ** 0.5
             action = np.clip(PERSISTENCE * action + drawn, -1, 1).astype(np.float32)
-            observation, _, terminated, truncated, _ = environment.step(expert.act(observation) if expert else action)
+            chosen = expert.act(observation) if expert else action
+            observation, _, terminated, truncated, _ = stepping.step(environment, spec.name, chosen)
             done = terminated or truncated
         episode += 1
 

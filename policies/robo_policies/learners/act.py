@@ -224,6 +224,10 @@ class EnsemblingPolicy(ActorPolicy):
 
     @override
     def reset(self) -> None:
+        self.replan()
+
+    def replan(self) -> None:
+        """Drop all chunks, also those that overlap."""
         self._chunks: Array = self._empty  # newest last; the chunk before the last starts `executed` steps earlier
         self._age = 0
 

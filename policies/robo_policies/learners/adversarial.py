@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -23,18 +22,16 @@ from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.parts import ActorPolicy
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.networks.encoders import TensorBatch
-from robo_rl.environments import stepping
 from robo_rl.environments.forces import Forces
 from robo_rl.errors import require_allowed
 from robo_rl.extras import Column
-from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
+from robo_rl.protocols.components import Policy, Stateful
 from robo_rl.protocols.contract import OWN, Feature, Needs
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.rollout.episode import RandomPolicy
-from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
-from robo_rl.stopwatch import Stopwatch
-from robo_rl.training.step_sources import episode_seed
-from robo_rl.types import DIVERGED, Array, Batch, Metrics, StateDict, Transition
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec
+from robo_rl.training.episode_loop import EpisodeLoop
+from robo_rl.types import DIVERGED, Array, Batch, Episode, Metrics, StateDict, Transition
 
 TEMPERATURE = "adversary_temperature"
 """Observation: alpha over that at the start."""
@@ -163,25 +160,51 @@ class PlainPolicy(Stateful):
         self.temperature = np.asarray(state["temperature"], np.float32)
 
 
-class AdversarialTraining:
-    """Episodes with both, learnt from by one of them at a time. A resume begins a new episode."""
+class Opponents:
+    """The robot's policy in an episode with an adversary, whose force it lets act before each step."""
+
+    def __init__(self, training: AdversarialTraining, temperature: Array) -> None:
+        """temperature: (1,) of the adversary, relative to its mean at the start."""
+        self.environment_spec = training.environment_spec
+        self.temperature = temperature
+        self.force: Array = np.zeros(0, np.float32)
+        """Newest action of the adversary, shares of the limit."""
+        self._training = training
+
+    def reset(self) -> None:
+        """Nothing to forget."""
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Return an action (A,), and push."""
+        action, self.force = self._training.actions({**observation, TEMPERATURE: self.temperature})
+        self._training.forces.push(self._training.curriculum.force * self.force)
+        return action
+
+
+class AdversarialTraining(EpisodeLoop):
+    """Episodes with both, learnt from by one of them at a time."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], config: AdversarialConfig, *, steps: int, seed: int) -> None:
-        self.environment, self.config, self.steps, self.seed = environment, config, steps, seed
-        self._spec = specification(environment)
+        super().__init__(environment, steps=steps, seed=seed)
+        self.config = config
         self.forces = Forces(environment, config.bodies, config.axes, config.force)
         self.curriculum = config.curriculum()
-        spec, words = config.observed(self._spec), np.random.SeedSequence(seed).spawn(2)
-        opposed = replace(with_temperature(self._spec), action=self.forces.action)
+        spec, words = config.observed(self.environment_spec), np.random.SeedSequence(seed).spawn(2)
+        opposed = replace(with_temperature(self.environment_spec), action=self.forces.action)
         self.learner = SAC(spec, config, seed)
         self.adversary = QuantalSAC(opposed, config, int(words[0].generate_state(1)[0] >> 1))
         self.replay = ReplayBuffer(spec, config.replay_capacity, seed)
         self.opposed_replay = ReplayBuffer(opposed, config.replay_capacity, seed + 1, extras=(Column("alpha"),))
         self._random, self._explorer = np.random.default_rng(words[1]), RandomPolicy(spec, seed)
-        self.policy = PlainPolicy(self._spec, self.learner.policy, self.curriculum.mean / config.first_temperature)
-        self.step = self.episodes = 0
-        self.resumed: str | None = None
-        self.stopwatch = Stopwatch()
+        temperature = self.curriculum.mean / config.first_temperature
+        self._plain = PlainPolicy(self.environment_spec, self.learner.policy, temperature)
+        self._alpha, self._opponents = 0.0, Opponents(self, np.zeros(1, np.float32))
+
+    @property
+    @override
+    def policy(self) -> PlainPolicy:
+        """The robot's, in the plain environment."""
+        return self._plain
 
     @property
     def adversary_learns(self) -> bool:
@@ -189,96 +212,77 @@ class AdversarialTraining:
         config = self.config
         return config.force > 0 and self.episodes % (config.phase + config.adversary_phase) >= config.phase
 
-    def run(self, observer: TrainingObserver) -> None:
-        """Trains from the present step to the last."""
-        self.stopwatch.start()
-        while self.step < self.steps:
-            self._play(observer)
+    @override
+    def choose(self) -> Opponents:
+        self._alpha = self.curriculum.draw(self._random)
+        self._opponents = Opponents(self, np.full(1, self._alpha / self.config.first_temperature, np.float32))
+        return self._opponents
 
-    def _play(self, observer: TrainingObserver) -> None:
-        """Play one episode, which the last step may cut."""
-        config, name, time = self.config, self._spec.name, self.stopwatch.time
-        alpha = self.curriculum.draw(self._random)
-        relative = np.full(1, alpha / config.first_temperature, np.float32)
-        first, _ = stepping.reset(self.environment, name, seed=episode_seed(self.seed, self.episodes))
-        observation = {**first, TEMPERATURE: relative}
+    @override
+    def begin(self, observation: Observation) -> None:
         for replay in (self.replay, self.opposed_replay):
-            replay.begin(observation)
-        total, length, is_over = 0.0, 0, False
-        while not is_over and self.step < self.steps:
-            action, force = self._actions(observation)
-            self.forces.push(self.curriculum.force * force)
-            stepped = time("simulate", partial(stepping.step, self.environment, name, action))
-            found, reward, terminated, truncated, info = stepped
-            following = {**found, TEMPERATURE: relative}
-            step = Transition(observation, action, reward, following, terminated, truncated, action, info={"alpha": alpha})
-            observation, total, length, is_over = following, total + reward, length + 1, terminated or truncated
-            self.step += 1
-            if info.get("stop_reason") == DIVERGED:  # such a step teaches nothing
-                self.replay.cut()
-                self.opposed_replay.cut()
-            else:
-                self.replay.add(step)
-                self.opposed_replay.add(replace(step, action=force, policy_action=force, reward=-reward))
-            if metrics := time("update", self._learn):
-                observer.on_metrics(self.step, metrics)
-            if not is_over:
-                observer.on_step(self.step, self)
-        if not is_over:
-            return  # cut by the last step: its return is not that of an episode
-        self.episodes += 1
-        reason = info.get("stop_reason", "goal" if terminated else "time_limit")
-        success = info.get("is_success", info.get("success"))
-        observer.on_episode(self.step, episode_return=total, length=length, success=success, stop_reason=str(reason))
-        observer.on_metrics(self.step, self.curriculum.finish(alpha, total, self.step / self.steps))
-        self.policy.ask_for(self.curriculum.mean / config.first_temperature)
-        observer.on_step(self.step, self)
+            replay.begin(self._with_temperature(observation))
 
-    def _actions(self, observation: Observation) -> tuple[Array, Array]:
+    @override
+    def see(self, transition: Transition) -> Metrics:
+        if transition.info.get("stop_reason") == DIVERGED:  # such a step teaches nothing
+            self.replay.cut()
+            self.opposed_replay.cut()
+        else:
+            before, after = map(self._with_temperature, (transition.observation, transition.next_observation))
+            step = replace(transition, observation=before, next_observation=after, info={"alpha": self._alpha})
+            force = self._opponents.force
+            self.replay.add(step)
+            self.opposed_replay.add(replace(step, action=force, policy_action=force, reward=-step.reward))
+        return self.stopwatch.time("update", self._learn)
+
+    @override
+    def finish(self, episode: Episode) -> Metrics:
+        metrics = self.curriculum.finish(self._alpha, episode.undiscounted_return, self.step / self.steps)
+        self._plain.ask_for(self.curriculum.mean / self.config.first_temperature)
+        return metrics
+
+    def actions(self, observation: Observation) -> tuple[Array, Array]:
         """Return the actions of both: random ones before learning starts, those of the policy as in SAC's own training."""
         if self.step < self.config.learning_starts:
             force = self._random.uniform(-1.0, 1.0, self.forces.action.size).astype(np.float32)
             return self._explorer.act(observation), force
         return self.learner.policy.act(observation), self.adversary.policy.act(observation)
 
+    def _with_temperature(self, observation: Observation) -> Observation:
+        return {**observation, TEMPERATURE: self._opponents.temperature}
+
     def _learn(self) -> Metrics:
         config = self.config
-        if self.step < config.learning_starts:
+        if self.step < config.learning_starts or not len(self.replay):
             return {}
         if self.adversary_learns:
             found = self.adversary.update(self.opposed_replay.sample(config.batch_size, 1, config.discount))
             return {tag.replace("train/", "adversary/"): value for tag, value in found.items()}
         return self.learner.update(self.replay.sample(config.batch_size, config.n_step, config.discount))
 
+    @override
     def state_dict(self) -> StateDict:
         """Return both learners, their memories, the curriculum and the counters."""
-        return {
-            "learner": self.learner.state_dict(),
-            "adversary": self.adversary.state_dict(),
-            "replay": self.replay.state_dict(),
-            "opposed_replay": self.opposed_replay.state_dict(),
-            "training": {
-                "curriculum": self.curriculum.state_dict(),
-                "random": self._random.bit_generator.state,
-                "explorer": self._explorer.state_dict(),
-                "step": self.step,
-                "episodes": self.episodes,
-                "seconds": self.stopwatch.state_dict(),
-            },
+        parts = ("learner", "adversary", "replay", "opposed_replay")
+        own = {
+            "curriculum": self.curriculum.state_dict(),
+            "random": self._random.bit_generator.state,
+            "explorer": self._explorer.state_dict(),
         }
+        return {part: getattr(self, part).state_dict() for part in parts} | {"training": self.counters() | own}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
         """Restore the state returned by `state_dict`; the next episode is a new one."""
         for part in ("learner", "adversary", "replay", "opposed_replay"):
             getattr(self, part).load_state_dict(state[part])
         training = state["training"]
+        self.load_counters(training)
         self.curriculum.load_state_dict(training["curriculum"])
         self._random.bit_generator.state = training["random"]
         self._explorer.load_state_dict(training["explorer"])
-        self.policy.ask_for(self.curriculum.mean / self.config.first_temperature)
-        self.step, self.episodes = int(training["step"]), int(training["episodes"])
-        self.stopwatch.load_state_dict(training["seconds"])
-        self.resumed = "warm"
+        self._plain.ask_for(self.curriculum.mean / self.config.first_temperature)
 
 
 def with_temperature(spec: EnvironmentSpec) -> EnvironmentSpec:

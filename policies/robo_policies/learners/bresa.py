@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -24,18 +23,17 @@ from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.networks.actor_critic import Critics
 from robo_policies.networks.regression_actors import DeterministicActor
-from robo_rl.environments import stepping
 from robo_rl.errors import UnknownName, require_allowed
 from robo_rl.extras import Costs
-from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
+from robo_rl.protocols.components import Policy, Stateful
 from robo_rl.protocols.contract import OWN, Feature, Needs
+from robo_rl.protocols.planning import replan
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.mixing import SymmetricReplay
 from robo_rl.rollout.episode import RandomPolicy
 from robo_rl.spec.cost import cost_names, costs_of
-from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
-from robo_rl.stopwatch import Stopwatch
-from robo_rl.training.step_sources import episode_seed
+from robo_rl.spec.environment import EnvironmentSpec, Observation
+from robo_rl.training.episode_loop import EpisodeLoop
 from robo_rl.types import DIVERGED, Array, Batch, Episode, Metrics, StateDict, Transition
 
 
@@ -177,6 +175,14 @@ class ReflexPolicy(Stateful):
     def reset(self) -> None:
         """Forget the held action and the reflex."""
         self.proposals.reset()
+        self._forget()
+
+    def replan(self) -> None:
+        """Forget both in the middle of an episode."""
+        replan(self.proposals)
+        self._forget()
+
+    def _forget(self) -> None:
         self._step, self._recovering = 0, 0  # the second counts the steps of a reflex up to the next check
         self.task_action: Array = np.zeros(0, np.float32)
         """Proposed by the task policy and held, executed or not."""
@@ -226,8 +232,8 @@ class ReflexPolicy(Stateful):
         self.task_action, self._action = (np.asarray(state[name], np.float32) for name in ("task_action", "action"))
 
 
-class BresaTraining:
-    """Episodes at the environment's rate: K steps are one for the task policy. A resume begins a new episode."""
+class BresaTraining(EpisodeLoop):
+    """Episodes at the environment's rate: K steps are one for the task policy."""
 
     def __init__(
         self,
@@ -238,77 +244,81 @@ class BresaTraining:
         seed: int,
         demonstrations: Sequence[Episode] = (),
     ) -> None:
-        self.environment, self.config, self.steps, self.seed = environment, config, steps, seed
-        self._spec = spec = specification(environment)
+        super().__init__(environment, steps=steps, seed=seed)
+        spec, self.config = self.environment_spec, config
         self.learner = Bresa(spec, config, seed)
         self.replay = ReplayBuffer(spec, config.replay_capacity, seed)
-        """Of task actions, as proposed."""
+        """Of task actions."""
         self.risk_replay = ReplayBuffer(spec, config.replay_capacity, seed + 1, extras=(Costs(),))
-        """Of environment steps, as executed."""
+        """Of environment steps."""
         self.violations = ReplayBuffer(spec, max(2, config.replay_capacity // 4), seed + 2, extras=(Costs(),))
         """The same steps, those with a violation alone."""
         self._explorer = RandomPolicy(spec, seed)
-        self.policy = ReflexPolicy(self.learner)
+        self._policy = self._acting = ReflexPolicy(self.learner)
         for episode in demonstrations:
             self.risk_replay.add_episode(episode)
             for index in range(len(episode)):
                 self._keep_violation(episode.transition(index))
-        self.step = self.episodes = 0
         self._is_pretrained = False
-        self.resumed: str | None = None
-        self.stopwatch = Stopwatch()
+        self._held = list[Transition]()  # steps of the task action under way
+        self._recovered = 0  # steps of the episode
 
-    def run(self, observer: TrainingObserver) -> None:
-        """Trains from the present step to the last."""
-        self.stopwatch.start()
-        while self.step < self.steps:
-            self._play(observer)
+    @property
+    @override
+    def policy(self) -> ReflexPolicy:
+        """The task policy with its reflex."""
+        return self._policy
 
-    def _play(self, observer: TrainingObserver) -> None:
-        """Play one episode, which the last step may cut."""
-        time = self.stopwatch.time
-        observation, _ = stepping.reset(self.environment, self._spec.name, seed=episode_seed(self.seed, self.episodes))
+    @override
+    def choose(self) -> ReflexPolicy:
         explores = self.step < self.config.learning_starts
-        acting = ReflexPolicy(self.learner, self._explorer if explores else None)
-        acting.is_on &= not explores and self.step >= self.config.reflex_starts  # before, the critic sees what happens without
+        self._acting = ReflexPolicy(self.learner, self._explorer if explores else None)
+        self._acting.is_on &= not explores and self.step >= self.config.reflex_starts  # before, the critic sees what follows
+        return self._acting
+
+    @override
+    def begin(self, observation: Observation) -> None:
+        self._held, self._recovered = [], 0
         self.replay.begin(observation)
         self.risk_replay.begin(observation)
-        total, length, recovered, costs, is_over = 0.0, 0, 0, dict.fromkeys(cost_names(self._spec.costs), 0.0), False
-        while not is_over and self.step < self.steps:
-            first, gained, scale = observation, 0.0, 1.0
-            while True:
-                action = acting.act(observation)
-                stepped = time("simulate", partial(stepping.step, self.environment, self._spec.name, action))
-                following, reward, terminated, truncated, info = stepped
-                is_over = terminated or truncated
-                step = Transition(observation, action, reward, following, terminated, truncated, action, info=info)
-                self._remember(step)
-                gained, scale = gained + scale * reward, scale * self.config.discount ** (1.0 / self.config.hold)
-                observation, total, length = following, total + reward, length + 1
-                recovered += acting.is_recovering
-                for name, cost in costs_of(info).items():
-                    costs[name] += cost
-                self.step += 1
-                if is_over or acting.is_due or self.step == self.steps:
-                    break
-                observer.on_step(self.step, self)
-            proposed = acting.task_action
-            if info.get("stop_reason") == DIVERGED or not (is_over or acting.is_due):
-                self.replay.cut()  # a task action that was cut teaches nothing
-            else:
-                self.replay.add(Transition(first, proposed, gained, observation, terminated, truncated, proposed))
-            if metrics := time("update", self._learn):
-                observer.on_metrics(self.step, metrics)
-            if not is_over:
-                observer.on_step(self.step, self)
-        if not is_over:
-            return
-        self.episodes += 1
-        observer.on_metrics(self.step, {"train/recovering": recovered / length})
-        reason = str(info.get("stop_reason", "goal" if terminated else "time_limit"))
-        success = info.get("success")
-        observer.on_episode(self.step, episode_return=total, length=length, success=success, stop_reason=reason, costs=costs)
-        observer.on_step(self.step, self)
+
+    @override
+    def see(self, transition: Transition) -> Metrics:
+        self._remember(transition)
+        self._held.append(transition)
+        self._recovered += self._acting.is_recovering
+        is_over = transition.terminated or transition.truncated
+        if not (is_over or self._acting.is_due or self.step == self.steps):
+            return {}
+        if transition.info.get("stop_reason") == DIVERGED or not (is_over or self._acting.is_due):
+            self.replay.cut()  # a task action that was cut teaches nothing
+        else:
+            self.replay.add(self._task_step())
+        self._held = []
+        return self.stopwatch.time("update", self._learn)
+
+    @override
+    def finish(self, episode: Episode) -> Metrics:
+        return {"train/recovering": self._recovered / len(episode)}
+
+    def _task_step(self) -> Transition:
+        """Return the steps of one task action as one step of the task policy.
+
+        The action is the mean of those executed: the held one, unless the environment changes actions. If the reflex acted, it
+        stays the proposed one: the task policy learns from being stopped by the reflex.
+        """
+        first, last = self._held[0], self._held[-1]
+        rate = self.config.discount ** (1.0 / self.config.hold)
+        gained = sum(rate**index * each.reward for index, each in enumerate(self._held))
+        proposed = self._acting.task_action
+        executed = np.stack([each.action for each in self._held])
+        if not all(np.array_equal(each.policy_action, proposed) for each in self._held):
+            action = proposed
+        elif (executed == executed[0]).all():
+            action = executed[0]
+        else:
+            action = executed.mean(axis=0)
+        return replace(last, observation=first.observation, action=action, reward=gained, policy_action=proposed)
 
     def _remember(self, step: Transition) -> None:
         if step.info.get("stop_reason") == DIVERGED:
@@ -325,7 +335,7 @@ class BresaTraining:
 
     def _learn(self) -> Metrics:
         config = self.config
-        if self.step < config.learning_starts:
+        if self.step < config.learning_starts or not len(self.replay):
             return {}
         count = config.risk_updates if self._is_pretrained else config.risk_pretraining
         self._is_pretrained = True
@@ -343,25 +353,19 @@ class BresaTraining:
             return self.risk_replay.sample(config.batch_size, 1, 1.0)
         return SymmetricReplay(self.risk_replay, self.violations, config.violations).sample(config.batch_size, 1, 1.0)
 
+    @override
     def state_dict(self) -> StateDict:
         """Return the learner, its memories and the counters."""
-        memories = {name: getattr(self, name).state_dict() for name in ("replay", "risk_replay", "violations")}
-        training = {
-            "step": self.step,
-            "episodes": self.episodes,
-            "is_pretrained": self._is_pretrained,
-            "explorer": self._explorer.state_dict(),
-            "seconds": self.stopwatch.state_dict(),
-        }
-        return {"learner": self.learner.state_dict(), **memories, "training": training}
+        parts = {name: getattr(self, name).state_dict() for name in ("learner", "replay", "risk_replay", "violations")}
+        own = {"is_pretrained": self._is_pretrained, "explorer": self._explorer.state_dict()}
+        return parts | {"training": self.counters() | own}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
         """Restore the state returned by `state_dict`; the next episode is a new one."""
         for part in ("learner", "replay", "risk_replay", "violations"):
             getattr(self, part).load_state_dict(state[part])
         training = state["training"]
-        self.step, self.episodes = int(training["step"]), int(training["episodes"])
+        self.load_counters(training)
         self._is_pretrained = bool(training["is_pretrained"])
         self._explorer.load_state_dict(training["explorer"])
-        self.stopwatch.load_state_dict(training["seconds"])
-        self.resumed = "warm"

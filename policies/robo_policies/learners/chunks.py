@@ -72,6 +72,10 @@ class ChunkPolicy(ActorPolicy):
     @override
     def reset(self) -> None:
         self._same.manual_seed(0)
+        self.replan()
+
+    def replan(self) -> None:
+        """Drop the rest of the chunk."""
         self._chunk: Array = np.zeros((0, self.environment_spec.action.size), np.float32)
 
     @override

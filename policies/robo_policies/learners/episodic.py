@@ -29,6 +29,7 @@ from robo_rl.requirements import require_finite_data
 from robo_rl.rollout.episode import rollout
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.stopwatch import Stopwatch
+from robo_rl.training.episode_reports import report_episode
 from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import DIVERGED, Episode, Metrics, StateDict
 
@@ -240,14 +241,7 @@ class EpisodicTraining:
             for each in played:
                 self.step += len(each)
                 self.episodes += 1
-                observer.on_episode(
-                    self.step,
-                    episode_return=each.undiscounted_return,
-                    length=len(each),
-                    success=each.success,
-                    stop_reason=each.stop_reason,
-                    episode=each,
-                )
+                report_episode(observer, self.step, each)
             sound = [each for each in played if each.stop_reason != DIVERGED]
             if len(sound) == len(played):  # a group is learned from as a whole
                 self.learner.standardise(sound)

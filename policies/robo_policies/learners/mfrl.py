@@ -25,12 +25,13 @@ from robo_policies.learners.feasibility import Feasibility
 from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.parts import ActorPolicy, Learned, LearnerParts
 from robo_policies.networks.settings import NetworkSettings
-from robo_rl.environments import stepping
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.components import TrainingObserver
 from robo_rl.protocols.contract import OWN, Feature, Needs
+from robo_rl.rollout.episode import Rollout, rollout
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.stopwatch import Stopwatch
+from robo_rl.training.episode_reports import report_episode
 from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import Array, Metrics, StateDict
 
@@ -215,6 +216,20 @@ class MFRL(Learned):
         return self.parts.finish_update({"reward_estimate": rewards.mean(), "best_reward_estimate": grouped.amax(1).mean()})
 
 
+class ChosenPlan:
+    """Policy of a flight: one plan, chosen before."""
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        self.environment_spec, self.action = spec, np.zeros(spec.action.size, np.float32)
+
+    def reset(self) -> None:
+        """Nothing to forget."""
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Return the plan (A,) float32."""
+        return self.action
+
+
 class MFRLTraining:
     """Updates on plans for a pool of tasks, few of which are flown. A resume is warm."""
 
@@ -230,6 +245,7 @@ class MFRLTraining:
         """None before the first update."""
         self._random = np.random.default_rng([seed, 1])
         self._tasks: list[Observation] = []
+        self._chosen = ChosenPlan(self._spec)
         self.step = 0
         self.resumed: str | None = None
         self.stopwatch = Stopwatch()
@@ -262,7 +278,7 @@ class MFRLTraining:
     def _draw_tasks(self) -> None:
         for index in range(len(self._tasks), self.config.tasks):
             seed = episode_seed(self.seed, index)
-            self._tasks.append(stepping.reset(self.environment, self._spec.name, seed=seed)[0])
+            self._tasks.append(Rollout(self.environment, self._chosen, seed=seed).observation)
 
     def _plans(self, count: int, deviation: float, repeats: int = 1) -> tuple[npt.NDArray[np.int64], Tensor, Tensor, list[Any]]:
         """Return tasks (B,), each `repeats` times in a row, features (B, 4 S), actions (B, 2 S) of the policy, and plans."""
@@ -297,14 +313,11 @@ class MFRLTraining:
         """Fly one plan: an environment step."""
         assert self.model is not None
         time = self.stopwatch.time
-        stepping.reset(self.environment, self._spec.name, seed=episode_seed(self.seed, task))
-        executed = action.clamp(-1.0, 1.0).cpu().numpy().astype(np.float32)
-        stepped = time("simulate", partial(stepping.step, self.environment, self._spec.name, executed))
-        _, reward, _, _, info = stepped
-        self.model.add("high", plan.features[None], np.array([bool(info["success"])]))
+        self._chosen.action = action.clamp(-1.0, 1.0).cpu().numpy().astype(np.float32)
+        flight = time("simulate", partial(rollout, self.environment, self._chosen, seed=episode_seed(self.seed, task)))
+        self.model.add("high", plan.features[None], np.array([bool(flight.success)]))
         self.step += 1
-        reason = str(info.get("stop_reason", "goal"))
-        observer.on_episode(self.step, episode_return=reward, length=1, success=bool(info["success"]), stop_reason=reason)
+        report_episode(observer, self.step, flight)
         observer.on_step(self.step, self)
 
     def _fly_one(self, observer: TrainingObserver) -> None:

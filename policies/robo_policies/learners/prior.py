@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy
+from robo_rl.protocols.planning import replan
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import Array
 
@@ -72,6 +73,7 @@ class PriorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _with_action(self, observation: Observation) -> Observation:
         assert self._prior is not None
+        replan(self._prior)  # its actions are never executed
         self._action = np.clip(self._prior.act(observation, deterministic=True), -1.0, 1.0).astype(np.float32)
         return {**observation, PRIOR_ACTION: self._action}
 

@@ -23,6 +23,7 @@ from robo_policies.learners.group_advantages import REMEMBERED, Advantages, Figu
 from robo_policies.learners.parts import ActorPolicy
 from robo_policies.learners.step_credit import Floats, standardised
 from robo_rl.protocols.components import Policy
+from robo_rl.protocols.planning import replan
 from robo_rl.rollout.episode import rollout
 from robo_rl.spec.environment import Observation
 from robo_rl.types import Array, Episode, StateDict
@@ -126,6 +127,11 @@ class Handover:
         """Begin an episode."""
         self._first.reset()
         self._second.reset()
+
+    def replan(self) -> None:
+        """Let both forget the actions that they planned."""
+        replan(self._first)
+        replan(self._second)
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         """Return the action of the one whose turn it is."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy
+from robo_rl.protocols.planning import replan
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import Array
 
@@ -66,6 +67,8 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         if "executed_action" in info:
             correction_executed = (info["executed_action"] - wanted) / self._scale
             info = {**info, "executed_action": np.clip(correction_executed, -1.0, 1.0).astype(self._inner.action.dtype)}
+        if info.get("guard") and self._base is not None:
+            replan(self._base)
         return self._with_base(observation), reward, terminated, truncated, info
 
     def _with_base(self, observation: Observation) -> Observation:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections import deque
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -20,15 +19,13 @@ from typing_extensions import override
 
 from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.sac import SAC, SACConfig
-from robo_rl.environments import stepping
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.protocols.components import Policy, TrainingObserver
+from robo_rl.protocols.components import Policy
 from robo_rl.protocols.contract import OWN, Feature, Needs
 from robo_rl.replay.buffer import ReplayBuffer
-from robo_rl.spec.environment import specification
-from robo_rl.stopwatch import Stopwatch
-from robo_rl.training.step_sources import episode_seed
-from robo_rl.types import Array, Metrics, StateDict, Transition
+from robo_rl.spec.environment import Observation
+from robo_rl.training.episode_loop import EpisodeLoop
+from robo_rl.types import DIVERGED, Array, Episode, Metrics, StateDict, Transition
 
 
 @dataclass(frozen=True)
@@ -120,12 +117,32 @@ class Bounds:
             own.extend(float(value) for value in saved)
 
 
-class StepMixTraining:
-    """Episodes of a baseline that SAC takes over from; SAC learns from all of them. A resume begins a new episode."""
+class TakeOver:
+    """A baseline's episode that SAC takes over from."""
+
+    def __init__(self, baseline: Policy, later: Policy, begin: int) -> None:
+        """begin: step from which on `later` acts."""
+        self.environment_spec, self._policies, self._begin, self._step = later.environment_spec, (baseline, later), begin, 0
+
+    def reset(self) -> None:
+        """Begin with the baseline."""
+        self._step = 0
+        for policy in self._policies:
+            policy.reset()
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Return an action (A,) float32."""
+        acting = self._policies[self._step >= self._begin]
+        self._step += 1
+        return np.asarray(acting.act(observation, deterministic=deterministic), np.float32)
+
+
+class StepMixTraining(EpisodeLoop):
+    """Episodes of a baseline that SAC takes over from; SAC learns from all of them."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], config: StepMixSACConfig, *, steps: int, seed: int) -> None:
-        self.environment, self.config, self.steps, self.seed = environment, config, steps, seed
-        self._spec = spec = specification(environment)
+        super().__init__(environment, steps=steps, seed=seed)
+        spec, self.config = self.environment_spec, config
         if not environment.has_wrapper_attr("scripted_policy"):
             raise InvalidSetting(f"{spec.name} has no scripted policy.", got="none", allowed="a baseline policy")
         if config.worst_return is None:
@@ -138,34 +155,24 @@ class StepMixTraining:
         self.lengths = list[int]()
         """[steps] of the baseline's episodes."""
         self._random = np.random.default_rng(seed)
-        self.step = self.episodes = 0
-        self.resumed: str | None = None
-        self.stopwatch = Stopwatch()
+        self._candidate, self._figures = 0, dict[str, float]()
 
     @property
+    @override
     def policy(self) -> Policy:
         """SAC's policy, alone."""
         return self.learner.policy
 
-    def run(self, observer: TrainingObserver) -> None:
-        """Trains from the present step to the last."""
-        self.stopwatch.start()
-        while self.step < self.steps:
-            late, early, share = self.bounds.mixture()
-            candidate = early if self._random.random() < share else late
-            total, is_whole, outcome = self._play(candidate, observer)
-            self.episodes += 1
-            if is_whole:
-                self.bounds.add(candidate, total)
-                self.lengths += [outcome["length"]] if candidate == 0 else []
-            observer.on_episode(self.step, episode_return=total, **outcome)
-            figures = {
-                "train/candidate": float(late),
-                "train/candidate_share": share,
-                "train/lower_bound": self.bounds.lower(late),
-            }
-            observer.on_metrics(self.step, figures)
-            observer.on_step(self.step, self)
+    @override
+    def choose(self) -> Policy:
+        late, early, share = self.bounds.mixture()
+        self._candidate = early if self._random.random() < share else late
+        self._figures = {
+            "train/candidate": float(late),
+            "train/candidate_share": share,
+            "train/lower_bound": self.bounds.lower(late),
+        }
+        return TakeOver(self.baseline, self.learner.policy, self.takes_over(self._candidate))
 
     def takes_over(self, candidate: int) -> int:
         """Return the step from which on SAC acts; never for candidate 0."""
@@ -173,59 +180,45 @@ class StepMixTraining:
             return sys.maxsize
         return round(float(np.mean(self.lengths)) * (1.0 - candidate / self.config.candidates))
 
-    def _play(self, candidate: int, observer: TrainingObserver) -> tuple[float, bool, dict[str, Any]]:
-        """Play one episode, which the last step may cut; return its return, if it is whole, and its outcome."""
-        name, time, takes_over = self._spec.name, self.stopwatch.time, self.takes_over(candidate)
-        observation, _ = stepping.reset(self.environment, name, seed=episode_seed(self.seed, self.episodes))
+    @override
+    def begin(self, observation: Observation) -> None:
         self.replay.begin(observation)
-        self.baseline.reset()
-        total, length, is_over, info = 0.0, 0, False, dict[str, Any]()
-        while not is_over and self.step < self.steps:
-            actor: Policy = self.learner.policy if length >= takes_over else self.baseline
-            action: Array = np.asarray(actor.act(observation), np.float32)
-            stepped = time("simulate", partial(stepping.step, self.environment, name, action))
-            following, reward, terminated, truncated, found = stepped
-            self.replay.add(Transition(observation, action, reward, following, terminated, truncated, action))
-            observation, total, length, is_over, info = (
-                following,
-                total + reward,
-                length + 1,
-                terminated or truncated,
-                dict(found),
-            )
-            self.step += 1
-            if metrics := time("update", self._learn):
-                observer.on_metrics(self.step, metrics)
-            if not is_over:
-                observer.on_step(self.step, self)
-        reason = str(info.get("stop_reason", "goal" if is_over and terminated else "time_limit"))
-        return total, is_over, {"length": length, "success": info.get("success"), "stop_reason": reason}
+
+    @override
+    def see(self, transition: Transition) -> Metrics:
+        if transition.info.get("stop_reason") == DIVERGED:  # such a step teaches nothing
+            self.replay.cut()
+        else:
+            self.replay.add(transition)
+        return self.stopwatch.time("update", self._learn)
+
+    @override
+    def finish(self, episode: Episode) -> Metrics:
+        if episode.stop_reason != DIVERGED:
+            self.bounds.add(self._candidate, episode.undiscounted_return)
+            self.lengths += [len(episode)] if self._candidate == 0 else []
+        return self._figures
 
     def _learn(self) -> Metrics:
         config = self.config
-        if self.step < config.learning_starts:
+        if self.step < config.learning_starts or not len(self.replay):
             return {}
         return self.learner.update(self.replay.sample(config.batch_size, config.n_step, config.discount))
 
+    @override
     def state_dict(self) -> StateDict:
         """Return the learner, its memory, the returns and the counters."""
-        counters = {
-            "lengths": list(self.lengths),
-            "step": self.step,
-            "episodes": self.episodes,
-            "random": self._random.bit_generator.state,
-        }
-        training = counters | {"bounds": self.bounds.state_dict(), "seconds": self.stopwatch.state_dict()}
-        return {"learner": self.learner.state_dict(), "replay": self.replay.state_dict(), "training": training}
+        own = {"lengths": list(self.lengths), "random": self._random.bit_generator.state, "bounds": self.bounds.state_dict()}
+        memories = {"learner": self.learner.state_dict(), "replay": self.replay.state_dict()}
+        return memories | {"training": self.counters() | own}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
         """Restore the state returned by `state_dict`; the next episode is a new one."""
         self.learner.load_state_dict(state["learner"])
         self.replay.load_state_dict(state["replay"])
         training = state["training"]
-        self.step, self.episodes = int(training["step"]), int(training["episodes"])
+        self.load_counters(training)
         self._random.bit_generator.state = training["random"]
         self.bounds.load_state_dict(training["bounds"])
         self.lengths = [int(length) for length in training["lengths"]]
-        self.stopwatch.load_state_dict(training["seconds"])
-        self.resumed = "warm"

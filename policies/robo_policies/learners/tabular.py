@@ -16,13 +16,14 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.environments import stepping
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
 from robo_rl.protocols.contract import OWN, Feature, Needs
 from robo_rl.protocols.rewards import OnlineRewards
+from robo_rl.rollout.episode import rollout
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.stopwatch import Stopwatch
+from robo_rl.training.episode_reports import report_episode
 from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import Array, Episode, StateDict
 
@@ -196,30 +197,26 @@ class TabularTraining:
         self.stopwatch.start()
         while self.step + self.model.horizon <= self.steps:
             self.policy.mixture = self.stopwatch.time("update", lambda: self.config.mixture(self.model, self.baseline))
-            total, length = self.stopwatch.time("simulate", self._play)
-            self.step += length
+            episode = self.stopwatch.time("simulate", self._play)
+            self.step += len(episode)
             self.episodes += 1
             is_baseline = self.policy.mixture.first is self.baseline and self.policy.mixture.share == 0.0
             self.baseline_episodes += is_baseline
             shares = {"train/baseline_share": self.baseline_episodes / self.episodes}
             shares |= {"train/lower_bound": self.policy.mixture.value(self.model.bound)}
-            observer.on_episode(self.step, episode_return=total, length=length, success=None, stop_reason="time_limit")
+            report_episode(observer, self.step, episode)
             observer.on_metrics(self.step, shares)
             observer.on_step(self.step, self)
 
-    def _play(self) -> tuple[float, int]:
-        name = self._spec.name
-        observation, _ = stepping.reset(self.environment, name, seed=episode_seed(self.seed, self.episodes))
-        self.policy.reset()
-        total, length, is_over = 0.0, 0, False
-        while not is_over:
-            action, state = self.policy.act(observation), int(np.argmax(observation["state"]))
-            observation, reward, terminated, truncated, _ = stepping.step(self.environment, name, action)
-            if not 0.0 <= reward <= 1.0:
-                raise InvalidSetting(f"{name} pays more than the bounds allow.", got=reward, allowed="rewards from 0 to 1")
-            self.model.add(state, int(action), reward, int(np.argmax(observation["state"])))
-            total, length, is_over = total + reward, length + 1, terminated or truncated
-        return total, length
+    def _play(self) -> Episode:
+        episode = rollout(self.environment, self.policy, seed=episode_seed(self.seed, self.episodes))
+        for step in map(episode.transition, range(len(episode))):
+            if not 0.0 <= step.reward <= 1.0:
+                what = f"{self._spec.name} pays more than the bounds allow."
+                raise InvalidSetting(what, got=step.reward, allowed="rewards from 0 to 1")
+            before, after = (int(np.argmax(each["state"])) for each in (step.observation, step.next_observation))
+            self.model.add(before, int(step.action), step.reward, after)
+        return episode
 
     def state_dict(self) -> StateDict:
         """Return counts, counters and the policy."""

@@ -15,10 +15,12 @@ import numpy as np
 import stable_baselines3 as sb3
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, OrnsteinUhlenbeckActionNoise
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from robo_policies.sb3.demonstrations import clone_policy, clone_targets, fill_replay, require_same_environment
 from robo_policies.sb3.environment import STATE, Environment, PolicyInput, SB3Policy, vectorize
+from robo_policies.sb3.executed import learn_from_executed_steps
 from robo_policies.sb3.rewards import RewardedEnvironments, reward_by_model
 from robo_policies.sb3.settings import policy_arguments, schedule, train_frequency
 from robo_policies.sb3.training import SB3Training, require_rollout
@@ -93,6 +95,8 @@ class SB3Config(ABC):
         require_rollout(model, steps)
         require_same_environment(demonstrations, spec)
         self._start(model, spec, demonstrations, initial_policy)
+        if isinstance(model, OffPolicyAlgorithm):
+            learn_from_executed_steps(model)
         if rewards is not None:
             reward_by_model(model, rewards)
         return SB3Training(model, self._acting(model, spec, seed), steps=steps, rewards=rewards)

@@ -18,14 +18,18 @@ from typing_extensions import override
 from robo_policies.sb3.rewards import SEEN
 from robo_policies.sb3.state import PrivateRandom
 from robo_rl.environments import stepping
+from robo_rl.environments.step_info import success_so_far
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.rewards import OnlineRewards
+from robo_rl.spec.cost import costs_of
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import Array, StateDict
 
 SMALLEST_CAMERA = 36
 """[px] The strided convolutions of SB3's NatureCNN leave nothing of a smaller image."""
+EPISODE_COSTS = "episode_costs"
+"""Key of the sums of the constraint costs of the episode so far in `info`."""
 STATE = "state"
 """Key of the joined vectors in an observation with cameras."""
 
@@ -91,18 +95,23 @@ class SB3Environment(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._input = PolicyInput(_visible(environment, reward).observation)
         self._tells, self._name = reward is not None, specification(environment).name
         self.observation_space = self._input.space
+        self._success: bool | None = None
+        self._costs: dict[str, float] = {}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Passes SB3's seed on: it seeds the first reset only, the generator of the environment goes on from there."""
+        self._success, self._costs = None, {}
         observation, info = stepping.reset(self.env, self._name, seed=seed, options=options)
         return self._input(observation), self._with_observation(dict(info), observation)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Copies `success` to `is_success`, from which SB3 computes rollout/success_rate."""
+        """Tells the success of the episode so far, also as `is_success`, which SB3 knows, and its costs."""
         observation, reward, terminated, truncated, found = stepping.step(self.env, self._name, action)
-        info = dict(found)
-        if info.get("success") is not None:
-            info |= {"is_success": info["success"]}
+        self._success = success_so_far(self._success, found)
+        info = dict(found) if self._success is None else {**found, "success": self._success, "is_success": self._success}
+        for name, cost in costs_of(info).items():
+            self._costs[name] = self._costs.get(name, 0.0) + float(cost)
+        info |= {EPISODE_COSTS: dict(self._costs)}
         return self._input(observation), reward, terminated, truncated, self._with_observation(info, observation)
 
     def _with_observation(self, info: dict[str, Any], observation: Observation) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
+from robo_policies.sb3.executed import READ, cut_newest
 from robo_policies.sb3.state import map_arrays
 from robo_rl.errors import RewardUnavailable
 from robo_rl.protocols.rewards import DelayedRewards
@@ -59,7 +60,7 @@ class RewardedEnvironments(VecEnvWrapper):
             self._rewards.add(
                 index,
                 info.pop(SEEN),
-                action=self._actions[index],
+                action=np.asarray(info.get("executed_action", self._actions[index])),
                 reward=float(rewards[index]),
                 terminated=bool(ended[index]) and not truncated,
                 truncated=truncated,
@@ -99,7 +100,7 @@ class WaitingRows:
     def add(self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: list[dict[str, Any]]) -> None:
         """Takes a row in; may bring it, and those before it, into the replay. An empty replay waits for none."""
         del reward
-        limits = [{LIMIT: info.get(LIMIT, False)} for info in infos]
+        limits = [{LIMIT: info.get(LIMIT, False)} | {name: info[name] for name in READ if name in info} for info in infos]
         self._rows.append((map_arrays(np.array, obs), map_arrays(np.array, next_obs), np.array(action), np.array(done), limits))
         if self._rewards.is_due or not self._replay.size():
             self._enter()
@@ -109,11 +110,10 @@ class WaitingRows:
         for row, value, is_valid, is_end in zip(self._rows, values, valid, ends, strict=True):
             obs, next_obs, action, done, limits = row
             if is_valid.all():
-                open_limits = [{LIMIT: limit[LIMIT] and not end} for limit, end in zip(limits, is_end, strict=True)]
+                open_limits = [limit | {LIMIT: limit[LIMIT] and not end} for limit, end in zip(limits, is_end, strict=True)]
                 self._store(obs, next_obs, action, value, done | is_end, open_limits)
-            elif self._replay.size():
-                last = self._replay.pos - 1
-                self._replay.timeouts[last] = np.maximum(self._replay.timeouts[last], 1 - self._replay.dones[last])
+            else:
+                cut_newest(self._replay)
         self._rows = []
         if not self._replay.size() and self._model.num_timesteps > self._model.learning_starts:
             raise RewardUnavailable(

@@ -11,13 +11,16 @@ from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.type_aliases import TrainFreq, TrainFrequencyUnit
 
-from robo_policies.sb3.environment import SB3Policy
+from robo_policies.sb3.environment import EPISODE_COSTS, SB3Policy
 from robo_policies.sb3.state import GlobalRandom, load_model_state, model_state
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import TrainingObserver
 from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.stopwatch import OTHER, Stopwatch
 from robo_rl.types import StateDict
+
+OBSERVED = {"rollout/ep_rew_mean", "rollout/ep_len_mean", "rollout/success_rate"}
+"""Tags of SB3 for means over the first episodes that end in any environment, which are the short ones."""
 
 
 class SB3Training:
@@ -47,6 +50,11 @@ class SB3Training:
     def policy(self) -> SB3Policy:
         """The policy being trained."""
         return self._policy
+
+    @property
+    def updates(self) -> int:
+        """Gradient steps of the model so far."""
+        return int(self._model._n_updates)
 
     @property
     def model(self) -> BaseAlgorithm:
@@ -127,14 +135,14 @@ def require_rollout(model: BaseAlgorithm, steps: int) -> None:
 
 
 class _MetricsWriter(KVWriter):
-    """Hands the values of SB3's logger to the observer, tags unchanged."""
+    """Hands the values of SB3's logger to the observer, tags unchanged; means of episodes are the observer's own."""
 
     def __init__(self, observer: TrainingObserver) -> None:
         self._observer = observer
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         """Takes one dump of the logger."""
-        numbers = {key: float(value) for key, value in key_values.items() if isinstance(value, Real)}
+        numbers = {key: float(value) for key, value in key_values.items() if isinstance(value, Real) and key not in OBSERVED}
         self._observer.on_metrics(step, numbers)
 
     def close(self) -> None:
@@ -161,7 +169,8 @@ class _Reporter(BaseCallback):
         self._switch("log")
         self._report()
         self._pending = self.num_timesteps
-        for done, info in zip(self.locals["dones"], self.locals["infos"], strict=True):
+        dones, infos = self.locals["dones"], self.locals["infos"]
+        for place, (done, info) in enumerate(zip(dones, infos, strict=True)):
             if done:
                 self._observer.on_episode(
                     self.num_timesteps,
@@ -169,6 +178,8 @@ class _Reporter(BaseCallback):
                     length=int(info["episode"]["l"]),
                     success=info.get("success"),
                     stop_reason=info.get("stop_reason", ""),
+                    costs=info[EPISODE_COSTS],
+                    place=(place, len(dones)),
                 )
         self._switch("collect")
         return self._cut_at is None or self.num_timesteps < self._cut_at

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-import yaml
-
 from robo_policies.sb3.algorithms import LEARNERS, SB3Config
 from robo_policies.sb3.settings import read_expression
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.system.plain_files import parse_yaml
 
 DEFAULT = "default"
 """Section for environments without their own."""
@@ -78,10 +77,7 @@ def read_zoo(text: str, algorithm: str, environment: str) -> ZooSettings:
 
 
 def _sections(text: str) -> dict[str, dict[str, Any]]:
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InvalidSetting("Not a zoo file: its YAML is broken or not plain data.", got=error, allowed="plain YAML") from None
+    data = parse_yaml(text, "This zoo file")
     if not isinstance(data, dict) or not all(isinstance(section, dict) for section in data.values()):
         raise InvalidSetting("Not a zoo file.", got=type(data).__name__, allowed="a mapping from environments to settings")
     return data

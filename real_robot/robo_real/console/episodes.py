@@ -34,6 +34,8 @@ class Tally:
     """waiting or running"""
     doing: str = ""
     """purpose of the episodes, "" without a training"""
+    alone: str = "The policy acts"
+    """headline while the person does not act"""
     message: str = ""
     """end of the last episode, or obstacle to the next"""
     device: str = ""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from typing_extensions import override
 
 from robo_real.console.operator_state import DecisionKind, OperatorState
 from robo_real.gripper import GRIP, hold_action
 from robo_real.remote_robot import RemoteRobot
 from robo_real.shadow import Commands, Source
+from robo_rl.errors import RobotError
 from robo_rl.spec.environment import ActionSpec, EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, StateDict
 
@@ -80,7 +83,8 @@ class ConsoleHuman:
         if decision.kind is DecisionKind.POLICY:
             return None
         if decision.kind is DecisionKind.PERSON:
-            self._robot.enable()
+            with suppress(RobotError):  # the step that follows ends the episode with the reason
+                self._robot.enable()
             action = decision.action
             return action if decision.moves_gripper else self._hold_action.with_gripper_held(action, observation)
         self._hold_action.why = LOST if self._operator_state.is_lost else OPERATOR

@@ -126,7 +126,8 @@ class OperatorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
                 info["stop_reason"] = LOST
             return observation, float(reward), terminated, truncated, info
         if not terminated and not truncated:
-            self._robot.pause()
+            with suppress(RobotError):  # lost or stopped: its own watchdog holds it
+                self._robot.pause()
         is_success = label == "success"
         self.is_discarded = label == "discard"
         reason = {"success": "goal", "discard": DISCARDED}.get(label, OPERATOR)

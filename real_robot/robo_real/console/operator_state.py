@@ -4,6 +4,9 @@ A session is a page, or a device that the operator drives with. A device beside 
 
 Once contact is lost within an episode, the policy does not act again in it: the arm holds, then it is stopped. Only a new press
 of the dead-man switch ends the loss, and it starts an intervention.
+
+A switch commands once it was seen released, then pressed. After a silence of page, network, this process or the person, after a
+stop, and for a page or device that has just come, an earlier release does not count: a switch that is still held holds the arm.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ HELD_SILENCE = 0.25
 """[s] without a message that counts as loss while the person commands; the page sends 20 a second"""
 WATCH_SILENCE = 2.5
 """[s] without a message that counts as loss while the policy acts; browsers slow a background page to one per second"""
+ASLEEP = 0.5
+"""[s] without a turn of this process's own threads that counts as loss: nobody could have stopped the arm meanwhile"""
 STOP_AFTER = 1.0
 """[s] from the loss of contact to the stop"""
 LABELS = ("success", "failure", "discard")
@@ -52,6 +57,8 @@ class Hand:
     """Dead-man switch and action of one session."""
 
     held: bool = False
+    was_released: bool = False
+    """True if the switch was seen released since the session came, and since the newest loss or stop."""
     action: Array = field(default_factory=lambda: np.zeros(0, np.float32))
     action_of: int | None = None
     """Episode whose gripper the session has seen."""
@@ -69,6 +76,8 @@ class OperatorState:
         self._stopped = self._starts = self._runs = self._follows = False
         self._hands: dict[object, Hand] = {}  # session -> hand: of the operator, and of devices beside the page
         self._lost_at: float | None = None
+        self._released_after = -np.inf  # [s] what a page says without knowledge of this time is no release
+        self._turn = clock()  # [s] when a thread of this process last had its turn
         self._label = ""
         self._stopper = self._loss = ""  # origin of the stop, and reason of the loss
         self.episode = 0
@@ -101,18 +110,27 @@ class OperatorState:
                 self._lose(why)
                 self._operator = None
 
-    def update(self, session: object, held: bool, action: Array, episode: int | None = None) -> None:
+    def update(self, session: object, held: bool, action: Array, episode: int | None = None, seen: float | None = None) -> None:
         """Set dead-man switch and action (A,) of a session.
 
         episode: episode whose gripper the session has seen; in another one the action leaves the gripper as it is.
+        seen: [s] when the report was sent that the page answers; None for a device, which answers none.
         """
         with self._changed:
-            if session not in self._hands:
+            if (hand := self._hands.get(session)) is None:
                 return
             self._notice_silence()
-            self._hands[session] = Hand(held, action, episode, self._clock())
-            if held and self._operator is not None and not self._silence():
+            now = self._clock()
+            is_release = not held and (now if seen is None else seen) >= self._released_after
+            hand = Hand(held, hand.was_released or is_release, action, episode, now)
+            self._hands[session] = hand
+            if held and hand.was_released and self._operator is not None and not self._silence():
                 self._lost_at = None
+
+    def awake(self) -> None:
+        """Note that a thread of this process has its turn; called at least ten times a second while a page is open."""
+        with self._changed:
+            self._notice_silence()
 
     def lose(self, session: object, why: str = "the operator's page lost its keys while they were held") -> None:
         """Report that a session lost its keys or its device; within an episode that is a loss if they were held."""
@@ -128,6 +146,7 @@ class OperatorState:
             is_operator = session is None or session in self._hands
             self._stopper = "the operator at the console" if is_operator else "a second page of the console"
             self._stopped, self._starts, self._follows = True, False, False
+            self._require_press()
             self.stops += 1
             self.stop_sent = np.inf
             return self._stopper
@@ -172,6 +191,7 @@ class OperatorState:
         """Start an episode; without an operator it starts with a loss."""
         with self._changed:
             self._runs, self._label, self._lost_at = True, "", None
+            self._turn = self._clock()
             self.episode += 1
             if (operator := self._hands.get(self._operator)) is not None:
                 operator.heard = self._clock()
@@ -191,10 +211,13 @@ class OperatorState:
                 return Decision(DecisionKind.STOP)
             if self._lost_at is not None:
                 return Decision(DecisionKind.HOLD)
-            hand = next((hand for hand in self._hands.values() if hand.held), None)
-            if hand is None:
+            held = [hand for hand in self._hands.values() if hand.held]
+            if not held:
                 return Decision(DecisionKind.POLICY)
-            return Decision(DecisionKind.PERSON, hand.action, hand.action_of == self.episode)
+            pressed = next((hand for hand in held if hand.was_released), None)
+            if pressed is None:
+                return Decision(DecisionKind.HOLD)
+            return Decision(DecisionKind.PERSON, pressed.action, pressed.action_of == self.episode)
 
     def pop_label(self) -> str:
         """Return and clear the newest label, "" for none."""
@@ -242,10 +265,20 @@ class OperatorState:
         return WATCH_SILENCE if operator is None or now - operator.heard > WATCH_SILENCE else 0.0
 
     def _notice_silence(self) -> None:
-        if limit := self._silence():
+        slept, self._turn = self._clock() - self._turn, self._clock()
+        if slept > ASLEEP:
+            self._lose(f"the console's own process was asleep for {slept:.1f} s")
+        elif limit := self._silence():
             self._lose(f"nothing came from the operator's page for {limit:g} s")
 
     def _lose(self, why: str) -> None:
         self._follows = False
+        self._require_press()
         if self._runs and self._lost_at is None:
             self._lost_at, self._loss = self._clock(), why
+
+    def _require_press(self) -> None:
+        """Let no switch command before it was released, by a page that knows of now, and pressed."""
+        self._released_after = self._clock()
+        for hand in self._hands.values():
+            hand.was_released = False

@@ -117,9 +117,11 @@ function headline() {
   if (!status) return "Connection lost: the arm holds, then stops";
   if (status.health.problem) return "The robot does not answer";
   if (stopWanted) return "Stopping";
+  if (isLatched() && !status.health.reason) return "The robot was re-armed elsewhere: look, and re-arm here too";
   if (isLatched()) return `Stopped: ${status.health.reason}`.replace("Stopped: stop: ", "Stopped by ");
   if (status.state !== "running") return "Waiting: nothing moves";
-  const words = { policy: status.has_policy ? "The policy acts" : "The arm holds still", person: "You act", hold: "Lost you: the arm holds", stop: "Stopping" };
+  const hold = "Lost you: the arm holds until you let go of the switch and press it again";
+  const words = { policy: status.alone, person: "You act", hold, stop: "Stopping" };
   if (status.operator !== "you" && status.wish === "person") return "The operator acts";
   return words[status.wish];
 }

@@ -51,7 +51,11 @@ class RobotConsole:
         self.drive_with = operator.drive_with
         self.server, self.operator_state, self.tally = operator.server, operator.operator_state, operator.tally
         self._policy = policy or HoldPolicy(spec, operator.hold_action)
-        self.tally.has_policy = policy is not None
+        if policy is None:
+            self.tally.alone = "Nobody acts: the arm holds still"
+        elif shadow:
+            self.tally.alone = "Nobody acts: the policy is asked, and the arm holds still"
+        self.tally.has_policy = policy is not None and not shadow
         self._operator_env, takeover = operator.training_env(self.environment, doing=SHADOWING if shadow else "")
         self._takeover = None if shadow else takeover
         if shadow:

@@ -48,6 +48,8 @@ REPORT = "report"
 """Name of reports among the cameras' names: reports are acknowledged, too."""
 PACE = 0.01
 """[s] period of the check for new pictures"""
+TURN = 0.05
+"""[s] period at which this process shows itself to be awake"""
 SOCKET = "/socket"
 REFUSED = 4401
 """close code: wrong token or none"""
@@ -77,8 +79,9 @@ class Console:
 class Session:
     """Serves one connection until it ends."""
 
-    def __init__(self, socket: WebSocket, console: Console) -> None:
-        self._socket, self._console = socket, console
+    def __init__(self, socket: WebSocket, console: Console, trust: Callable[[WebSocket], None] = lambda _: None) -> None:
+        """trust: called once the token was shown; keeps the connection, whoever else connects."""
+        self._socket, self._console, self._trust = socket, console, trust
         self._sent: dict[str, dict[int, float]] = {name: {} for name in (*console.monitor.names, REPORT)}
         self._shown: dict[str, int] = {}
         self._latency: float | None = None
@@ -104,11 +107,12 @@ class Session:
         if not await self._authenticates(token):
             await self._close(REFUSED, "wrong token")
             return
+        self._trust(self._socket)
         console = self._console
         await self._send_json(
             kind="welcome", cameras=console.monitor.names, names=console.action.names, links=dict(console.links)
         )
-        sending = asyncio.create_task(self._send_updates())
+        tasks = [asyncio.create_task(self._send_updates()), asyncio.create_task(self._stay_awake())]
         try:
             while True:
                 await self._handle(await self._receive())
@@ -116,7 +120,8 @@ class Session:
             pass
         finally:
             console.operator_state.release(self)
-            sending.cancel()
+            for task in tasks:
+                task.cancel()
 
     async def _authenticates(self, token: str) -> bool:
         try:
@@ -167,11 +172,13 @@ class Session:
         held = message.get("held")
         if not isinstance(held, bool):
             raise InvalidMessage("held is neither true nor false")
-        if self._is_old(message.get("answers")):
+        answers = message.get("answers")
+        if self._is_old(answers):
             return  # as if it had not come: the silence then counts as a loss
         episode = message.get("episode") if type(message.get("episode")) is int else None
         action = _action(message.get("action"), self._console.action.size)
-        self._console.operator_state.update(self, held, action, episode)
+        seen = next((when for number, when in self._report_times if number == answers), float("-inf"))
+        self._console.operator_state.update(self, held, action, episode, seen)
 
     def _is_old(self, answers: Any) -> bool:
         """Return whether a page that answers this report should know a later one by now."""
@@ -228,6 +235,11 @@ class Session:
                 reported = time.monotonic()
                 await self._report(reported)
             await asyncio.sleep(PACE)
+
+    async def _stay_awake(self) -> None:
+        while True:
+            self._console.operator_state.awake()
+            await asyncio.sleep(TURN)
 
     async def _send_newest(self, index: int, name: str) -> None:
         picture = self._console.monitor.newest.get(name)
@@ -304,7 +316,7 @@ def console_server(console: Console, *, address: str = ADDRESS, port: int = 0) -
     """Return the page server of a console; port: 0 for any free one. Raises InvalidSetting if the port is in use."""
 
     async def serve(socket: WebSocket) -> None:
-        await Session(socket, console).serve(server.token)
+        await Session(socket, console, server.trust).serve(server.token)
 
     routes = [WebSocketRoute(SOCKET, serve), read(SOCKET, _refuse)]
     server = PageServer(

@@ -43,6 +43,7 @@ class FakeArm(ArmDriver):
     limits = TWIN
     is_simulated = True
     period = TICK
+    width = TWIN.opening
 
     def __init__(self, options: FakeOptions | None = None, clock: Clock | None = None) -> None:
         self.clock = clock or MonotonicClock((options or FakeOptions()).speed)
@@ -139,7 +140,8 @@ class FakeArm(ArmDriver):
             away: Array = np.array(between(self._direction, self._target.quaternion))
             self._position = before + share * (self._target.position - before)
             self._direction = turned(self._direction, share * away)
-            self._opening += share * (self._target.opening - self._opening)
+            if self._target.opening is not None:
+                self._opening += share * (self._target.opening - self._opening)
         self._velocity = np.concatenate([(self._position - before) / duration, np.zeros(3)])
 
     def _state(self) -> ArmState:

@@ -22,7 +22,9 @@ from robo_rl.errors import RobotUnavailable
 POSITIONS_PER_METRE = 2550
 """of /move_gripper"""
 GRIPPER_PAUSE, GRIPPER_PATIENCE = 0.3, 1.0
-"""[s] between two calls to a gripper that does not answer, and until its silence stops the arm"""
+"""[s] between two calls to a gripper that does not answer or move, and until its silence stops the arm"""
+GRIPPER_MOVES = 0.002
+"""[m] change of the opening that shows that the gripper has heard its command"""
 SHAPES = {"pose": (7,), "vel": (6,), "force": (3,), "torque": (3,), "q": (7,), "dq": (7,), "jacobian": (6, 7)}
 
 
@@ -48,8 +50,11 @@ class FrankaHttp(ArmDriver):
     def __init__(self, options: FrankaHttpOptions | None = None, clock: Clock | None = None) -> None:
         self._options = options or FrankaHttpOptions()
         self.clock = clock or MonotonicClock()
-        self._client = RobotClient(self._options.url, self._options.timeout)
-        self._position = -1  # last position sent to the gripper
+        self._client = RobotClient(self._options.url, self._options.timeout, token="")
+        self.width = self._options.width
+        self._position = -1  # last position sent to the gripper, -1 before the first
+        self._opening = self._opening_then = 0.0  # [m] measured now, and when that position was sent
+        self._again_at = np.inf  # [s] time of a repetition
         self._silent_since, self._retry_at = np.inf, -np.inf  # [s] start of the gripper's silence, time of the next call
 
     @override
@@ -66,6 +71,7 @@ class FrankaHttp(ArmDriver):
         if not 0.9 < float(np.linalg.norm(quaternion)) < 1.1:
             raise RobotUnavailable("/getstate answers no unit quaternion.", got=quaternion.tolist())
         direction = from_xyzw(quaternion.tolist())
+        self._opening = float(numbers["gripper_pos"]) * self._options.width
         return ArmState(
             stamp=requested,
             position=numbers["pose"][:3],
@@ -76,28 +82,36 @@ class FrankaHttp(ArmDriver):
             joint_position=numbers["q"],
             joint_velocity=numbers["dq"],
             jacobian=numbers["jacobian"],
-            opening=float(numbers["gripper_pos"]) * self._options.width,
+            opening=self._opening,
         )
 
     @override
     def move(self, target: ArmTarget) -> None:
-        """Send the pose, and the gripper position if it has changed; a silent gripper is tolerated for a while."""
-        self._grip(round(float(np.clip(target.opening * POSITIONS_PER_METRE, 0, 255))))
+        """Send the pose, and the gripper position if it has changed or was lost; a silent gripper is tolerated for a while."""
+        if target.opening is not None:
+            self._grip(round(float(np.clip(target.opening * POSITIONS_PER_METRE, 0, 255))))
         self._client.post("/pose", {"arr": [*target.position.tolist(), *to_xyzw(target.quaternion)]})
 
     def _grip(self, position: int) -> None:
         now = self.clock.now()
-        if position == self._position or now < self._retry_at:
+        if now < self._retry_at or (position == self._position and not self._was_lost(position)):
             return
         try:
             self._client.post("/move_gripper", {"gripper_pos": position})
-            self._position, self._silent_since = position, np.inf
+            self._position, self._silent_since, self._retry_at = position, np.inf, -np.inf
+            self._opening_then, self._again_at = self._opening, now + GRIPPER_PAUSE
         except RobotUnavailable as error:
             self._silent_since, self._retry_at = min(self._silent_since, now), now + GRIPPER_PAUSE
             if now - self._silent_since > GRIPPER_PATIENCE:
                 raise RobotUnavailable(
                     "The gripper does not answer.", got=error, allowed=f"for {GRIPPER_PATIENCE} s", fix="look at it"
                 ) from None
+
+    def _was_lost(self, position: int) -> bool:
+        """Return whether the gripper stands away from a position sent a while ago, and has not moved since."""
+        is_there = abs(position / POSITIONS_PER_METRE - self._opening) < GRIPPER_MOVES
+        has_moved = abs(self._opening - self._opening_then) >= GRIPPER_MOVES
+        return not is_there and not has_moved and self.clock.now() >= self._again_at
 
     @override
     def hold(self) -> None:

@@ -83,6 +83,7 @@ class LeRobotArm(ArmDriver):
         self._mapping = ArmMapping(config, options.config)
         self._process = self._mapping.process(options.python, "robot", config.robot)
         self.has_gripper = self._mapping.gripper is not None
+        self.width = self._mapping.gripper.width if self._mapping.gripper else 0.0
         self._cameras = {f"camera_{name}": name for name in config.cameras}
         sizes = zip(self._cameras, config.cameras.values(), strict=True)
         arrays = (ArraySpec(name, (*size, 3), "uint8", 0, 255, role="image") for name, size in sizes)
@@ -93,7 +94,7 @@ class LeRobotArm(ArmDriver):
         self._number = 0
         self._sent: Array | None = None  # (J,) [rad] newest command, None before the first
         self._is_held = False
-        self._opened = 0.0  # newest command, share of the width
+        self._opened: float | None = None  # newest command, share of the width
 
     @property
     def cameras(self) -> tuple[str, ...]:
@@ -152,7 +153,7 @@ class LeRobotArm(ArmDriver):
     def close(self) -> None:
         """Disconnect the robot, which does with its motors as its own config says."""
         self._process.close()
-        self._state, self._sent, self._number = None, None, 0
+        self._state, self._sent, self._opened, self._number = None, None, None, 0
 
     def newest(self, camera: str) -> Frame:
         """Return the newest picture of a camera; raises RobotUnavailable."""
@@ -178,17 +179,18 @@ class LeRobotArm(ArmDriver):
             joint_position=joints,
             joint_velocity=speeds,
             jacobian=jacobian,
-            opening=self._width * self._mapping.opened(reading.values),
+            opening=self.width * self._mapping.opened(reading.values),
         )
 
-    @property
-    def _width(self) -> float:
-        return self._mapping.gripper.width if self._mapping.gripper else 0.0
-
     def _send(self, joints: Array, opening: float | None) -> None:
-        """Send joint positions (J,) [rad] and an opening [m]; None repeats the last one, since it may hold an object."""
+        """Send joint positions (J,) [rad] and an opening [m]; None repeats the last one, since it may hold an object.
+
+        Before the first one the measured opening is sent, since these robots take all motors at once.
+        """
         if opening is not None and self.has_gripper:
-            self._opened = min(max(opening / self._width, 0.0), 1.0)
+            self._opened = min(max(opening / self.width, 0.0), 1.0)
+        elif self._opened is None:
+            self._opened = self.read().opening / self.width if self.has_gripper else 0.0
         self._process.send(self._mapping.commands(joints, self._opened))
 
     def _require_features(self) -> None:

@@ -109,7 +109,7 @@ class Robotiq:
         with self._lock, self._unavailable_if_it_fails("does not recover"):
             self._ask("SET ACT 0")
             self._activate()
-            self._sent = None
+            self._target = self._sent = None  # the fingers stay until the next command
             self._read()
 
     def close(self) -> None:

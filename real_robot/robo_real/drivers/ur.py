@@ -29,6 +29,8 @@ from robo_real.drivers.robotiq import Robotiq, RobotiqOptions
 from robo_real.rotations import from_rotation_vector, rotation_vector
 from robo_rl.errors import MissingExtra, RobotUnavailable, require_allowed
 
+MOST_READS = 50
+"""Attempts to read values that are all of one package"""
 VARIABLES = (
     *("timestamp", "actual_q", "actual_qd", "actual_TCP_pose", "actual_TCP_speed", "actual_TCP_force"),
     *("robot_mode", "robot_status_bits", "safety_status_bits"),
@@ -105,6 +107,7 @@ class UR(ArmDriver):
         stroke = RobotiqOptions(stroke=self._options.gripper_stroke)
         self._gripper = Robotiq(self._options.address, stroke) if self._options.gripper == "robotiq" else None
         self.has_gripper = self._gripper is not None
+        self.width = self._options.gripper_stroke
         self.clock = clock or MonotonicClock()
         self._receive: Any = None
         self._program: _Program | None = None
@@ -139,13 +142,16 @@ class UR(ArmDriver):
             raise RobotUnavailable("The arm is not connected.", fix="connect() first")
         if not receive.isConnected():
             raise RobotUnavailable("The link to the arm is lost.", got=self._options.address, fix="look at cable and pendant")
-        time = -1.0
-        while time != receive.getTimestamp():  # until all values are of one package
+        for _ in range(MOST_READS):  # until all values are of one package
             time = receive.getTimestamp()
             pose, speed = np.array(receive.getActualTCPPose()), np.array(receive.getActualTCPSpeed())
             wrench = np.array(receive.getActualTCPForce())
             joints, rates = np.array(receive.getActualQ()), np.array(receive.getActualQd())
             fault = _fault(receive.getSafetyStatusBits(), receive.getRobotMode(), receive.getRobotStatus())
+            if time == receive.getTimestamp():
+                break
+        else:  # a time that is no number equals nothing
+            raise RobotUnavailable("The arm's measurements are of no one time.", got=f"time {time}", fix="look at its clock")
         if time != self._seen[0]:
             self._seen = (time, self.clock.now())
         return ArmState(
@@ -165,7 +171,7 @@ class UR(ArmDriver):
     @override
     def move(self, target: ArmTarget) -> None:
         self._running().servo([*target.position.tolist(), *rotation_vector(target.quaternion)])
-        if self._gripper is not None:
+        if self._gripper is not None and target.opening is not None:
             self._gripper.go(target.opening)
 
     @override

@@ -1,6 +1,6 @@
 """Application of a robot's server: routes, errors, injected faults. A separate process speaks HTTP (http_process.py).
 
-The server listens on this machine only, unless another address is given. There are no passwords: every client that reaches
+The server listens on this machine only, unless another address is given. Without a token (token.py) every client that reaches
 the port can move the robot. Requests from web pages (with an Origin header) are refused.
 """
 
@@ -21,6 +21,7 @@ from robo_real.server.http_supervisor import HttpSupervisor
 from robo_real.server.http_syntax import response
 from robo_real.server.messages import Request
 from robo_real.server.robo_routes import RoboRoutes
+from robo_real.server.token import robot_token
 from robo_rl.errors import InvalidSetting, RoboRLError, RobotBusy, RobotError, RobotStopped
 from robo_rl.system.pages.hosts import listener_at
 
@@ -115,7 +116,7 @@ class Application:
     def _answer_franka(self, request: Request) -> bytes:
         path = request.path
         if path in self.franka_routes.readers:
-            return _json(self.franka_routes.readers[path](self.robot.driver.read()))
+            return _json(self.franka_routes.readers[path](self.robot.read()))
         body = _required(request.body) if path in NEEDS_BODY else {}
         self._require_free()
         try:
@@ -180,8 +181,10 @@ class RobotServer:
     """Server of an application: a separate process speaks HTTP, threads of this one answer its requests."""
 
     def __init__(self, application: Application, *, address: str = ADDRESS, port: int = 5000) -> None:
-        """port: 0 chooses a free one. Raises InvalidSetting if the port is in use."""
+        """port: 0 chooses a free one. Raises InvalidSetting if the port is in use, or the token of the environment is weak."""
         self.application = application
+        self.asks_token = bool(robot_token())
+        """True if clients must show the token of this process's environment"""
         self._listener = listener_at(address, port)
         self.port = int(self._listener.getsockname()[1])
         self.url = f"http://{address}:{self.port}"

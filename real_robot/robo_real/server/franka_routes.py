@@ -1,8 +1,9 @@
 """Routes of HIL-SERL's Franka server: all POST, with its keys, units, texts and quaternion order (x, y, z, w).
 
 Jianlan Luo, Charles Xu, Jeffrey Wu and Sergey Levine, "Precise and Dexterous Robotic Manipulation via Human-in-the-Loop
-Reinforcement Learning", 2024; serl_robot_infra/robot_servers of their repository. Differences: poses pass the guard, and
-/clearerr clears the robot's own error but no latch of the guard, unless `auto_clear` is set.
+Reinforcement Learning", 2024; serl_robot_infra/robot_servers of their repository. Differences: poses pass the guard, the answer
+to a pose comes when the hand is near it, and /clearerr, which their client sends before each pose, clears nothing unless
+`auto_clear` is set: an arm that stopped itself starts again when a person says so.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from robo_real.arm import ArmState, ArmTarget
 from robo_real.guard import LATCHED, Mode, Verdict
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import Limits
+from robo_real.plain_numbers import plain_numbers
 from robo_real.rotations import inverse, rotate, to_xyzw
 from robo_rl.errors import RobotStopped
 
@@ -63,8 +65,11 @@ def allowed_parameters(limits: Limits) -> Mapping[str, tuple[float, float]]:
     clips = (min(MOST_CLIP, limits.reach), min(MOST_CLIP, limits.reach_turn))
     return {
         **PARAMETERS,
-        "translational_stiffness": (0.0, limits.stiffness),
-        "rotational_stiffness": (0.0, limits.turn_stiffness),
+        **{
+            f"{kind}_stiffness": (0.0, most)
+            for kind, most in zip(KINDS, (limits.stiffness, limits.turn_stiffness), strict=True)
+            if most is not None
+        },
         **{
             f"{kind}_clip_{side}{axis}": (0.0, most)
             for kind, most in zip(KINDS, clips, strict=True)
@@ -114,30 +119,44 @@ class FrankaRoutes:
         }
 
     def _pose(self, body: Body) -> Answer | Changed:
-        pose = np.asarray(body["arr"], np.float64)
+        """Move the hand to a pose; return when it is near.
+
+        So a client that streams poses and reads no answer, as HIL-SERL's in its reset, is as slow as the limits of the arm.
+        """
+        pose = plain_numbers(body["arr"])
         if pose.shape != (7,):
             raise Refused("a pose has seven numbers")
-        if self._is_ready():
-            x, y, z, w = pose[3:].tolist()
-            return self._follow(lambda: self._robot.move(ArmTarget(pose[:3], (w, x, y, z), 0.0)), "Moved")
-        return "Moved"
+        if not self._is_ready():
+            return "Moved"
+        x, y, z, w = pose[3:].tolist()
+        verdict = self._verdict(lambda: self._robot.move(ArmTarget(pose[:3], (w, x, y, z), None)))
+        if verdict is None:
+            return "Moved"
+        is_near = verdict.target is not None and self._robot.come_near(verdict.target)
+        reasons = verdict.reasons if is_near else (*verdict.reasons, "behind")
+        return Changed("Moved", reasons) if reasons else "Moved"
 
     def _grip(self, opening: float, answer: str) -> Answer | Changed:
         if not self._is_ready():
             return answer
-        return self._follow(lambda: self._robot.grip(min(opening, self._robot.limits.opening)), answer)
+        verdict = self._verdict(lambda: self._robot.grip(min(opening, self._robot.limits.opening)))
+        return Changed(answer, verdict.reasons) if verdict and verdict.reasons else answer
 
     def _move_gripper(self, body: Body) -> Answer | Changed:
-        position = int(np.clip(int(body["gripper_pos"]), 0, 255))
+        position = int(np.clip(float(plain_numbers(body["gripper_pos"])), 0, 255))
         return self._grip(position / POSITIONS_PER_METRE, "Moved Gripper")
 
     def _clear(self, _: Body) -> Answer:
         self._robot.log.add("clearerr")
         self._robot.guard.counts["clearerr"] += 1
-        self._robot.recover()
-        if self._auto_clear and self._robot.guard.reason.startswith("robot: "):
-            with contextlib.suppress(RobotStopped):  # stopped by a client as well, which only a person re-arms
-                self._robot.guard.reset(self._robot.guard.seen_stops)
+        guard = self._robot.guard
+        is_latched = guard.mode in LATCHED
+        seen = guard.seen_stops + is_latched  # the robot's own error, and nothing else since
+        is_robots = not is_latched or guard.reason.startswith("robot: ")
+        if self._auto_clear and is_robots and guard.stops == seen and self._robot.read().fault is not None:
+            self._robot.recover()
+            with contextlib.suppress(RobotStopped):  # stopped meanwhile, which only a person re-arms
+                guard.reset(seen)
         return "Clear"
 
     def _joint_reset(self, _: Body) -> Answer:
@@ -161,12 +180,14 @@ class FrankaRoutes:
         return answer
 
     def _update_param(self, body: Body) -> Answer | Changed:
-        wanted = {name: float(value) for name, value in dict(body).items() if name in self._parameters}
+        wanted = {name: float(plain_numbers(value)) for name, value in dict(body).items() if name in self._parameters}
         if not np.isfinite([*wanted.values()]).all():
             raise Refused("a parameter is not finite")
         self._require_unlatched()
         clamped = {name: float(np.clip(value, *self._parameters[name])) for name, value in wanted.items()}
         changed = tuple(f"{name} {wanted[name]:g} -> {value:g}" for name, value in clamped.items() if value != wanted[name])
+        stiffnesses = (f"{kind}_stiffness" for kind in KINDS)
+        changed += tuple(f"{name} not set: the limits name none" for name in stiffnesses if name in set(body) - set(clamped))
         self._robot.log.add("update_param", set=clamped, changed=changed)
         if (update := getattr(self._robot.driver, "update_param", None)) is not None:
             update(clamped)
@@ -193,16 +214,17 @@ class FrankaRoutes:
             self._robot.arm()
         return self._impedance and not guard.reason.startswith("robot: ")
 
-    def _follow(self, command: Callable[[], Verdict], answer: str) -> Answer | Changed:
+    def _verdict(self, command: Callable[[], Verdict]) -> Verdict | None:
+        """Return the verdict on a command that was accepted, None if the robot's own error makes it ignore commands."""
         try:
             verdict = command()
         except RobotStopped as error:
             if error.reason.startswith("robot: "):
-                return answer
+                return None
             raise Refused(error.reason) from None
         if verdict.target is None:
             raise Refused(", ".join(verdict.reasons))
-        return Changed(answer, verdict.reasons) if verdict.reasons else answer
+        return verdict
 
 
 def state_of(state: ArmState) -> dict[str, Any]:

@@ -6,6 +6,7 @@ come back encoded. It imports only the standard library, and exits when the arm'
 
 from __future__ import annotations
 
+import hmac
 import os
 import selectors
 import signal
@@ -20,12 +21,14 @@ from robo_real.server.messages import LARGEST_ANSWER, LENGTH, Request, encode_re
 from robo_rl.system.pages.hosts import is_own_host
 
 MOST_CONNECTIONS = 128
-"""At this number the oldest connection without a request is closed."""
+"""At this number one is closed: first the oldest without a request, last one whose request is being answered."""
 READING, WRITING, IDLE, QUEUED, DRAINING = 5.0, 5.0, 60.0, 5.0, 1.0
 """[s] timeouts: a whole request, an answer, between two requests, for a free channel, after a refusal"""
 SWEEP = 0.25
 """[s] period of the timeout check"""
 STOP = "/robo/stop"
+"""Needs no token: who reaches the robot may stop it."""
+TOKEN_VARIABLE, TOKEN_HEADER = "ROBO_RL_ROBOT_TOKEN", "x-robo-token"
 BEHIND = 5
 """Difference in real-time priority to the arm's process, which runs first."""
 PART = 1 << 16
@@ -85,8 +88,11 @@ class Client:
 class HttpProcess:
     """Serves connections until the arm's process ends."""
 
-    def __init__(self, listener: socket.socket, control: socket.socket, links: list[socket.socket], address: str) -> None:
-        """links: sockets to the arm's process; the first is reserved for stops."""
+    def __init__(
+        self, listener: socket.socket, control: socket.socket, links: list[socket.socket], address: str, token: str = ""
+    ) -> None:
+        """links: sockets to the arm's process; the first is reserved for stops. token: "" if none is asked for."""
+        self._token = token
         self._selector = selectors.DefaultSelector()
         self._listener, self._control, self._address = listener, control, address
         self._channels = [Channel(link, for_stops=number == 0) for number, link in enumerate(links)]
@@ -121,7 +127,7 @@ class HttpProcess:
     def _accept(self) -> None:
         try:
             link, _ = self._listener.accept()
-        except OSError:  # gone again, or no more file descriptors: make room
+        except OSError:  # gone again, or no more file descriptors
             self._make_room(MOST_CONNECTIONS // 2)
             return
         self._make_room(MOST_CONNECTIONS - 1)
@@ -130,12 +136,15 @@ class HttpProcess:
         self._selector.register(link, selectors.EVENT_READ, client)
 
     def _make_room(self, most: int) -> None:
-        """Close idle connections until at most `most` are left, first those that never sent a request."""
+        """Close connections until at most `most` are left."""
         while len(self._clients) > most:
-            spare = [client for client in self._clients if not client.is_waiting and not client.unsent]
-            if not spare:
-                return
-            self._close(min(spare, key=lambda client: (client.requests > 0, client.until)))
+            self._close(min(self._clients, key=self._importance))
+
+    def _importance(self, client: Client) -> tuple[int, float]:
+        """Return the rank of a connection; the least one is closed first, and among equals the oldest."""
+        if client.is_waiting:
+            return (3 if client.message and not self._is_stop(client) else 4), client.until
+        return (2 if client.unsent else 1 if client.requests else 0), client.until
 
     def _serve(self, client: Client, events: int) -> None:
         try:
@@ -201,6 +210,9 @@ class HttpProcess:
             raise BadRequest(403, "Pages in a browser may not speak with a robot.")
         if not is_own_host(head.headers.get("host", ""), self._address):
             raise BadRequest(403, "This robot's server has another address: use its number, or this machine's name.")
+        shown = head.headers.get(TOKEN_HEADER, "")
+        if self._token and head.path != STOP and not hmac.compare_digest(shown.encode(), self._token.encode()):
+            raise BadRequest(401, f"This robot's server asks for its token: set {TOKEN_VARIABLE} as where it was started.")
         client.head = head
         if head.headers.get("expect", "").lower() == "100-continue" and len(client.unread) < head.length:
             client.link.send(CONTINUE)
@@ -309,7 +321,7 @@ def main(arguments: list[str]) -> None:
     address, *descriptors = arguments
     listener, *links, control = (socket.socket(fileno=int(each)) for each in descriptors)
     with suppress(BrokenPipeError, ConnectionResetError):
-        HttpProcess(listener, control, links, address).run()
+        HttpProcess(listener, control, links, address, os.environ.get(TOKEN_VARIABLE, "")).run()
 
 
 def _run_behind() -> None:

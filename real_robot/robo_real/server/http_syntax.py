@@ -19,7 +19,7 @@ LARGEST_BODY = 1 << 16
 MOST_VALUES, MOST_LETTERS, DEEPEST = 1000, 1000, 6
 """Limits of a JSON body: number of values, characters of a text, nesting."""
 MOST_HEADERS = 64
-ONCE = ("host", "content-length", "content-type", "origin", "expect", "connection")
+ONCE = ("host", "content-length", "content-type", "origin", "expect", "connection", "x-robo-token")
 """Headers with an effect; a request that repeats one is refused."""
 SAFE = {"Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff"}
 """Headers of every answer: other sites cannot embed the robot's pictures, and browsers do not guess types."""
@@ -86,12 +86,19 @@ def parse_head(content: bytes) -> Head:
 def parse_body(content: bytes) -> dict[str, Any]:
     """Return the JSON object of a body; raises BadRequest if it is malformed or beyond the limits."""
     try:
-        found = json.loads(content.decode())
+        found = json.loads(content.decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError):
         raise BadRequest(400, "The body is no JSON, or holds too large a number, or is nested too deeply.") from None
     if not isinstance(found, dict):
         raise BadRequest(400, "The body is no JSON object.")
     _require_bounded(found)
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise BadRequest(400, "A name stands twice in an object of the body.")
     return found
 
 

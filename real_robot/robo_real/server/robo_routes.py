@@ -10,6 +10,7 @@ import numpy as np
 
 from robo_real.cameras import Camera, Frame
 from robo_real.guarded_arm import GuardedArm
+from robo_real.plain_numbers import plain_numbers
 from robo_real.server.lease import Lease
 from robo_real.twin import Twin
 from robo_rl.errors import InvalidSetting, RobotUnavailable, UnknownName
@@ -84,7 +85,7 @@ class RoboRoutes:
 
     def _state(self) -> Answer:
         """Return pose, force, torque and gripper opening for display; None for values that are not finite."""
-        state = self._robot.driver.read()
+        state = self._robot.read()
         vectors = {name: getattr(state, name) for name in ("position", "quaternion", "force", "torque")}
         shown: Answer = {name: [_number(value) for value in vector] for name, vector in vectors.items()}
         return shown | {"stamp": _number(state.stamp), "opening": _number(state.opening)}
@@ -126,12 +127,12 @@ class RoboRoutes:
 
     def _apply(self, body: Body) -> Answer:
         self.lease.require(str(body.get("lease", "")))
-        executed = self._robot.apply(body["action"], answers=float(body["answers"]))
+        executed = self._robot.apply(body["action"], answers=float(plain_numbers(body["answers"])))
         return {"executed": executed.action.tolist(), "reasons": executed.reasons, "mode": self._robot.guard.mode}
 
     def _judge(self, body: Body) -> Answer:
         self.lease.require(str(body.get("lease", "")))
-        judged = self._robot.judge(body["action"], answers=float(body["answers"]))
+        judged = self._robot.judge(body["action"], answers=float(plain_numbers(body["answers"])))
         return {"executed": judged.action.tolist(), "reasons": judged.reasons}
 
     def _tare(self, body: Body) -> Answer:
@@ -146,7 +147,7 @@ class RoboRoutes:
         stops = body.get("stops")
         if type(stops) is not int:
             raise InvalidSetting(
-                "Re-arming must name the number of stops that were seen: a later stop stays.",
+                "Re-arming must name the number of stops and faults that were seen: a later one stays.",
                 got=stops,
                 allowed="the integer stops of /robo/health",
                 fix="robo-rl robot rearm URL, or GET /robo/health, look at the robot, and send its stops",

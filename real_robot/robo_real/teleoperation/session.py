@@ -50,7 +50,6 @@ class TeleoperatorSession:
         self._stop, self._rearm, self._notify, self._is_operator = stop, rearm, notify, is_operator
         self._name = ""
         self._grip: float | None = None  # commanded in this intervention
-        self._is_fresh = True  # until the switch was seen released: a held one of a device that is back does not count
         self._done = threading.Event()
         opened: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(opened,), name="teleoperator", daemon=True)
@@ -96,13 +95,11 @@ class TeleoperatorSession:
         while not self._done.is_set():
             reading = self._device.read()
             command = self._motion.of(reading, time.monotonic())
-            self._is_fresh = self._is_fresh and command.held
-            held = command.held and not self._is_fresh
-            self._grip = self._grip if held else None
+            self._grip = self._grip if command.held else None
             for press in reading.presses:
                 self._press(press)
             is_known = self._grip is not None or GRIP not in self._action.names
-            self._state.update(self, held, self._with_grip(command.action), self._state.episode if is_known else None)
+            self._state.update(self, command.held, self._with_grip(command.action), self._state.episode if is_known else None)
 
     def _press(self, press: Press) -> None:
         if press == "stop":
@@ -152,7 +149,7 @@ class TeleoperatorSession:
             self._notify(message)
 
     def _reopen(self) -> None:
-        self._is_fresh, self._grip = True, None
+        self._grip = None
         self._device.close()
         while not self._done.wait(RETRY):
             try:

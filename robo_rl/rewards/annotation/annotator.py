@@ -83,6 +83,10 @@ MOST_FAILED = 30
 """Answers without a label in a row after which a training ends; an easy task has hardly more captions."""
 
 
+TOLD = 5
+"""First answers after which a warning says that none is a label."""
+
+
 class Label(NamedTuple):
     """A valid answer."""
 
@@ -113,6 +117,10 @@ class Annotator(Protocol):
 
 class AnnotatorStopped(UserWarning):
     """The annotation has stopped; rewards go on with the known labels."""
+
+
+class NoLabels(UserWarning):
+    """No answer of the annotator was a label so far."""
 
 
 class _Outcome(NamedTuple):
@@ -189,6 +197,9 @@ class BackgroundAnnotator:
         if outcome.value is None:
             self._failures[outcome.query] += 1 if outcome.status in SILENT else self._tries
             self._failed_in_a_row += 1
+            if not self._labelled and self._failed_in_a_row == TOLD:
+                ended = ", ".join(f"{count} {status}" for status, count in self._statuses.most_common())
+                warnings.warn(f"None of the first {TOLD} answers of the annotator is a label: {ended}.", NoLabels, stacklevel=2)
             if self._failed_in_a_row >= MOST_FAILED:
                 raise self._nothing_usable()
             return None

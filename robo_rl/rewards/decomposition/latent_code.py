@@ -17,7 +17,7 @@ from robo_rl.errors import InvalidProgram, RewardUnavailable, require_allowed
 from robo_rl.rewards.language.conversation import Prompt, Reply, prompt
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.programs.output_checks import Limits
-from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rewards.programs.program import FRAMES, RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
 from robo_rl.rewards.programs.validation import validate
 from robo_rl.rewards.search.prompts import means
@@ -202,8 +202,9 @@ class LatentCode:
     def _attempt(self, prompt: Prompt, reply: Reply) -> Attempt:
         if reply.status != "ok":
             return Attempt(reply.text, f"- There was no complete answer ({reply.status}).")
+        origin = {**_origin(reply, prompt, self._config), **({FRAMES: dict(moved)} if (moved := self._view.moved) else {})}
         try:
-            program = RewardProgram.parse(reply.text, self._view.columns, provenance=_origin(reply, prompt, self._config))
+            program = RewardProgram.parse(reply.text, self._view.columns, provenance=origin)
         except InvalidProgram as error:
             return Attempt(reply.text, f"- {' '.join(str(error).split())}")
         return Attempt(reply.text, self._findings(program) if self._config.rounds else "", program)

@@ -28,6 +28,7 @@ from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.rewards.step_rewards.reward import StepReward
 from robo_rl.rewards.step_rewards.steps import StepQueue, Steps, StepScores
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.stopwatch import timed
 from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels
 
@@ -230,6 +231,10 @@ class LatentReward(DrawnSteps, DecomposedReward, UsesPrograms):
     def inputs(self, place: Place) -> ProgramFactors:
         """Return the factors; raise InvalidProgram if the environment lacks a column."""
         return ProgramFactors(self.runner, self._view(place))
+
+    @override
+    def require_recorded(self, spec: EnvironmentSpec) -> None:
+        self.programs(Place(spec))  # raises for missing columns and other frames, which an episode does not state
 
     @override
     def programs(self, place: Place) -> Sequence[UsedProgram]:

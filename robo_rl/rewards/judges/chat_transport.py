@@ -12,7 +12,6 @@ import random
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -77,15 +76,41 @@ class Pace:
         return self  # copies of a judge ask the same server
 
 
+class Connections:
+    """Connections that stay open from one question to the next, for any number of threads."""
+
+    def __init__(self, kept: int) -> None:
+        """kept: idle connections, as many as questions are under way at once."""
+        self._kept, self._clients, self._lock = kept, dict[str, TimedClient](), threading.Lock()
+
+    def through(self, proxy: str) -> TimedClient:
+        """Return the client for a proxy, "" for none; raises ValueError for one of another kind than HTTP."""
+        with self._lock:
+            if proxy not in self._clients:
+                self._clients[proxy] = TimedClient(proxy, self._kept)
+            return self._clients[proxy]
+
+    def __deepcopy__(self, memo: object) -> Connections:
+        return self
+
+
 class Transport:
     """Posts one request to an address, with retries; `attempts` counts them."""
 
     def __init__(
-        self, url: str, key: str, timeouts: Timeouts, pace: Pace, stop: threading.Event, *, through_proxy: bool = True
+        self,
+        url: str,
+        key: str,
+        timeouts: Timeouts,
+        pace: Pace,
+        connections: Connections,
+        stop: threading.Event,
+        *,
+        through_proxy: bool = True,
     ) -> None:
         """through_proxy: use the proxies of the environment variables if there are any."""
         self._url, self._key, self._timeouts, self._pace, self._stop = url, key, timeouts, pace, stop
-        self._through_proxy, self.attempts = through_proxy, 0
+        self._connections, self._through_proxy, self.attempts = connections, through_proxy, 0
 
     def post(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the server's JSON object; raise NoReply, or JudgeUnavailable if no other question would fare better."""
@@ -98,7 +123,8 @@ class Transport:
                 return self._attempt(content, until)
             except _Passing as fault:
                 problem, status = printable(self.redacted(str(fault)), 2 * LONGEST_MESSAGE), fault.status
-                wait = FIRST_WAIT * 2**attempt * random.uniform(0.5, 1) if fault.wait is None else fault.wait
+                # a server's "at once", or a date that has passed, does not take away our own wait
+                wait = max(FIRST_WAIT * 2**attempt * random.uniform(0.5, 1), fault.wait or 0.0)
             if attempt < self._timeouts.retries:
                 self._sleep(min(wait, self._timeouts.longest_wait_s), until, status, problem)
         raise NoReply(status, problem)
@@ -119,31 +145,37 @@ class Transport:
         headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
         timeout = max(0.001, min(self._timeouts.timeout_s, until - time.monotonic()))
         try:
-            with closing(TimedClient(_proxy_for(self._url) if self._through_proxy else "")) as client:
-                response = client.request("POST", self._url, headers=headers, content=content, timeout=timeout, largest=LARGEST)
+            client = self._connections.through(_proxy_for(self._url) if self._through_proxy else "")
+            response = client.request("POST", self._url, headers=headers, content=content, timeout=timeout, largest=LARGEST)
         except ResponseTooLarge:
             raise NoReply("garbage", f"the reply has more than {LARGEST} bytes") from None
         except NoResponse as error:
-            raise _Passing("unreachable", str(error)) from None
+            limit = "timeout_s" if timeout >= self._timeouts.timeout_s else "deadline_s"
+            advice = (
+                f": no answer within {timeout:.4g} s ({limit}); a slow model needs more" if "ReadTimeout" in str(error) else ""
+            )
+            raise _Passing("unreachable", f"{error}{advice}") from None
         except ValueError as error:  # of a library; its words may be a header's, with the key in it
             raise _Passing("unreachable", f"{type(error).__name__} in a request") from None
         return self._judged(response)
 
     def _judged(self, response: Response) -> Mapping[str, Any]:
-        """Return the JSON object of a success; raise the error of another status."""
-        found, code = _object(response.content), response.status
+        """Return the JSON object of a success; raise the error of another status, or of a 200 that holds one."""
+        found, code, said = _object(response.content), response.status, f"HTTP {response.status}"
         if code == 200:
             if found is None:
                 raise _Passing("unreachable", "the reply is not a JSON object")
-            return found
+            if (failed := _failed(found)) is None:
+                return found
+            found, code, said = dict(failed), _number_of(failed), "HTTP 200 with an error"
         message, kind = _error_of(found, response.content)
-        words = printable(self.redacted(f"HTTP {code}: {message}"), LONGEST_MESSAGE)
+        words = printable(self.redacted(f"{said}: {message}"), LONGEST_MESSAGE)
+        if kind in BLOCKED:
+            raise NoReply("refused", words)
         if code == 429 and kind != "insufficient_quota":
             raise _Passing("too many requests", words, retry_after(response.headers.get("retry-after"), time.time()))
         if code in (408, 409, 425) or code >= 500:
             raise _Passing("unreachable", words, retry_after(response.headers.get("retry-after"), time.time()))
-        if kind in BLOCKED:
-            raise NoReply("refused", words)
         meaning, fix = MEANINGS.get(code, ("does not accept the question.", "look at its message and at the judge's settings"))
         error = QuestionNotAccepted if code in (400, 413, 422) else JudgeUnavailable
         raise error(f"{self.redacted(self._url)} {meaning}", got=words, fix=fix)
@@ -189,6 +221,20 @@ def _object(body: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _failed(reply: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the part of a reply with an error, as gateways send it with HTTP 200: the whole, or its choice; else None."""
+    choices = reply.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    return next((part for part in (reply, choice) if isinstance(part, dict) and part.get("error")), None)
+
+
+def _number_of(failed: Mapping[str, Any]) -> int:
+    """Return HTTP's number of an error in a 200: the one that it names, else 502, which may pass."""
+    error = failed["error"]
+    number = error.get("code") if isinstance(error, dict) else None
+    return number if type(number) is int and 400 <= number < 600 else 502
 
 
 def _error_of(found: Mapping[str, Any] | None, body: bytes) -> tuple[str, str]:

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 from robo_rl.errors import InvalidSetting, JudgeUnavailable, QuestionNotAccepted, require_allowed
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judges.chat_transport import NoReply, Pace, Timeouts, Transport
-from robo_rl.rewards.judges.judge import Answer, Picture, Question, Terms, data_url, form_in_words
+from robo_rl.rewards.judges.chat_transport import Connections, NoReply, Pace, Timeouts, Transport
+from robo_rl.rewards.judges.judge import FINGERPRINT, Answer, Picture, Question, Terms, data_url, form_in_words
 
 NEAR_NAME = re.compile(r"(?!(?:0x[0-9a-f]*|[0-9]+)$)[a-z0-9_-]+", re.IGNORECASE)
 """A name without a domain. Resolvers take a number for an address (134744072 for 8.8.8.8), and other signs for dots."""
@@ -93,6 +93,7 @@ class Endpoint:
         Raises JudgeUnavailable for a missing or rejected key, an unknown model, or a question that the server does not accept.
         """
         numbered, running, stop = enumerate(questions), dict[Future[Answer], int](), threading.Event()
+        _ = self._pace, self._connections  # made here, once, and not by each thread
         with ThreadPoolExecutor(self.concurrency) as pool:
             try:
                 while True:
@@ -112,7 +113,7 @@ class Endpoint:
     def _answer(self, question: Question, stop: threading.Event) -> Answer:
         timeouts = Timeouts(self.timeout_s, self.deadline_s, self.retries, self.longest_wait_s)
         url, is_far = f"{self.base_url.rstrip('/')}/chat/completions", not _is_open_and_near(self.base_url)
-        transport = Transport(url, self.require_key(), timeouts, self._pace, stop, through_proxy=is_far)
+        transport = Transport(url, self.require_key(), timeouts, self._pace, self._connections, stop, through_proxy=is_far)
         started = time.monotonic()
         try:
             answer = _answer_in(transport.post(self.request(question)), transport)
@@ -171,6 +172,10 @@ class Endpoint:
     def _pace(self) -> Pace:
         return Pace(self.requests_per_minute)
 
+    @cached_property
+    def _connections(self) -> Connections:
+        return Connections(self.concurrency)
+
 
 def _turn(future: Future[Answer]) -> int:
     """Return the order of results: answers, then the error that ends everything, then missing answers."""
@@ -183,7 +188,8 @@ def _answer_in(reply: Mapping[str, Any], transport: Transport) -> Answer:
     """Return the answer in a chat completion, with the status "garbage" for any other reply."""
     usage = reply.get("usage")
     prompt, completion = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
-    facts = (_storable(transport.redacted(str(reply.get("model") or "")))[:LONGEST_NAME], prompt, completion)
+    names = [_storable(transport.redacted(str(reply.get(key) or "")))[:LONGEST_NAME] for key in ("model", "system_fingerprint")]
+    facts = (FINGERPRINT.join(filter(None, names)), prompt, completion)
     try:
         choice = reply["choices"][0]
         message, reason = choice["message"], choice.get("finish_reason")

@@ -24,6 +24,8 @@ from robo_rl.errors import require_allowed
 from robo_rl.rewards.identity import hash_of
 from robo_rl.settings import settings_as
 
+FINGERPRINT = ", system_fingerprint "
+"""Between a model's name and the fingerprint of its system, which changes with its weights or its configuration."""
 Picture = npt.NDArray[np.uint8]
 """(H, W, 3) RGB"""
 Status = Literal["ok", "garbage", "cut", "refused", "unreachable", "too many requests", "not accepted", "out of replies"]
@@ -82,7 +84,7 @@ class Answer:
     raw: str = ""
     """The words of the answer; without an answer, the problem."""
     model: str = ""
-    """Name of the model that answered, as the server reports it."""
+    """Name of the model that answered, as the server reports it, and after FINGERPRINT its fingerprint if it reports one."""
     prompt_tokens: int = 0
     """Of the question, pictures included."""
     completion_tokens: int = 0
@@ -109,6 +111,8 @@ class Terms:
     """Total cost after which no question is sent; 0 for no limit."""
     unanswered: int = 5
     """Questions in a row without any answer after which labelling stops; the same command resumes it."""
+    useless: int = 20
+    """Answers in a row of no use (cut, garbage, refused) after which no more are asked for; they are kept."""
     mixed_models: bool = False
     """Go on if another model answers than before, by its own name."""
 
@@ -119,7 +123,9 @@ class Terms:
         allowed |= {"most_cost": (0 <= self.most_cost < np.inf and has_price, "0 or more, and above 0 only with prices")}
         require_allowed(
             self,
-            allowed | {"most_tokens": (self.most_tokens >= 0, "0 or more"), "unanswered": (self.unanswered >= 1, "1 or more")},
+            allowed
+            | {"most_tokens": (self.most_tokens >= 0, "0 or more")}
+            | {name: (getattr(self, name) >= 1, "1 or more") for name in ("unanswered", "useless")},
         )
 
     @property
@@ -177,8 +183,10 @@ def _pieces(part: str | Picture) -> list[bytes]:
 
 SHOWN = 2000
 """Characters of a wrong answer that the model sees again."""
-FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
+FENCE = "```"
 """Around the whole answer, as many models write JSON."""
+THOUGHT = "</think>"
+"""End of the thoughts that some models put before the answer; servers may leave out the opening tag."""
 REFUSAL = re.compile(
     r"\s*(?:i['’]?m sorry|i am sorry|sorry,|i can(?:['’]t|not)|i(?:['’]m| am) (?:unable|not able)|as an ai\b|i won['’]t)",
     re.IGNORECASE,
@@ -187,7 +195,11 @@ REFUSAL = re.compile(
 
 
 def read(question: Question, answer: Answer) -> Answer:
-    """Return the answer with its content, or with the status "refused" or "garbage"; others than "ok" as they are."""
+    """Return the answer without thoughts, and with its content, or with the status "refused" or "garbage".
+
+    Others than "ok" keep their status.
+    """
+    answer = replace(answer, raw=without_thoughts(answer.raw))
     if answer.status != "ok":
         return answer
     if question.form is None:
@@ -199,10 +211,24 @@ def read(question: Question, answer: Answer) -> Answer:
         return replace(answer, status="refused" if REFUSAL.match(answer.raw) else "garbage")
 
 
+def without_thoughts(words: str) -> str:
+    """Return the words after a model's thoughts. Plain string code, as below: an answer is foreign text of any kind."""
+    _, end, answer = words.partition(THOUGHT)
+    return answer.lstrip() if end else words
+
+
+def without_fence(words: str) -> str:
+    """Return what stands between the fences around all the words: ```json, ```JSON or ```, with or without line breaks."""
+    inner = words.strip()
+    if len(inner) < 2 * len(FENCE) or not (inner.startswith(FENCE) and inner.endswith(FENCE)):
+        return words
+    inner = inner.strip("`")
+    return inner[4:] if inner[:4].lower() == "json" else inner
+
+
 def contents(form: type[Form], words: str) -> Mapping[str, Any]:
     """Return the fields of an answer; raise ValueError with the problem."""
-    fenced = FENCE.fullmatch(words)
-    words = fenced[1] if fenced else words
+    words = without_fence(words)
     try:
         json.loads(words, object_pairs_hook=_unique)  # pydantic would take the last of two fields of one name
         return form.model_validate_json(words).model_dump()

@@ -15,7 +15,7 @@ from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.images.picture_reward import pictures_of
 from robo_rl.rewards.judges.cached_judge import SILENT, WithJudge
 from robo_rl.rewards.judges.judge import Answer, Form, Picture, Question
-from robo_rl.rewards.judges.rewards import SYSTEM, required
+from robo_rl.rewards.judges.rewards import SYSTEM, required, worded
 from robo_rl.rewards.preferences.raters import Preference, Segment
 from robo_rl.settings import plain
 
@@ -27,11 +27,13 @@ class Choice(Form):
 
 
 LOOK = (
-    "The task of the robot: {instruction}\nWhat does image 1 show, and what image 2? Is there a difference between them that "
+    "The task of the robot: <task>{instruction}</task>\n"
+    "What does image 1 show, and what image 2? Is there a difference between them that "
     "matters for the task, and in which of them is more of it done? Answer in a few sentences."
 )
 CHOOSE = (
-    'The task of the robot: {instruction}\nSomebody looked at two pictures and said:\n"""\n{analysis}\n"""\nIn which of them '
+    "The task of the robot: <task>{instruction}</task>\n"
+    'Somebody looked at two pictures and said:\n"""\n{analysis}\n"""\nIn which of them '
     'is more of the task done? Choose "neither" where there is no difference or none can be told.'
 )
 
@@ -122,13 +124,13 @@ class JudgeRater(WithJudge):
     def _choices(self, shown: Sequence[ShownPair]) -> list[str | None]:
         """Return the choice of each, "" for no answer, None if the judge could not be reached."""
         looks = [
-            Question((LOOK.format(instruction=each.instruction), "Image 1:", each.one, "Image 2:", each.other), None, SYSTEM)
+            Question((worded(LOOK, each.instruction), "Image 1:", each.one, "Image 2:", each.other), None, SYSTEM)
             for each in shown
         ]
         seen = self.asking.ask(looks)
         described = [number for number, reply in enumerate(seen) if reply.status == "ok"]
         choosing = [
-            Question((CHOOSE.format(instruction=shown[number].instruction, analysis=seen[number].raw),), Choice, SYSTEM)
+            Question((worded(CHOOSE, shown[number].instruction, analysis=seen[number].raw),), Choice, SYSTEM)
             for number in described
         ]
         replies: dict[int, Answer] = dict(zip(described, self.asking.ask(choosing), strict=True))

@@ -20,6 +20,7 @@ from robo_rl.errors import BudgetReached, JudgeError, NotInLog
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judges.judge import Answer
 from robo_rl.rewards.language.conversation import Heard, Prompt, Request
+from robo_rl.system.plain_files import require_plain
 from robo_rl.types import Metrics
 
 Record = Mapping[str, Any]
@@ -41,6 +42,7 @@ def read_log(path: Path) -> tuple[list[Record], int]:
     """
     path = path / NAME if path.is_dir() else path
     try:
+        require_plain(path)
         lines = path.read_bytes().splitlines(keepends=True)
     except OSError as error:
         raise JudgeError(f"The log {path} cannot be read.", got=error, fix="name a log that a run has written") from None
@@ -123,6 +125,7 @@ class CallLog:
 def _opened(path: Path) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        require_plain(path)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise JudgeError(f"The log {path} cannot be written.", got=error, fix="name another folder") from None

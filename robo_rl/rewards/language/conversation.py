@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.judges.judge import Answer, Form, Question, Status
@@ -138,3 +138,11 @@ class ReplySource(Protocol):
 
     def report(self) -> str:
         """Return a line on the source for readers of results."""
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A source that is not asked on after too many useless replies."""
+
+    def require_use(self, useless: Sequence[tuple[str, str]]) -> None:
+        """Raise JudgeUnavailable if there are too many in a row; useless: their statuses and words."""

@@ -13,16 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from robo_rl.entry_points import known
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeUnavailable, UnknownName
-from robo_rl.rewards.judges.cached_judge import SILENT, CachedJudge
+from robo_rl.rewards.judges.cached_judge import SILENT, CachedJudge, nothing_usable
 from robo_rl.rewards.judges.judge import Answer, Judge, Question, judge
 from robo_rl.rewards.language.call_log import CallLog, LogSource, Record, spent
 from robo_rl.rewards.language.conversation import Heard, Request
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.language.packs import read_pack
+from robo_rl.system.plain_files import read_yaml
 
 MARGIN = 1.25
 """Safety factor on the largest number of tokens per byte so far, for the next question."""
@@ -110,6 +109,11 @@ class JudgeSource:
         self._pending: dict[str, Request] = {}
         self._callback: Heard | None = None
         self._has_answered = False
+
+    def require_use(self, useless: Sequence[tuple[str, str]]) -> None:
+        """Raise JudgeUnavailable if there are too many replies in a row without content; useless: their statuses and words."""
+        if len(useless) >= self._terms.useless:
+            raise nothing_usable(useless, self._judge)
 
     def require_key(self) -> None:
         """Raise JudgeUnavailable if a key is missing; none is needed while run or cache may have the answers."""
@@ -213,10 +217,7 @@ def _named(llm: str, settings: Mapping[str, Any]) -> tuple[str, Mapping[str, Any
     """Return name and settings of a judge, read from a file if one is named."""
     if not llm.endswith((".yaml", ".yml")):
         return llm, settings
-    try:
-        found = yaml.safe_load(Path(llm).read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidSetting(f"{llm} cannot be read.", got=error, allowed="a YAML file") from None
+    found = read_yaml(Path(llm))
     if not isinstance(found, dict) or found.keys() - {"judge", "settings"} or not isinstance(found.get("settings") or {}, dict):
         got = sorted(map(str, found)) if isinstance(found, dict) else type(found).__name__
         raise InvalidSetting(f"{llm} is not a language model.", got=got, allowed="the keys judge (endpoint) and settings")

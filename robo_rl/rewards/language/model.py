@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
 from robo_rl.errors import BudgetReached, InvalidSetting
-from robo_rl.rewards.judges.cached_judge import SILENT
+from robo_rl.rewards.judges.cached_judge import SILENT, USELESS
 from robo_rl.rewards.judges.judge import REFUSAL, Answer, broken_by, read
 from robo_rl.rewards.language.call_log import ENDED, CallLog, Record, account, answer_in, spent
-from robo_rl.rewards.language.conversation import REPAIR, Origin, Prompt, Reply, ReplySource, Request
+from robo_rl.rewards.language.conversation import REPAIR, Limited, Origin, Prompt, Reply, ReplySource, Request
 from robo_rl.types import Metrics
 
 NOT_KEPT = (*SILENT, "out of replies", ENDED)
 """Statuses without an answer: requested again in another run of the command."""
 SHOWN = 8000
 """Characters of a wrong answer that the model sees again."""
-THINKING = re.compile(r".*?</think>\s*", re.DOTALL)
-"""Thoughts of some models before the answer; servers may leave out the opening tag."""
 
 
 class LanguageModel:
@@ -31,6 +29,10 @@ class LanguageModel:
         """secret: text that no line of the log may show."""
         self.identity = source.identity
         self._source, self._log, self._secret = source, log, secret
+        self._useless = list[tuple[str, str]]()
+        """Status and words of new replies without content since the last one that had some."""
+        self.watch: Callable[[str], None] | None = None
+        """Told in a line of each request to a server and of each answer: a reply may take minutes."""
         self._rounds: dict[str, dict[str, int]] = {}
         self._lock = threading.RLock()
         for record in log.records:
@@ -59,6 +61,11 @@ class LanguageModel:
         """Return the number of replies of the run, of paid ones, and their tokens and cost; waits for no thread."""
         return spent([*self._log.records])
 
+    @property
+    def statuses(self) -> Counter[str]:
+        """Status -> replies of the run, repairs apart from what they repair; waits for no thread."""
+        return Counter(str(record["status"]) for record in [*self._log.records] if record["status"] != ENDED)
+
     def report(self) -> str:
         """Return lines with requests and costs of the run; waits for no thread."""
         torn = f"the last line of {self._log.path} was torn and left out" if self._log.torn else ""
@@ -80,18 +87,33 @@ class LanguageModel:
     def _asked(self, wanted: Sequence[tuple[Prompt, int]]) -> list[Reply]:
         with self._lock:
             requests = [self._request(prompt, sample) for prompt, sample in wanted]
+            new = [number for number, request in enumerate(requests) if not self._is_answered(request)]
             replies = self._replies(requests)
             pairs = [*enumerate(zip(requests, replies, strict=True))]
             repairs = {number: self._repair(*pair) for number, pair in pairs if _is_broken(*pair)}
             for number, reply in zip(repairs, self._replies([*repairs.values()]), strict=True):
                 # without a repair the first reply stays
                 replies[number] = replies[number] if reply.status in NOT_KEPT else reply
+            self._require_use([replies[number] for number in new])
             return replies
+
+    def _require_use(self, replies: Sequence[Reply]) -> None:
+        """Count new replies of no use; raise the error of a source that has a limit of them."""
+        for reply in replies:
+            if reply.status == "ok":
+                self._useless.clear()
+            elif reply.status in USELESS:
+                self._useless.append((reply.status, reply.text))
+        if isinstance(self._source, Limited):
+            self._source.require_use(self._useless)
 
     def _replies(self, requests: Sequence[Request]) -> list[Reply]:
         """Return the logged replies, and request the others."""
         pending = {(each.prompt.hash, each.sample): each for each in requests if not self._is_answered(each)}
         try:
+            if pending and isinstance(self._source, Limited):
+                purposes = Counter(each.prompt.purpose for each in pending.values())
+                self._tell(", ".join(f"{count} x {purpose}" for purpose, count in purposes.items()) + " under way")
             if pending:
                 self._source.answer([*pending.values()], self._heard)
         except BudgetReached as error:
@@ -105,7 +127,16 @@ class LanguageModel:
         return record is not None and record["status"] not in NOT_KEPT
 
     def _heard(self, request: Request, answer: Answer, origin: Origin, cost: float) -> None:
-        self._log.add(self._record(request, answer, origin, cost))
+        record = self._record(request, answer, origin, cost)
+        self._log.add(record)
+        if origin == "server":
+            self._tell(
+                f"{record['purpose']}: {record['status']} after {answer.seconds:.0f} s, {answer.completion_tokens} tokens"
+            )
+
+    def _tell(self, line: str) -> None:
+        if self.watch is not None:
+            self.watch(f"{self.identity[0]}: {line}")
 
     def _record(self, request: Request, answer: Answer, origin: Origin, cost: float) -> dict[str, Any]:
         prompt, found = request.prompt, _read(request, answer)
@@ -160,9 +191,7 @@ def _is_broken(request: Request, reply: Reply) -> bool:
 
 
 def _read(request: Request, answer: Answer) -> Answer:
-    """Return the answer read strictly, without thoughts; free words that decline and show no code are a refusal."""
-    if thoughts := THINKING.match(answer.raw):
-        answer = replace(answer, raw=answer.raw[thoughts.end() :])
+    """Return the answer read strictly; free words that decline and show no code are a refusal."""
     found = read(request.prompt.question(None), answer)
     if found.status == "ok" and request.prompt.form is None and REFUSAL.match(found.raw) and "```" not in found.raw:
         return replace(found, status="refused", content={})

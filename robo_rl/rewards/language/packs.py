@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
-import yaml
 
 from robo_rl.errors import InvalidSetting, OutOfReplies, UnknownName
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judges.judge import Answer, Status
 from robo_rl.rewards.language.conversation import REPAIR, Heard, Request
+from robo_rl.system.plain_files import parse_yaml, text_of
 
 Words = Annotated[str, pydantic.StringConstraints(min_length=1)]
 
@@ -151,11 +151,12 @@ def read_pack(name: str) -> PackSource:
 
 
 def _contents(path: Path) -> Mapping[str, Any]:
+    allowed = "a YAML or JSON file of replies"
+    text = text_of(path, allowed)
     try:
-        text = path.read_text()
-        found = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise InvalidSetting(f"{path} cannot be read.", got=error, allowed="a YAML or JSON file of replies") from None
+        found = json.loads(text) if path.suffix == ".json" else parse_yaml(text, str(path))
+    except (ValueError, RecursionError) as error:
+        raise InvalidSetting(f"{path} cannot be read.", got=error, allowed=allowed) from None
     if not isinstance(found, dict):
         raise InvalidSetting(f"{path} is not a pack of replies.", got=type(found).__name__, allowed="a mapping")
     return found

@@ -25,11 +25,14 @@ from typing import Any
 from robo_rl.errors import InvalidProgram
 from robo_rl.rewards.programs.grammar import parsed, translated
 from robo_rl.rewards.programs.messages import large, printable
+from robo_rl.system.durable_files import write_durably
 
 FENCE = re.compile(r"^\s*+(?:>\s*+)?+(?P<marks>`{3,}+|~{3,}+)\s*+(?P<language>[\w+.-]*+)[^`]*+$")
 """Every part takes all it can for good: a long line that is no fence would take minutes of going back otherwise."""
 NEWLINE = re.compile("\r\n|\r|\n")
 """Ends of Python's lines: str has more, which would turn comments into code, and a terminal fewer, which would hide code."""
+FRAMES = "frames"
+"""In a program's provenance: column -> frame, of those that it was shown as seen from a hand."""
 LANGUAGES = ("", "python", "py", "python3")
 MOST_CHARACTERS = 100_000
 """Of an answer, prose included."""
@@ -120,6 +123,29 @@ class RewardProgram:
     lines: Mapping[int, int] = field(default_factory=dict, repr=False, compare=False)
     """Line of `code` -> line of `source`."""
 
+    def misread(self, moved: Mapping[str, str], *, frames_are_known: bool = True) -> list[str]:
+        """Return the columns that it reads in another frame than it was written for.
+
+        moved: column -> frame, of the environment's columns that are seen from a hand. A program takes all frames where its
+        docstring has a line "frames: any", a hand's with "frames: relative", else those of its provenance, or the base.
+        """
+        said = self._said_of_frames
+        if said == "any" or not frames_are_known:
+            return []
+        if said == "relative":
+            return [] if moved else [*self.columns]
+        written: Mapping[str, str] = self.provenance.get(FRAMES) or {}
+        return [name for name in self.columns if moved.get(name) != written.get(name)]
+
+    @property
+    def _said_of_frames(self) -> str:
+        """What the docstring says of the frames that it takes, if a person wrote it; empty for nothing."""
+        if "model" in self.provenance:  # a model may have copied the line from an example
+            return ""
+        functions = [node for node in ast.parse(self.source).body if isinstance(node, ast.FunctionDef)]
+        lines = [line.strip() for node in functions for line in (ast.get_docstring(node) or "").splitlines()]
+        return next((line.removeprefix("frames:").strip() for line in lines if line.startswith("frames:")), "")
+
     @property
     def hash(self) -> str:
         """sha256 of the syntax that is run: spelling, comments, docstrings and annotations do not count."""
@@ -150,8 +176,8 @@ class RewardProgram:
         path = path / f"{self.hash[:12]}.py" if path.suffix != ".py" else path
         path.parent.mkdir(parents=True, exist_ok=True)
         about = {"hash": self.hash, "terms": self.terms, "columns": self.columns, "provenance": self.provenance}
-        path.write_text(self.source + "\n", encoding="utf-8")
-        path.with_suffix(".json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        write_durably(path, f"{self.source}\n".encode())
+        write_durably(path.with_suffix(".json"), f"{json.dumps(about, indent=2)}\n".encode())
         return path
 
     @classmethod

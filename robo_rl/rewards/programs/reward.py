@@ -19,6 +19,7 @@ from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.rewards.step_rewards.reward import StepReward
 from robo_rl.rewards.step_rewards.steps import Steps, StepScores
+from robo_rl.spec.environment import EnvironmentSpec
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,10 @@ class ProgramReward(StepReward, UsesPrograms):
     def require(self, place: Place) -> None:
         """Raise InvalidProgram if the environment lacks a column."""
         self._view(place)
+
+    @override
+    def require_recorded(self, spec: EnvironmentSpec) -> None:
+        self.programs(Place(spec))  # raises for missing columns and other frames, which an episode does not state
 
     @override
     def entries(self, place: Place) -> Sequence[str]:

@@ -54,6 +54,7 @@ class ProgramRunner:
                 allowed=", ".join(whole.columns),
                 fix="use it in its own environment, or write another program",
             )
+        require_frames(self.program, whole, self.path, source)
         return whole.only(self.program.columns)
 
     def run(self, columns: Columns) -> StepScores:
@@ -64,6 +65,22 @@ class ProgramRunner:
         if not rows:
             return StepScores(Labels.missing(0), {name: np.zeros(0) for name in self.program.terms})
         return _worker(self.program, self.limits).run(columns)
+
+
+def require_frames(program: RewardProgram, whole: EnvAbstraction, path: object, source: str) -> None:
+    """Raise InvalidProgram if a program reads columns in another frame than it was written for.
+
+    whole: all columns; nothing is known of the frames of a source that states none, such as one recorded episode.
+    """
+    are_known = any(column.frame is not None for column in whole.columns.values())
+    if wrong := program.misread(whole.moved, frames_are_known=are_known):
+        raise InvalidProgram(
+            "frame",
+            f"The program {path} was written for other frames than those of {source}.",
+            got=", ".join(f"{name} in the frame {whole.columns[name].frame}" for name in wrong),
+            allowed="frames of a hand (relative_frame)" if not whole.moved else "the frame of the base, without relative_frame",
+            fix="use it in its own environment, or write another; one of distances alone says `frames: any` in its docstring",
+        )
 
 
 class UsedProgram(NamedTuple):

@@ -45,6 +45,9 @@ class Sandbox:
         self._process: Process | None = None
         self._kinds: list[tuple[np.dtype[Any], tuple[int, ...]]] = []
         self._slow = 0
+        self.spent = 0.0
+        """[s] that all batches took."""
+        self.batches = 0
 
     def __enter__(self) -> Self:
         return self
@@ -143,6 +146,7 @@ class Sandbox:
             self._stop()
             process = self._ready(columns)
             answer, values = process.computed(columns, rows)
+        self.spent, self.batches = self.spent + process.seconds, self.batches + 1
         if answer != DONE:
             raise self._failure(answer, process, rows)
         self._require_pace(process.seconds, rows)

@@ -32,6 +32,8 @@ LEAST_ROWS, SINGLE_ROWS = 2, 64
 EVERY_SIZE, OTHER_SIZES = 1_024, 16
 """Largest size up to which batches of every size are tried, because episodes and an off-policy learner's batches have any;
 number of larger sizes, drawn at random."""
+MOST_LIMITS = 10
+"""Times the limit of one batch that all of the thousand batches may take; an ordinary program takes a second."""
 SATURATION, MOST_AT_BOUND = 0.01, 0.9
 """Share of its range within which a value is at its bound; largest share of rows at a bound."""
 DOMINANCE = 1_000.0
@@ -120,9 +122,17 @@ class _Trial:
         self.sandbox, self.columns, self.sizes, self.generator = sandbox, columns, sizes, generator
         self.before = _hash(columns)
         started = time.perf_counter()
-        self.rewards = sandbox.run(columns)
+        self.rewards = self._run(columns)
         self.seconds = time.perf_counter() - started
         self.rows = len(self.rewards.total)
+
+    def _run(self, columns: Mapping[str, Array]) -> StepScores:
+        """Return rewards; raises ProgramFailed if all batches together took too long, each of them within its limit."""
+        allowed, spent = MOST_LIMITS * self.sandbox.limits.seconds, self.sandbox.spent
+        if spent > allowed:
+            got = f"{spent:.3g} s for {self.sandbox.batches} batches, most of them small"
+            raise ProgramFailed("timeout", "The program is too slow.", got=got, allowed=f"{allowed:g} s", fix="compute less")
+        return self.sandbox.run(columns)
 
     def report(self, clips: Clips | None) -> ValidationReport:
         findings = [self.order(), self.single_rows(), self.determinism(), self.inputs(), self.duration(), *self.sensitivity()]
@@ -132,7 +142,7 @@ class _Trial:
 
     def order(self) -> CheckResult:
         order = self.generator.permutation(self.rows)
-        moved = self.sandbox.run({name: np.asarray(column)[order] for name, column in self.columns.items()})
+        moved = self._run({name: np.asarray(column)[order] for name, column in self.columns.items()})
         if _close(_values(moved), _values(self.rewards)[:, order]):
             return CheckResult("order", "ok", "rows in another order give the same rewards in that order")
         text = "The reward of a row depends on where it stands among the others: take sums, means, extremes over axis=1 only."
@@ -140,7 +150,7 @@ class _Trial:
 
     def single_rows(self) -> CheckResult:
         rows = np.unique(np.linspace(0, self.rows - 1, SINGLE_ROWS).astype(np.int64))
-        alone = np.concatenate([_values(self.sandbox.run(self._row(row))) for row in rows], axis=1)
+        alone = np.concatenate([_values(self._run(self._row(row))) for row in rows], axis=1)
         sizes = self._other_sizes()
         drawn = self.generator.integers(self.rows, size=sizes[-1])  # by chance, some more than once
         batch, wanted = {name: column[drawn] for name, column in self.columns.items()}, _values(self.rewards)[:, drawn]
@@ -165,7 +175,7 @@ class _Trial:
 
     def _are_same(self, batch: Mapping[str, Array], wanted: npt.NDArray[np.float64], size: int) -> bool:
         """Return True if the first rows of a batch have the same rewards alone as among all."""
-        found = self.sandbox.run({name: column[:size] for name, column in batch.items()})
+        found = self._run({name: column[:size] for name, column in batch.items()})
         return _close(_values(found), wanted[:, :size])
 
     def _row(self, row: int) -> dict[str, Array]:
@@ -173,9 +183,9 @@ class _Trial:
 
     def determinism(self) -> CheckResult:
         """After all the other batches the same rows give the same bits, and in another process too."""
-        again = self.sandbox.run(self.columns)
+        again = self._run(self.columns)
         self.sandbox.close()
-        elsewhere = self.sandbox.run(self.columns)
+        elsewhere = self._run(self.columns)
         if _same(self.rewards, again) and _same(self.rewards, elsewhere):
             return CheckResult("determinism", "ok", "the same rows give the same rewards, to the bit, also in another process")
         text = "The same rows give other rewards another time: use no memory of earlier batches and no chance."

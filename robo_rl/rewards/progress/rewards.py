@@ -34,7 +34,8 @@ def states_of(spec: EnvironmentSpec, episode: Episode) -> Floats:
     return np.concatenate(rows, axis=1)
 
 
-_RETRY = re.compile(r"\s*retry\s*(?:at)?\s*(\d+(?:\.\d+)?)\s*s?\b.*", re.DOTALL | re.IGNORECASE)
+_RETRY = re.compile(r"\s*+retry\s*+(?:at)?+\s*+(\d++(?:\.\d++)?+)s?\b.*+", re.DOTALL | re.IGNORECASE)
+"""As with criticisms (robo_rl.rewards.critiques), nothing goes back."""
 
 
 def retries_in(notes: Iterable[str], episode: Episode) -> list[int]:

@@ -13,6 +13,9 @@ from robo_rl.rewards.search.candidates import Candidate, Outcome, Round, Trainer
 from robo_rl.rewards.search.prompts import Example, RewardTask, all_failed, at, initial_prompt
 from robo_rl.rewards.search.writing import Writer
 
+SAME = 3
+"""Equal answers to one prompt after which it is not sent again: more would be paid, and say the same."""
+
 
 @dataclass(frozen=True)
 class SearchConfig:
@@ -68,6 +71,7 @@ class Search(ABC, Generic[Config]):
         """
         outcomes: dict[str, Outcome] = {}
         prompt, incumbent = self._opening, None
+        said, times = "", 0
         for number in range(1, self._config.rounds + 1):
             try:
                 candidates = [self._trained(each, outcomes) for each in self.population(prompt, number)]
@@ -77,7 +81,14 @@ class Search(ABC, Generic[Config]):
                     self.ended = "the budget of trainings is spent"
                     return
                 if number < self._config.rounds:
-                    prompt, incumbent = self._after_failures(self.next_prompt(found, incumbent), candidates), found.incumbent
+                    following = self._after_failures(self.next_prompt(found, incumbent), candidates)
+                    texts = {each.text for each in candidates}
+                    times = (times if texts == {said} else 0) + len(candidates) if len(texts) == 1 else 0
+                    said = next(iter(texts)) if len(texts) == 1 else ""
+                    if times >= SAME and following.hash == prompt.hash:
+                        self.ended = f"the model repeats itself: {times} equal answers, and the next prompt would be the same"
+                        return
+                    prompt, incumbent = following, found.incumbent
             except BudgetReached:
                 self.ended = "the budget of the model is spent"
                 return

@@ -30,12 +30,14 @@ Answer with your reasoning in a few sentences, and then with exactly one fenced 
 
 ```python
 def reward(batch):
-    ...
-    return total, {"name of a term": term, "name of another term": other_term}
+    near = ...
+    effort = ...
+    return near + effort, {"near": near, "effort": effort}
 ```
 
 `batch["name"]` is a numpy array with N rows, one for each step; N changes from call to call. `total` and every term have the \
-shape (N,). Let `total` be the sum of the terms, each already multiplied by its weight."""
+shape (N,). Let `total`, the first of what is returned, be the sum of the terms, each already multiplied by its weight. Take \
+names of your own for the terms."""
 
 HINTS = """\
 - Think first of the stages that lead to the goal, then of a quantity in the columns that says how far each stage is.

@@ -13,16 +13,15 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import yaml
 
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judges.judge import Answer
 from robo_rl.rewards.language.conversation import Heard, Prompt, Request
 from robo_rl.settings import settings_as
+from robo_rl.system.plain_files import read_yaml
 
 BUILDS_ON = ("improve", "prefer")
 """Purposes of prompts with the good program in the last but one message."""
@@ -60,7 +59,7 @@ class ProgramRule:
 
     def read(self, source: str) -> dict[str, float]:
         """Return the weights of a filled program, without those that it lacks."""
-        found = {name: re.search(rf"^\s*{name} = ({NUMBER})\s*(?:#.*)?$", source, re.MULTILINE) for name in self.weights}
+        found = {name: re.search(rf"^[ \t]*{name} = ({NUMBER})[ \t]*(?:#.*)?$", source, re.MULTILINE) for name in self.weights}
         return {name: float(match[1]) for name, match in found.items() if match is not None}
 
 
@@ -128,9 +127,5 @@ def read_rule(name: str) -> ProgramRule:
     if not is_path and name not in rule_files():
         raise UnknownName("rule", name, rule_files(), fix="or name a file: rule:FILE.yaml")
     path = Path(name) if is_path else rule_files()[name]
-    try:
-        found: Any = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidSetting(f"{path} cannot be read.", got=error, allowed="a YAML file") from None
-    rule: ProgramRule = settings_as(ProgramRule, found, source=str(path))
+    rule: ProgramRule = settings_as(ProgramRule, read_yaml(path), source=str(path))
     return rule

@@ -10,7 +10,7 @@ from typing import Any
 from robo_rl.errors import InvalidProgram, require_allowed
 from robo_rl.rewards.language.conversation import Prompt, Reply
 from robo_rl.rewards.language.model import LanguageModel
-from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rewards.programs.program import FRAMES, RewardProgram
 from robo_rl.rewards.search.candidates import Candidate
 from robo_rl.rewards.search.prompts import Example, Feedback, RewardTask, after_feedback, at, initial_prompt, repair
 
@@ -27,9 +27,12 @@ Try = Callable[[RewardProgram], tuple[str, str]]
 class Writer:
     """Requests programs of a model and checks them: first their text, then their values."""
 
-    def __init__(self, model: LanguageModel, columns: Iterable[str], attempt: Try) -> None:
-        """columns: those that programs may read."""
+    def __init__(
+        self, model: LanguageModel, columns: Iterable[str], attempt: Try, frames: Mapping[str, str] | None = None
+    ) -> None:
+        """columns: those that programs may read. frames: of those that are seen from a hand, kept with each program."""
         self.model, self._columns, self._attempt = model, tuple(columns), attempt
+        self._frames = {FRAMES: dict(frames)} if frames else {}
         self._taken: Counter[str] = Counter()
 
     def candidates(self, prompt: Prompt, count: int, *, round: int, first: int = 0, repairs: int = 0) -> Iterator[Candidate]:
@@ -70,7 +73,9 @@ class Writer:
         status, reason = self._attempt(program)
         if status != "ok":
             return replace(empty, status=status, reason=reason)
-        return replace(empty, program=replace(program, provenance={**program.provenance, **_origin(reply, prompt)}))
+        return replace(
+            empty, program=replace(program, provenance={**program.provenance, **self._frames, **_origin(reply, prompt)})
+        )
 
 
 def _origin(reply: Reply, prompt: Prompt) -> Mapping[str, Any]:

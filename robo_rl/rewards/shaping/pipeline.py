@@ -27,6 +27,7 @@ from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.rewards.step_rewards.reward import StepReward
 from robo_rl.rewards.step_rewards.steps import StepQueue, Steps, StepScores
 from robo_rl.settings import settings_as
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode, Labels, Metrics
 
 Stages = tuple[tuple[str, Stage], ...]
@@ -247,6 +248,15 @@ class RewardPipeline(StepReward, UsesPrograms):
             more = model.metrics(place.within(name))
             found |= {f"reward/{name}/{tag.removeprefix('reward/')}": value for tag, value in more.items()}
         return found
+
+    @override
+    def require_recorded(self, spec: EnvironmentSpec) -> None:
+        for part in self.parts:
+            if part.model is not None:
+                part.model.require_recorded(spec)
+        for stage, at in self._stages(Place(spec)):
+            if isinstance(stage, Potential):
+                stage.runner.view(at.view, at.name)
 
     def programs(self, place: Place) -> Sequence[UsedProgram]:
         """Return the programs of sources and potentials; none of them alone is the reward."""

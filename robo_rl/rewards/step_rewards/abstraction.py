@@ -20,6 +20,8 @@ from robo_rl.types import Array, Episode
 
 PREVIOUS = "previous_"
 ACTION = "action"
+START, HAND = "start", "end_effector"
+"""Frames of entries that are seen from a hand: from its pose at the reset, along its present axes."""
 OUTCOME_WORDS = re.compile(
     r"(reward\w*|succe(ss|ed)\w*|solv(e|ed|ing)|scor(e|es|ed|ing)|returns?|outcomes?|complet(e|ed|ion)|fail(ed|ures?)?|done|bonus)$"
 )
@@ -133,6 +135,14 @@ class EnvAbstraction:
     def only(self, names: Collection[str]) -> EnvAbstraction:
         """Return the view of the columns among `names`: unused ones need not be copied."""
         return replace(self, columns={name: column for name, column in self.columns.items() if name in names})
+
+    @property
+    def moved(self) -> Mapping[str, str]:
+        """Column -> its frame, of those seen from a hand (robo_rl.environments.relative_frame); empty without a hand."""
+        frames = {name: column.frame for name, column in self.columns.items()}
+        if START not in frames.values():
+            return {}
+        return {name: frame for name, frame in frames.items() if frame in (START, HAND)}
 
     @property
     def entries(self) -> tuple[str, ...]:

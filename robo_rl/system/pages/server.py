@@ -1,6 +1,7 @@
 """Web server of a page: the viewer of datasets, comparisons by a person, `robo-rl play` and the operator's console.
 
-Reachable from this machine alone unless another address is named. Other pages in the same browser are kept out: a request must
+Reachable from this machine alone unless another address is named. Any number of clients may connect: few stay, and of those the
+one without a request or the token goes first. Other pages in the same browser are kept out: a request must
 name this machine as its host, against DNS rebinding; only this page may write or open a websocket; its writes carry its token.
 """
 
@@ -11,10 +12,12 @@ import hmac
 import json
 import math
 import secrets
+import socket
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
 from types import TracebackType
@@ -30,10 +33,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from robo_rl.errors import DatasetBusy, DatasetNotFound, InvalidSetting, RoboRLError, UnknownName
+from robo_rl.system.pages.connections import PER_TURN, WAITING, Connections, Rank
 from robo_rl.system.pages.hosts import is_own_host, listener_at
 
 ADDRESS = "127.0.0.1"
@@ -100,12 +106,14 @@ class PageServer:
         handlers: Any = {HTTPException: _refused, RoboRLError: _failed, ClientDisconnect: _gone, Exception: _fault}
         self._app = Starlette(routes=[*static, *routes], exception_handlers=handlers)
         self._app.router.redirect_slashes = False
+        self._connections = Connections()
         config = uvicorn.Config(
             self._answer,
             interface="asgi3",
             loop="asyncio",
-            http=_Connection,
-            ws="websockets-sansio",
+            backlog=PER_TURN,
+            http=partial(_Connection, self._connections),  # type: ignore[arg-type]  # it is called, and no more
+            ws=partial(_Websocket, self._connections),  # type: ignore[arg-type]
             ws_max_size=LARGEST_MESSAGE,
             ws_ping_interval=None,
             ws_per_message_deflate=False,
@@ -119,7 +127,7 @@ class PageServer:
             timeout_keep_alive=IDLE,
             timeout_graceful_shutdown=ENDS,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         arguments = {"sockets": [self._listener]}
         self._thread = threading.Thread(target=self._server.run, kwargs=arguments, name="page", daemon=True)
         self._thread.start()
@@ -133,6 +141,11 @@ class PageServer:
     def wait(self) -> None:
         """Block until it is closed."""
         self._thread.join()
+
+    def trust(self, link: WebSocket) -> None:
+        """Keep a websocket that has shown the token, whoever else connects; for the routes, in the server's thread."""
+        if link.client is not None:
+            self._connections.trust((link.client.host, link.client.port))
 
     def close(self) -> None:
         """Serve no more; connections are closed."""
@@ -169,17 +182,43 @@ class PageServer:
         return next((refusal(status, text) for (status, text), holds in faults.items() if holds), None)
 
 
+class _Server(uvicorn.Server):
+    """Server that accepts few connections in a turn, and lets many wait."""
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or []:
+            listener.listen(WAITING)
+
+
 class _Connection(H11Protocol):
-    """HTTP protocol with refusals of uniform form; closes silent connections."""
+    """HTTP protocol with refusals of uniform form; closes silent connections, and too many of them."""
+
+    def __init__(self, open_ones: Connections, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._open_ones = open_ones
 
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
+        self._open_ones.add(transport)
         self._expect()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._open_ones.remove(self.transport)
+
+    @override
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._rank()
 
     @override
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        self._rank()
         if self.transport.get_protocol() is self and (self.cycle is None or self.cycle.response_complete):
             self._expect()
 
@@ -190,6 +229,10 @@ class _Connection(H11Protocol):
         if is_under_way:
             self.cycle.keep_alive = False
         return is_under_way
+
+    def _rank(self) -> None:
+        if self.cycle is not None and self.transport.get_protocol() is self:
+            self._open_ones.rank(self.transport, Rank.IDLE if self.cycle.response_complete else Rank.ASKING)
 
     def _expect(self) -> None:
         if self.timeout_keep_alive_task is None:
@@ -207,6 +250,24 @@ class _Connection(H11Protocol):
         ):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+
+class _Websocket(WebSocketsSansIOProtocol):
+    """Websocket among the open connections."""
+
+    def __init__(self, open_ones: Connections, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._open_ones = open_ones
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._open_ones.rank(self.transport, Rank.IDLE)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._open_ones.remove(self.transport)
 
 
 def read(path: str, answer: Callable[[Request], object]) -> Route:

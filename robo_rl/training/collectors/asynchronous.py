@@ -97,7 +97,8 @@ class CollectedSteps:
         if self._steps or self._segment is None or (end := self._segment.end) is None:
             return False
         self.episodes += 1
-        observer.on_episode(self.taken, **{name: value for name, value in end.items() if name != "terminated"})
+        facts = {name: value for name, value in end.items() if name != "terminated"}
+        observer.on_episode(self.taken, **facts, place=(self._segment.birth, self.pool.count))
         return True
 
     @property

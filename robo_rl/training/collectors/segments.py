@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from robo_rl.extras import Extra, step_columns
 from robo_rl.protocols.components import Policy, TransferablePolicy
+from robo_rl.protocols.planning import replan
 from robo_rl.rollout.episode import RandomPolicy, Rollout
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.training.collectors.collector_pool import Collector
@@ -91,6 +92,9 @@ class _Acting:
 
     def reset(self) -> None:
         self._collector.acting.reset()
+
+    def replan(self) -> None:
+        replan(self._collector.acting)
 
     def act(self, observation: Any, *, deterministic: bool = False) -> Any:
         return self._collector.acting.act(observation, deterministic=deterministic)

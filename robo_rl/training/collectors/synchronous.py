@@ -49,8 +49,7 @@ class SynchronousTraining(Stateful):
         self.stopwatch.start()
         while (length := min(self._rollout_steps, (self.steps - self.step) // self._environments)) > 0:
             parts = time("simulate", partial(self._collect, length))
-            for part in parts:
-                self._report_episodes(part, observer)
+            self._report_episodes(parts, observer)
             self.step += length * self._environments
             time("infer", partial(self.learner.add_rollout, CollectedRollout.of(parts)))
             metrics = time("update", self.learner.update)
@@ -94,10 +93,13 @@ class SynchronousTraining(Stateful):
                 found[reply.place] = reply.content
         return found
 
-    def _report_episodes(self, part: StateDict, observer: TrainingObserver) -> None:
-        for episode in part["episodes"]:
-            facts = dict(episode)
-            observer.on_episode(self.step + (facts.pop("step") + 1) * self._environments, **facts)
+    def _report_episodes(self, parts: list[StateDict], observer: TrainingObserver) -> None:
+        before = 0
+        for part in parts:
+            for episode in part["episodes"]:
+                facts = {**episode, "place": (before + episode["place"][0], self._environments)}
+                observer.on_episode(self.step + (facts.pop("step") + 1) * self._environments, **facts)
+            before += part["rewards"].shape[1]
 
     @override
     def state_dict(self) -> StateDict:

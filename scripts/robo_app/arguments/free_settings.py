@@ -16,9 +16,9 @@ from itertools import takewhile
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import tyro
-import yaml
 
 from robo_rl.errors import InvalidSetting
+from robo_rl.system.plain_files import parse_yaml
 
 Values = dict[str, Any]
 _JSON = tyro.constructors.PrimitiveConstructorSpec(
@@ -74,8 +74,8 @@ Shares = Annotated[Values, Group("into", has_names=True), _JSON, _option("into")
 
 
 def typed_value(text: str) -> Any:
-    """Return a value as it was typed; raises yaml.YAMLError. None is a word in YAML, and never the intended value."""
-    return None if text.strip() == "None" else yaml.safe_load(text)
+    """Return a value as it was typed; raises InvalidSetting. None is a word in YAML, and never the intended value."""
+    return None if text.strip() == "None" else parse_yaml(text, "It")
 
 
 def as_words(settings: Mapping[str, Any]) -> list[str]:
@@ -92,7 +92,7 @@ def _yaml(value: Any) -> str:
     """Return a value as `typed_value` reads it back, plain if it is plain text."""
     try:
         return value if isinstance(value, str) and typed_value(value) == value else json.dumps(value)
-    except yaml.YAMLError:
+    except InvalidSetting:
         return json.dumps(value)
 
 
@@ -167,8 +167,8 @@ def read_value(option: str, words: Sequence[str]) -> Any:
         raise InvalidSetting(f"{option} has no value.", got="nothing", allowed="a value as in YAML")
     try:
         return typed_value(words[0])
-    except yaml.YAMLError as error:
-        got = f"{words[0]}: {error}"
+    except InvalidSetting as error:
+        got = f"{words[0]}: {' '.join(str(error).split())}"
         raise InvalidSetting(f"{option} has no readable value.", got=got, allowed="a value as in YAML") from None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import tyro
 
-from robo_app.arguments.free_settings import gather, groups_of
+from robo_app.arguments.free_settings import gather, groups_of, read_value
 from robo_rl.errors import RoboRLError
 
 Settings = dict[str, Any]
@@ -55,7 +55,7 @@ def read_options(kind: Any, words: Sequence[str], *, prog: str, description: str
         sys.exit(2)
     parser_options = {"prog": prog, "description": description, "config": tuple(config), **more}
     flags = as_flags(words)
-    for tried in [words] if flags == words else [words, flags]:
+    for tried in (words, *(each for each in (flags, spread(flags)) if each != words)):
         try:
             with redirect_stderr(io.StringIO()):
                 return tyro.cli(kind, args=tried, **parser_options)
@@ -81,6 +81,20 @@ def as_flags(words: Sequence[str]) -> list[str]:
         if word.lower() in ("true", "false") and found and found[-1].startswith("--") and "=" not in found[-1]:
             start, dot, name = found.pop().removeprefix("--").rpartition(".")
             found.append(f"--{start}{dot}{'' if word.lower() == 'true' else 'no-'}{name}")
+        else:
+            found.append(word)
+    return found
+
+
+def spread(words: Sequence[str]) -> list[str]:
+    """Return words in which "[32, 32]" after an option is two words, as a list of plain values is spelled."""
+    found: list[str] = []
+    for word in words:
+        option, is_parted, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        items: Any = read_value("it", [value]) if re.fullmatch(r"\[[^][{}]+\]", value) else None
+        if isinstance(items, list) and all(isinstance(item, str | int | float) for item in items):
+            found += [option] if is_parted else []
+            found += [item if isinstance(item, str) else json.dumps(item) for item in items]
         else:
             found.append(word)
     return found

@@ -57,7 +57,8 @@ def profile_lines(facts: dict[str, Any]) -> list[str]:
         lines += _histogram(**facts["returns"]["histogram"])
     for name in ("ends", "acted"):
         lines.append(f"{name}: " + ", ".join(f"{key} {count}" for key, count in facts[name].items()))
-    return [*lines, f"terminated {facts['terminated']}, truncated {facts['truncated']}"]
+    lines.append(f"terminated {facts['terminated']}, truncated {facts['truncated']}")
+    return [*lines, *(f"remark: {line}" for line in facts["remarks"])]
 
 
 def _histogram(counts: list[int], edges: list[float]) -> list[str]:

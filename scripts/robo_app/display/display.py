@@ -11,10 +11,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from typing_extensions import override
 
-from robo_rl.errors import InvalidSetting, printable_lines
+from robo_app.display.plain_console import PlainConsole
+from robo_rl.errors import InvalidSetting, printable, printable_lines
 from robo_rl.types import Metrics
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ class LiveDisplay(Shown):
             console=console,
             speed_estimate_period=60,
         )
-        self._task = self._progress.add_task(title, total=total, summary="")
+        self._task = self._progress.add_task(escape(printable(title)), total=total, summary="")
 
     @override
     def __enter__(self) -> Self:
@@ -141,7 +143,7 @@ def display(title: str, total: int, unit: str = "steps") -> Shown:
         return CallersDisplay(progress)
     if not progress:
         return Shown()
-    return LiveDisplay(title, total, unit, Console()) if sys.stdout.isatty() else PlainDisplay(title, total, unit)
+    return LiveDisplay(title, total, unit, PlainConsole()) if sys.stdout.isatty() else PlainDisplay(title, total, unit)
 
 
 def say(message: str) -> None:

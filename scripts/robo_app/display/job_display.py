@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from robo_app.display.plain_console import PlainConsole
 from robo_rl.errors import printable, printable_lines
 
 PERIOD = 60.0  # [s] between two updates in a pipe
@@ -29,7 +30,7 @@ class Board:
         self.caption = ""
         self._running: dict[str, None] = {}  # keeps the order
         self._ended, self._shown_at = 0, time.monotonic()
-        self._console = console or Console(file=sys.stdout)
+        self._console = console or PlainConsole(file=sys.stdout)
         self._live = Live(get_renderable=self.table, console=self._console, refresh_per_second=1, transient=True)
 
     def __enter__(self) -> Board:

@@ -11,6 +11,7 @@ import numpy as np
 
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.runs.run import Run
+from robo_rl.system.durable_files import drafted
 
 WIDTH, HEIGHT = 5.0, 3.4
 """[inch] of one panel."""
@@ -44,7 +45,8 @@ def draw_curves(runs: Mapping[str, Sequence[Path]], out: Path) -> Path | None:
     for axes, ((environment, _), methods) in zip(side_by_side, panels.items(), strict=True):
         _draw(axes, methods)
         axes.set_title(environment)
-    figure.savefig(out)
+    with drafted(Path(out)) as draft:
+        figure.savefig(draft)
     return out
 
 

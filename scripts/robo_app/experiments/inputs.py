@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pydantic
-import yaml
 
 from robo_app.arguments.free_settings import option_words
 from robo_app.arguments.options import Settings, Words, options
@@ -20,7 +19,7 @@ from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.runs.checkpoints import MANIFEST
-from robo_rl.system.plain_files import read_yaml
+from robo_rl.system.plain_files import parse_yaml, read_yaml
 
 STRICT = pydantic.ConfigDict(extra="forbid")
 COMPLETION = "reward.completion.name"
@@ -220,7 +219,7 @@ def differing(run: Path, words: Words) -> dict[str, tuple[Any, Any]]:
     A setting that only one of them names is left out, as it came or went with a version of the program; so is a path.
     """
     before = _settings(recorded_recipe(read_yaml(run / "recipe.yaml")))
-    now = _settings(yaml.safe_load(to_yaml(recipe_of(words))))
+    now = _settings(parse_yaml(to_yaml(recipe_of(words)), "The recipe"))
     return {name: (before[name], now[name]) for name in sorted(before.keys() & now.keys()) if before[name] != now[name]}
 
 

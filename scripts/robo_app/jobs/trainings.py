@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from robo_app.arguments.options import Words
 from robo_app.arguments.run_selection import runs_of
 from robo_app.display.learning_curves import draw_curves
@@ -17,7 +15,7 @@ from robo_app.jobs.jobs import Begin, Job, run_jobs
 from robo_rl.errors import RunError
 from robo_rl.report import write_report
 from robo_rl.runs.run import Run, write_text
-from robo_rl.system.plain_files import read_yaml
+from robo_rl.system.plain_files import parse_yaml, read_yaml
 
 EVALUATION = "evaluation.json"
 PATIENCE = 60.0
@@ -88,7 +86,7 @@ def keep_settings(path: Path, text: str, *, is_used: bool = True, fix: str = "")
     text: YAML or JSON. is_used: False until there is a result with the settings of the file.
     """
     if path.exists() and is_used:
-        before, now = read_yaml(path), yaml.safe_load(text)
+        before, now = read_yaml(path), parse_yaml(text, str(path))
         if not isinstance(before, Mapping):
             raise RunError(f"{path} is damaged.", got=type(before).__name__, fix="take it from a copy, or name another --out")
         if before != now:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -86,6 +87,7 @@ def writing(
     sizes: batch sizes of the learner. Prints calls and cost at the end.
     """
     with _model(asking, log) as model:
+        model.watch = partial(print, flush=True)
         spec, attempt = spec_and_trial(name, arguments, sizes)
         sentence = asking.sentence or spec.instruction
         if not sentence:
@@ -93,7 +95,9 @@ def writing(
         view = EnvAbstraction.of(spec)
         task = RewardTask(sentence, view.text, means(), spec.max_steps)
         try:
-            yield WritingContext(Writer(model, view.columns, attempt), task, nearest(sentence, _known(name), asking.examples))
+            yield WritingContext(
+                Writer(model, view.columns, attempt, view.moved), task, nearest(sentence, _known(name), asking.examples)
+            )
         finally:
             print(model.report())
 

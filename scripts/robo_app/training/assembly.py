@@ -23,7 +23,7 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.environments.levels import require_training_seeds
 from robo_rl.environments.make import make_environment
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import Evaluation, evaluate
 from robo_rl.protocols.components import Learner, Policy, TrainingSupervisor
 from robo_rl.protocols.learners import SelfTrainedConfig
@@ -212,6 +212,16 @@ def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
     return learner.policy
 
 
+def cost_limits(recipe: Recipe[Any], environment: gymnasium.Env[Any, Any]) -> dict[str, float]:
+    """Return cost -> limit by which a run is judged: its learner's own, empty if that has none for this environment."""
+    limits_of = getattr(recipe.learner, "limits_of", None)
+    try:
+        found: dict[str, float] = {} if limits_of is None else limits_of(specification(environment))
+    except (UnknownName, InvalidSetting):  # judged elsewhere, where costs have other names or units
+        return {}
+    return found
+
+
 class Evaluator:
     """Evaluator of policies on a recipe's seeds, in a separate environment."""
 
@@ -236,7 +246,7 @@ class Evaluator:
             deterministic=deterministic,
             training_seed=seed,
             on_episode=self._keep_first,
-        )
+        ).with_limits(cost_limits(self._recipe, self._environment))
 
     def _keep_first(self, episode: Episode) -> None:
         if self._keep is not None and episode.seed == self._seeds[0]:

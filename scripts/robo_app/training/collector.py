@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import yaml
-
 from robo_app.recipes.environments import RecipeEnvironments
 from robo_app.recipes.loop_choice import loop_of
 from robo_app.recipes.recipe import Recipe, parse_recipe
@@ -15,6 +13,7 @@ from robo_rl.protocols.components import VectorFactory
 from robo_rl.protocols.contract import COLLECTED_ROLLOUTS
 from robo_rl.runs.checkpoints import unpacked
 from robo_rl.spec.environment import specification
+from robo_rl.system.plain_files import parse_yaml
 from robo_rl.system.supervised_process import inherited
 from robo_rl.system.threads import use_threads
 from robo_rl.training.actor_learner.acting import transferable
@@ -27,7 +26,7 @@ from robo_rl.training.step_sources import episode_seed
 def collector_of(packed_job: bytes) -> Collector:
     """Return the collector of a job: text of a recipe, index and number of collectors."""
     job = unpacked(packed_job)
-    recipe = parse_recipe(yaml.safe_load(job["recipe"]), source="the recipe of a collector")
+    recipe = parse_recipe(parse_yaml(job["recipe"], "The recipe"), source="the recipe of a collector")
     use_threads(recipe.threads)
     if loop_of(recipe, collectors=True) is COLLECTED_ROLLOUTS:
         return _of_rollouts(recipe, job["index"], job["count"])

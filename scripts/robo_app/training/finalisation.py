@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from robo_app.display.display import say
 from robo_app.recipes.recipe import Recipe
-from robo_app.training.assembly import judged_environment_of
+from robo_app.training.assembly import cost_limits, judged_environment_of
 from robo_app.training.extension import ENDED
 from robo_app.training.initialisation import before_and_after
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import normalised
 from robo_rl.evaluation.evaluation import Evaluation, evaluate
 from robo_rl.evaluation.video import VideoRequest, render_mode_for_films
-from robo_rl.protocols.components import Policy
+from robo_rl.protocols.components import Policy, Training
 from robo_rl.report import write_report
 from robo_rl.report.annotating import annotation_warnings
 from robo_rl.report.hacking import probe
 from robo_rl.runs.observer import RunRecord
-from robo_rl.runs.run import Run, write_text
+from robo_rl.runs.run import NO_UPDATE, Run, write_text
+from robo_rl.training.updates import has_learnt, learns_too_late
 
 if TYPE_CHECKING:
     from robo_real.console.operator import Operator
@@ -48,13 +49,15 @@ def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord, o
     if (found := probe(run.metrics())) is not None:
         run.describe(hacking=asdict(found) | {"is_suspicious": found.is_suspicious})
         say(f"{'WARNING' if found.is_suspicious else 'reward'}  {found}")
-    newest = {tag: value for line in run.metrics() for tag, value in line.items()}
-    for warning in annotation_warnings(newest):
-        say(f"WARNING  {warning}")
+    if none := run.description.get(NO_UPDATE):
+        say(f"WARNING  {none}")
     report = write_report([run.path], run.path / "report.html")
     say(f"{evaluation}\nreport   {report}")
     if recipe.evaluation.before:
         say(before_and_after(run, evaluation))
+    newest = {tag: value for line in run.metrics() for tag, value in line.items()}
+    for warning in annotation_warnings(newest):  # last, where it is read
+        say(f"WARNING  {warning}")
 
 
 def judge(
@@ -78,7 +81,18 @@ def judge(
             deterministic=not recipe.evaluation.stochastic,
             training_seed=recipe.seed,
             video=VideoRequest(run.path / "videos", name, videos, stage=stage) if videos else None,
-        )
+        ).with_limits(cost_limits(recipe, environment))
+
+
+def note_updates(run: Run, recipe: Recipe[Any], training: Training) -> None:
+    """Note in a run whether its training made no update at all."""
+    late = learns_too_late(getattr(recipe.learner, "learning_starts", 0), recipe.steps)
+    found = has_learnt(training)
+    none = ""
+    if found is False or (found is None and late and not recipe.online.steps):
+        none = late or f"no update was made in {training.step} of {recipe.total_steps} steps: the policy is as it was at first"
+    if none or run.description.get(NO_UPDATE):
+        run.describe(**{NO_UPDATE: none})
 
 
 def regret(run: Run, recipe: Recipe[Any]) -> float | None:

@@ -21,7 +21,7 @@ from robo_app.training.assembly import Evaluator, demonstrations_of, initial_of,
 from robo_app.training.collecting import CollectingSettings, collected_training, dismissed, require_collectable, settings_of
 from robo_app.training.episode_recording import keeping_policies, recording
 from robo_app.training.extension import extended, is_finished
-from robo_app.training.finalisation import conclude
+from robo_app.training.finalisation import conclude, note_updates
 from robo_app.training.initialisation import begin, left_still, wait_for_robot, with_reads
 from robo_app.training.learner_process import (
     acting_half,
@@ -34,9 +34,7 @@ from robo_app.training.program_validation import require_sound_programs
 from robo_app.training.supervision import asking, operator_of, robot_at
 from robo_rl.errors import RunError
 from robo_rl.protocols.components import Training
-from robo_rl.protocols.contract import ACTOR_LEARNER, ONLINE
-from robo_rl.replay.buffer import ReplayBuffer
-from robo_rl.replay.storage import storage_in
+from robo_rl.protocols.contract import ACTOR_LEARNER
 from robo_rl.runs.checkpoints import Checkpoint
 from robo_rl.runs.newest_episode import NewestEpisode
 from robo_rl.runs.observer import Cadence, Display, RunRecord
@@ -44,6 +42,7 @@ from robo_rl.runs.run import Run, write_text
 from robo_rl.settings import settings_as
 from robo_rl.system.threads import tensor_threads
 from robo_rl.training.collectors.asynchronous import AsynchronousTraining
+from robo_rl.training.off_policy import OnlineTraining
 from robo_rl.training.plan import TrainingPlan
 from robo_rl.types import Episode, StateDict
 from robo_rl.workbench import RecipeLike
@@ -117,11 +116,10 @@ def _train(recipe: Recipe[Any], root: Path, operator: Operator | None, collectin
 
 def _in_process(plan: TrainingPlan) -> Training:
     """Return the training of a plan with its loop in this process; print the memory of its replay."""
-    if plan.loop is ONLINE:
-        sampling = plan.config.sampling
-        storage = storage_in(sampling.replay_folder)
-        say(ReplayBuffer.statement(plan.visible, sampling.replay_capacity, storage, sampling.extras))
-    return plan.training()
+    training = plan.training()
+    if isinstance(training, OnlineTraining):  # whose replay lacks the pictures that its policy does not read
+        say(training.step_learner.replay.statement(training.steps))
+    return training
 
 
 def resume(
@@ -239,6 +237,7 @@ def _run(
             shown.say(f"interrupted at step {training.step}; go on with: robo-rl resume {run.path}")
             raise
         record.finish(training.step, training)
+    note_updates(run, recipe, training)
     if training.step != recipe.total_steps:
         left = recipe.total_steps - training.step
         shown.say(

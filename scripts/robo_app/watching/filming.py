@@ -16,6 +16,7 @@ import cv2
 import gymnasium
 import numpy as np
 
+from robo_datasets.packed_pictures import size_of_jpeg
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, RenderingUnavailable, RoboRLError
 from robo_rl.evaluation.video import HOLD, UNTIMED_RATE, Frame, decisions_per_second, render_mode_for_films, rendered, write_mp4
@@ -28,6 +29,8 @@ LONGEST = 20.0
 """[s] of a film; later steps are not drawn."""
 HEIGHT = 480
 """[pixel] Height of a film at most: it is shown small."""
+MOST_PIXELS = 1 << 25
+"""Of a picture: 8K video."""
 BORDER, ORANGE = 6, (230, 120, 0)
 """Frame around the steps that a person, or a guard, commanded."""
 
@@ -56,6 +59,9 @@ def _recorded(newest: NewestEpisode) -> Iterator[Frame]:
 
 
 def _decoded(jpeg: bytes) -> Frame:
+    size = size_of_jpeg(jpeg)
+    if size is None or size[0] * size[1] > MOST_PIXELS:  # before decoding: it may declare 65,535 x 65,535
+        raise RenderingUnavailable("A picture of the episode is damaged.", got=f"{size} pixels in {len(jpeg)} bytes")
     picture = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
     if picture is None:
         raise RenderingUnavailable("A picture of the episode is damaged.", got=f"{len(jpeg)} bytes")

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import IO, Any
 
+from robo_rl.system.plain_files import require_plain
+
 Line = dict[str, Any]
 LARGEST = 2**53
 """Steps and seconds below it are whole numbers of a float, too."""
@@ -29,6 +31,7 @@ class GrowingLines:
     def read(self) -> list[Line]:
         """Return the lines so far, [] without the file."""
         try:
+            require_plain(self._path)
             with self._path.open("rb") as file:
                 self._read_on(file)
         except FileNotFoundError:

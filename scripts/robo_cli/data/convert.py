@@ -10,20 +10,22 @@ import tyro
 
 from robo_app.arguments.free_settings import EnvironmentArguments
 from robo_app.display.display import display
+from robo_app.recording.environment_of_data import environment_of_data
 from robo_datasets.atomic_write import require_free
-from robo_datasets.conversion import export, import_dataset, losses, recognized
+from robo_datasets.conversion import export, import_dataset, losses, recognized, with_exact_pictures
 from robo_datasets.dataset import DESCRIPTION, Dataset
+from robo_datasets.formats.adjustments import NONE, Adjustments
 from robo_datasets.formats.recording import Format
 from robo_datasets.formats.side_file import NAME, side_path
+from robo_datasets.remarks import remarks_for
 from robo_rl.entry_points import load
-from robo_rl.environments.make import make_environment
 from robo_rl.errors import DatasetNotFound, InvalidSetting
-from robo_rl.spec.environment import specification
 
 EXAMPLES = """robo-rl data convert data/pick --to minari --out ~/.minari/datasets/pick-v0
 robo-rl data convert data/pick --to robomimic --out pick.hdf5
 robo-rl data convert pick.hdf5 --out data/again
-robo-rl data convert halfcheetah_medium-v2.hdf5 --from d4rl --environment gymnasium/HalfCheetah-v5 --out data/medium"""
+robo-rl data convert halfcheetah_medium-v2.hdf5 --from d4rl --environment gymnasium/HalfCheetah-v5 --clip --out data/medium
+robo-rl data convert so101 --out data/so101 --action-ranges gripper 100 0 --turns images_top 180"""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,9 @@ class Convert:
     """Keep nothing next to the export: data without a place in the format is lost."""
     environment: Annotated[str | None, tyro.conf.arg(metavar="ENV")] = None
     """Environment of the data, "family/task"; by default from the file, or from its shapes."""
+    adjustments: Annotated[Adjustments, tyro.conf.OmitArgPrefixes] = NONE
+    exact_pictures: bool = False
+    """Write pictures as PNG where the format has a lossy film by default (lerobot)."""
     arguments: EnvironmentArguments = field(default_factory=dict)
     """Setting of the environment, such as --environment.arguments.action_repeat 3"""
 
@@ -48,6 +53,9 @@ class Convert:
 def convert(arguments: Convert) -> int:
     """Converts, showing progress."""
     is_ours = (arguments.source / DESCRIPTION).is_file()
+    if arguments.to is not None and not arguments.adjustments.is_none:
+        what = "Data are adjusted when they come in, not when they go out."
+        raise InvalidSetting(what, got=f"--to {arguments.to}", fix="leave the options of imports out")
     if is_ours and arguments.to is not None:
         return _export(arguments, load("formats", arguments.to))
     if is_ours or arguments.to is not None:
@@ -63,7 +71,13 @@ def convert(arguments: Convert) -> int:
 def _export(arguments: Convert, form: Format) -> int:
     dataset = Dataset(arguments.source)
     require_free(arguments.out.absolute(), side_path(arguments.out.absolute()))
-    print(f"{form.name} cannot hold:", *(losses(form, dataset) or ["nothing: it holds all of this dataset"]), sep="\n  - ")
+    if arguments.exact_pictures:
+        form = with_exact_pictures(form)
+    remarks = remarks_for(dataset)
+    lost = losses(form, dataset, remarks) or ["nothing: it holds all of this dataset"]
+    print(f"{form.name} cannot hold:", *lost, sep="\n  - ")
+    for line in remarks.lines():
+        print(f"remark: {line}")
     if not arguments.bare:
         print(f"It is kept in {side_path(arguments.out) if form.suffix else arguments.out / NAME}.")
     with display(f"convert to {form.name}", len(dataset), "episodes") as shown:
@@ -75,13 +89,8 @@ def _export(arguments: Convert, form: Format) -> int:
 def _import(arguments: Convert, form: Format) -> int:
     if not arguments.source.exists():
         raise DatasetNotFound(f"{arguments.source} does not exist.", fix="name a file or a folder")
-    spec, card = None, {}
-    if arguments.environment is not None:
-        card = {"environment": arguments.environment, "arguments": arguments.arguments}
-        environment = make_environment(arguments.environment, **arguments.arguments)
-        spec = specification(environment)
-        environment.close()
-    notes = import_dataset(form, arguments.source, arguments.out, spec=spec, card=card)
+    known = environment_of_data(arguments.environment, arguments.arguments)
+    notes = import_dataset(form, arguments.source, arguments.out, adjustments=arguments.adjustments, **known._asdict())
     print(f"read as {form.name}:", *notes, sep="\n  - ")
     print(f"{len(Dataset(arguments.out))} episodes in {arguments.out}; `robo-rl data info {arguments.out}` describes them")
     return 0

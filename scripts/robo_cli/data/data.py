@@ -8,13 +8,14 @@ from robo_cli.data.convert import Convert, convert
 from robo_cli.data.derive import Filter, Merge, Split, filter_, merge, split
 from robo_cli.data.info import Info, info
 from robo_cli.data.stats import Stats, stats
-from robo_cli.data.verify import Repair, Verify, repair, verify
+from robo_cli.data.verify import Repair, Restore, Verify, repair, restore, verify
 from robo_cli.data.view import View, view
 
 EXAMPLES = """robo-rl data info data/pick
 robo-rl data stats data/pick
 robo-rl data verify data/pick
 robo-rl data repair data/pick
+robo-rl data restore data/pick
 robo-rl data filter data/pick --out data/good --select.success True
 robo-rl data split data/pick --into.train 0.9 --into.test 0.1
 robo-rl data mirror data/pick --out data/both-ways
@@ -34,6 +35,7 @@ ACTIONS: Actions = {
     "stats": (Stats, stats),
     "verify": (Verify, verify),
     "repair": (Repair, repair),
+    "restore": (Restore, restore),
     "merge": (Merge, merge),
     "filter": (Filter, filter_),
     "split": (Split, split),

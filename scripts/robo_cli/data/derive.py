@@ -11,7 +11,7 @@ import tyro
 from robo_app.arguments.free_settings import Shares, as_words
 from robo_app.arguments.positionals import DATASET
 from robo_datasets.atomic_write import require_free
-from robo_datasets.curation import Selection, inherited, make_dataset, shares
+from robo_datasets.curation import Selection, differing_arguments, inherited, make_dataset, shares
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
 
@@ -52,11 +52,12 @@ def merge(arguments: Merge) -> int:
     cards = {str(source.path): source.card for source in sources}
     if len(cards) < 2:
         raise InvalidSetting("Merging needs two datasets or more.", got=len(cards))
-    card = inherited([*cards.values()]) | {"merged_from": cards}
     entries = {source.path: source.entries() for source in sources}
-    for path, copied in make_dataset(arguments.out, card, entries).items():
+    for path, copied in make_dataset(arguments.out, inherited([*cards.values()]) | {"merged_from": cards}, entries).items():
         twice = len(entries[path]) - copied
         print(f"{copied} episodes of {path}" + (f"; {twice} were there already" if twice else ""))
+    for line in differing_arguments(cards):
+        print(f"remark: {line}")
     return 0
 
 
@@ -95,6 +96,5 @@ def _number(share: Any) -> float:
     try:
         return float(share)
     except (TypeError, ValueError):
-        raise InvalidSetting(
-            "A share is not a number.", got=share, allowed="--into.NAME SHARE, such as --into.train 0.9"
-        ) from None
+        allowed = "--into.NAME SHARE, such as --into.train 0.9"
+        raise InvalidSetting("A share is not a number.", got=share, allowed=allowed) from None

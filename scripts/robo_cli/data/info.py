@@ -15,7 +15,9 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.figures import normalised
 from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.preferences import PreferenceSet, preference_sets
+from robo_datasets.remarks import glance
 from robo_rl.environments.levels import split_of
+from robo_rl.errors import DatabaseCorrupt, EpisodeCorrupt
 
 
 @dataclass(frozen=True)
@@ -33,17 +35,20 @@ def info(arguments: Info) -> int:
     if arguments.json:
         print(json.dumps(facts))
         return 0
-    card = facts.pop("card")
+    card, remarks = facts.pop("card"), facts.pop("remarks")
     for name, value in facts.items():
         print(f"{name:12} {_readable(value)}")
     print("card")
     for name, value in card.items():
-        print(f"  {_readable(name):12} {_readable(value)}")
+        if name != "remarks":
+            print(f"  {_readable(name):12} {_readable(value)}")
+    for line in remarks:
+        print(f"remark       {_readable(line)}")
     return 0
 
 
 def summary_of(dataset: Dataset) -> dict[str, Any]:
-    """Return the summary of a dataset without reading its episodes."""
+    """Return the summary of a dataset without reading its episodes, but for a few to remark on."""
     entries = dataset.entries()
     judged = [entry.success for entry in entries if entry.success is not None]
     returns = [entry.episode_return for entry in entries if math.isfinite(entry.episode_return)]
@@ -63,10 +68,19 @@ def summary_of(dataset: Dataset) -> dict[str, Any]:
         "ends": dict(Counter(entry.stop_reason for entry in entries).most_common()),
         "levels": levels_of(entry.seed for entry in entries if entry.seed is not None),
         "actors": dict(Counter(entry.source for entry in entries).most_common()),
-        "labels": {name: f"{len(LabelSet(dataset, name).labelled)} episodes" for name in label_sets(dataset)},
-        "preferences": {name: f"{len([*PreferenceSet(dataset, name)])} comparisons" for name in preference_sets(dataset)},
+        "labels": {name: _told(LabelSet(dataset, name)) for name in label_sets(dataset)},
+        "preferences": {name: _told(PreferenceSet(dataset, name)) for name in preference_sets(dataset)},
+        "remarks": glance(dataset),
         "card": dataset.card,
     }
+
+
+def _told(found: LabelSet | PreferenceSet) -> str:
+    """Return the size of a set in words; a damaged one must not hide the others."""
+    try:
+        return f"{len(found.labelled)} episodes" if isinstance(found, LabelSet) else f"{len([*found])} comparisons"
+    except (DatabaseCorrupt, EpisodeCorrupt):
+        return "damaged: `robo-rl data verify` says how"
 
 
 def levels_of(seeds: Iterable[int]) -> dict[str, int] | None:

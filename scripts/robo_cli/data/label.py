@@ -14,6 +14,7 @@ from robo_app.cluster.cluster_label import labelled_at
 from robo_app.display.display import counted
 from robo_app.recipes.reward_file import named_reward, read_labeller
 from robo_app.rewards.label_caches import cache_of, report_cache
+from robo_app.rewards.usable_answers import Answered, answered_by, gaps_explained, require_usable
 from robo_datasets.dataset import Dataset
 from robo_datasets.labelling import label, shuffle
 from robo_datasets.labels import LabelSet
@@ -64,7 +65,7 @@ class Label:
 
 def run(arguments: Label) -> int:
     """Labels, showing progress."""
-    dataset = Dataset(arguments.dataset)
+    dataset, answered = Dataset(arguments.dataset), list[Answered]()
     if arguments.shuffled:
         done = shuffle(dataset, arguments.shuffled, arguments.name, arguments.seed)
     else:
@@ -82,9 +83,12 @@ def run(arguments: Label) -> int:
             print(model.report())
         if cache is not None:
             report_cache(cache)
+        answered = answered_by(model)
     entries = dataset.entries()
     steps, count = sum(entry.steps for entry in entries), LabelSet(dataset, arguments.name).count(entries)
+    if steps:
+        require_usable(answered, f"{count} of {steps} steps have a label", has_none=not count)
     if count < steps:
-        print(f"{count} of {steps} steps have a label; the same command asks about these episodes again")
+        print(f"{count} of {steps} steps have a label: {gaps_explained(answered, is_elsewhere=bool(arguments.ray))}")
     print(f"{done} of {len(dataset)} episodes labelled now; train with --dataset {dataset.path} --labels {arguments.name}")
     return 0

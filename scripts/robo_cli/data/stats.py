@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -10,15 +11,17 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
 from robo_app.display.dataset_profile import arrays_table, coverage_table, profile_lines
 from robo_app.display.display import counted
+from robo_app.display.plain_console import PlainConsole
 from robo_datasets.dataset import Dataset
 from robo_datasets.profile import profile
-from robo_rl.errors import printable, printable_lines
+from robo_rl.errors import printable
 
 WIDTH = 120
+MOST = 10_000
+"""Characters of a line."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,11 @@ def stats(arguments: Stats) -> int:
         print(json.dumps(profile(dataset)))
         return 0
     facts = profile(dataset, partial(counted, "reading", "episodes"))
-    console = Console(width=min(WIDTH, Console().width) if sys.stdout.isatty() else WIDTH, highlight=False)
-    console.print(f"{printable(str(dataset.path))}: {facts['episodes']} episodes, {facts['steps']} steps", markup=False)
+    width = min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
+    console = PlainConsole(width=width, highlight=False, markup=False)
+    console.print(f"{printable(str(dataset.path))}: {facts['episodes']} episodes, {facts['steps']} steps")
     if facts["episodes"]:
         for part in (arrays_table(facts["arrays"]), coverage_table(facts["coverage"])):
             console.print(part)
-        console.print(printable_lines("\n".join(profile_lines(facts))), markup=False)
+        console.print("\n".join(printable(line, MOST) for line in profile_lines(facts)))
     return 0

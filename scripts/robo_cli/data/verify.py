@@ -1,4 +1,4 @@
-"""robo-rl data verify, robo-rl data repair: find what is wrong in a dataset, and mend it."""
+"""robo-rl data verify, repair, restore: find faults of a dataset, mend them, and take whole episodes back."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from robo_app.arguments.positionals import DATASET
 from robo_datasets.dataset import Dataset
+from robo_datasets.remarks import remarks_for
 from robo_datasets.repair import Finding
 from robo_datasets.repair import repair as mend
 from robo_datasets.repair import verify as check
+from robo_datasets.restoration import restore as bring_back
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,17 @@ class Verify:
 
 @dataclass(frozen=True)
 class Repair:
-    """Recover episodes after a crash, adopt orphans, move unreadable files to quarantine/; nothing is deleted."""
+    """Recover episodes after a crash, adopt orphans, move damaged files to quarantine/; nothing is deleted.
+
+    A lock, a full disk, a missing right or too little memory is no damage: it ends the command, and nothing is changed.
+    """
+
+    dataset: DATASET
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Move episodes that are whole after all out of quarantine/ and back to their places; exit status 1 if none was."""
 
     dataset: DATASET
 
@@ -28,8 +40,11 @@ class Repair:
 def verify(arguments: Verify) -> int:
     """Print the faults."""
     dataset = Dataset(arguments.dataset)
-    findings = check(dataset)
+    remarks = remarks_for(dataset)
+    findings = check(dataset, remarks.add)
     _show(findings)
+    for line in remarks.lines():
+        print(f"remark: {line}")
     print(f"{len(findings)} problems" if findings else f"{len(dataset)} episodes, all as they were written")
     return int(bool(findings))
 
@@ -42,6 +57,17 @@ def repair(arguments: Repair) -> int:
     _show(findings)
     print(f"{len(findings)} problems mended; {len(dataset)} episodes")
     return 0
+
+
+def restore(arguments: Restore) -> int:
+    """Print a finding on each file in quarantine/."""
+    dataset = Dataset(arguments.dataset)
+    before = len(dataset)
+    with dataset.writer() as writer:
+        _show(bring_back(writer))
+    count = len(dataset)
+    print(f"{count - before} episodes restored; {count} episodes")
+    return int(count == before)
 
 
 def _show(findings: list[Finding]) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 
+from robo_app.display.plain_console import PlainConsole
 from robo_app.experiments.comparison import Judged, compare_judged, judged
 from robo_app.experiments.comparison_table import comparison_table
 from robo_rl.errors import printable
@@ -46,11 +46,9 @@ def run(arguments: Compare) -> int:
         values = {metric: _finite(asdict(comparison)) for metric, comparison in comparisons.items()}
         print(json.dumps({"first": names[0], "second": names[1], "seeds": seeds, "caveat": caveat, "comparisons": values}))
         return 0
-    console = Console()
+    console = PlainConsole(markup=False)
     for letter, side in zip("AB", sides, strict=True):
-        console.print(
-            f"{letter}  {', '.join(printable(each.name) for each in side)}", highlight=False, markup=False, soft_wrap=True
-        )
+        console.print(f"{letter}  {', '.join(printable(each.name) for each in side)}", highlight=False, soft_wrap=True)
     console.print(comparison_table(comparisons, boxed=console.is_terminal), soft_wrap=not console.is_terminal)
     console.print(f"{len(seeds)} shared evaluation seeds; 95% intervals; {caveat}", highlight=False, soft_wrap=True)
     if (success := comparisons.get("success")) is not None and (note := success.left_out(len(seeds))):

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 
+from robo_app.display.plain_console import PlainConsole
 from robo_app.machine import machine_checks, package_checks, plugin_checks
 from robo_app.machine.finding import Finding
 
@@ -60,7 +60,7 @@ def run(arguments: Doctor) -> int:
 
 
 def _show(findings: list[Finding]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = PlainConsole(highlight=False, soft_wrap=True)
     for finding in findings:
         console.print(f"{SIGNS[finding.level]}  {escape(finding.text)}")
         if finding.fix:

@@ -17,6 +17,7 @@ from robo_datasets.dataset import Dataset
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidProgram, InvalidSetting
 from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rewards.programs.runner import require_frames
 from robo_rl.rewards.programs.validation import validate
 from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.spec.environment import specification
@@ -83,6 +84,7 @@ def _tried(path: Path, program: RewardProgram, arguments: Check) -> int:
         spec = dataset.spec
     view = EnvAbstraction.of(spec, images=True)
     RewardProgram.read(path, view.columns)  # unknown names are reported before any simulation
+    require_frames(program, view, path, spec.name)
     rows, seed = arguments.rows, arguments.seed
     chosen = fresh_episodes(environment, rows, seed) if dataset is None else recorded_episodes(dataset, rows, seed)
     verdict = validate(program, stacked(view.only(program.columns), chosen), clips=clips_of(chosen), seed=seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -64,6 +65,7 @@ def write_latent(arguments: Latent) -> int:
     spec = specification(environment)
     task, view = _task(arguments, spec), EnvAbstraction.of(spec)
     with language_model(arguments.llm, arguments.llm_settings, log=log, replay=arguments.replay) as model:
+        model.watch = partial(print, flush=True)
         steps = columns_of_steps(environment, spec, view, arguments.steps)
         environment.close()
         try:

@@ -15,6 +15,7 @@ from robo_app.arguments.free_settings import PreferenceRaterSettings
 from robo_app.display.browser import has_display
 from robo_app.display.display import counted
 from robo_app.recipes.recipe import require_at_least
+from robo_app.rewards.usable_answers import answered_by, require_usable
 from robo_datasets.dataset import Dataset
 from robo_datasets.preference_collection import agreement, collect_preferences, draw_questions
 from robo_datasets.preferences import PreferenceSet
@@ -77,6 +78,9 @@ def run(arguments: Prefer) -> int:
     answers = Counter(str(each.label) for each in found)
     shares = ", ".join(f"{name} {answers[key]}" for key, name in ANSWERS.items())
     print(f"{done} pairs compared now; {arguments.name} has {answers.total()}: {shares}")
+    if rater.kind == "model":  # a person may well be unable to tell
+        has_none = bool(own) and all(each.label == "skip" for each in own)
+        require_usable(answered_by(rater), f"0 of {len(own)} pairs are decided", has_none=has_none)
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from robo_app.listings.purposes import purpose
-from robo_cli.actions import Actions, Later, Nested, run_action
+from robo_cli.actions import Actions, Fit, Later, Nested, run_action
 from robo_rl.entry_points import known, load
 
 PROGRAM = "program:"
@@ -75,11 +75,11 @@ def show(arguments: Show) -> int:
 
 FIT = "Fit a reward, store it in a folder, and print its scores on held-out data."
 FITS = {
-    "preference": Later("robo_cli.rewards.fit_preference", "FitPreference", "fit_preference"),
-    "embedded": Later("robo_cli.rewards.fit_embedded", "FitEmbedded", "fit_embedded"),
-    "classifier": Later("robo_cli.rewards.fit_classifier", "FitClassifier", "fit_classifier"),
-    "vpl": Later("robo_cli.rewards.fit_vpl", "FitVPL", "fit_vpl"),
-    "progress": Later("robo_cli.rewards.fit_progress", "FitProgress", "fit_progress"),
+    "preference": Fit("robo_cli.rewards.fit_preference", "FitPreference", "fit_preference"),
+    "embedded": Fit("robo_cli.rewards.fit_embedded", "FitEmbedded", "fit_embedded"),
+    "classifier": Fit("robo_cli.rewards.fit_classifier", "FitClassifier", "fit_classifier"),
+    "vpl": Fit("robo_cli.rewards.fit_vpl", "FitVPL", "fit_vpl"),
+    "progress": Fit("robo_cli.rewards.fit_progress", "FitProgress", "fit_progress"),
 }
 ACTIONS: Actions = {
     "list": (List, list_rewards),

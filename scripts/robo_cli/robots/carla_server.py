@@ -6,12 +6,14 @@ import logging
 from dataclasses import asdict, dataclass
 
 from carla_standin.clock import RATE
+from carla_standin.physics.parameters import GRIP
 from carla_standin.polling import LINGER
 from robo_rl.errors import InvalidSetting, MissingExtra
 
 EXAMPLES = """robo-rl carla-server --port 2000 --map grid
 robo-rl carla-server --map highway --traffic 30     (cars that drive themselves, the same for the same --seed)
-robo-rl carla-server --map grid_test_3 --physics dynamic"""
+robo-rl carla-server --map grid_test_3 --physics dynamic
+robo-rl carla-server --maps towns --map Town04 --flatten     (OpenDRIVE files of a folder, by their names)"""
 
 
 @dataclass(frozen=True)
@@ -21,9 +23,15 @@ class CarlaServer:
     port: int = 2000
     """Port of calls; streams use the next one. 0 takes a free pair."""
     map: str = "grid"
-    """ring, grid, highway; or drawn by chance: grid_train_0, grid_test_0, ..."""
+    """ring, grid, highway; drawn by chance: grid_train_0, grid_test_0, ...; or the name of a file in --maps."""
+    maps: str = ""
+    """Folder of OpenDRIVE files, such as CARLA's towns: each is a map by its file's name without .xodr."""
+    flatten: bool = False
+    """Read hills and banked roads as level ground, instead of refusing them."""
     physics: str = "kinematic"
     """Model of vehicles: kinematic or dynamic."""
+    grip: float = GRIP
+    """Coefficient of friction of clients' vehicles; 2.7 lets CARLA's own agents take bends as fast as they do in CARLA."""
     traffic: int = 0
     """Cars that drive themselves, in each episode."""
     walkers: int = 0

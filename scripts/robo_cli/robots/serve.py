@@ -15,6 +15,7 @@ from robo_app.arguments.free_settings import Cameras, DriverSettings
 from robo_real.audit_log import FILES, LARGEST
 from robo_real.priority import realtime_priority
 from robo_real.server.application import ADDRESS
+from robo_real.server.token import VARIABLE
 from robo_real.serving import ServerSettings, build_server
 
 LOOK = 0.5
@@ -36,7 +37,7 @@ class Serve:
     image_size: int = 128
     """[pixel] Height and width of the pictures of cameras without a setting of their own."""
     address: str = ADDRESS
-    """Address to listen at. Every client that reaches the port can move the robot."""
+    """Address to listen at. Every client that reaches the port can move the robot, unless ROBO_RL_ROBOT_TOKEN holds a token."""
     port: int = 5000
     """0 takes a free one."""
     log: Path = Path("robot-audit.jsonl")
@@ -71,17 +72,20 @@ def serve(arguments: Serve) -> int:
         allow_joint_reset=arguments.allow_joint_reset,
     )
     done = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: done.set())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a driver that hangs as it connects, as Ctrl-C does
     with realtime_priority() as is_first:  # before any thread starts
         server = build_server(settings)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: done.set())
         server.notify = lambda text: print(text, file=sys.stderr, flush=True)
         server.start()
         print(f"{server.application.robot.spec.name} at {server.url}, audit log {arguments.log}", flush=True)
         if not is_first:
             print("without real-time priority (ulimit -r): on a busy machine the arm holds now and then", flush=True)
-        if arguments.address != ADDRESS:
-            print("every program that reaches this address can move the robot: there is no password", flush=True)
+        if server.asks_token:
+            print(f"clients show the token in {VARIABLE}; a stop needs none", flush=True)
+        elif arguments.address != ADDRESS:
+            print(f"every program that reaches this address can move the robot: there is no token ({VARIABLE})", flush=True)
         while not done.wait(LOOK) and not server.http.is_lost.is_set():
             pass
         server.close()

@@ -29,7 +29,10 @@ robo-rl evaluate RUN --carla-host gpu-machine --carla-port 2000"""
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Evaluate a run's policy. Elsewhere than in its own environment it is filmed, kept in the run and in its report."""
+    """Evaluate a run's policy. Elsewhere than in its own environment it is filmed, kept in the run and in its report.
+
+    Exit status 1 if a guard, a filter or a person changed every command: the policy was not judged then.
+    """
 
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Path or name of a run folder, or "latest"."""
@@ -95,4 +98,4 @@ def run(arguments: Evaluate) -> int:
     print(json.dumps(evaluation.to_json()) if arguments.json else f"run      {trained.path}\n{evaluation}")
     if not arguments.json and trained.report.exists() and trained.report.stat().st_mtime_ns != before:
         print(f"report   {trained.report}")
-    return 0
+    return int(evaluation.commands is not None and bool(evaluation.commands.warning))

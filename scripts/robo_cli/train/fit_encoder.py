@@ -13,6 +13,7 @@ from robo_app.arguments.free_settings import EnvironmentArguments, option_words
 from robo_app.display.display import counted
 from robo_policies.encoders.settings import EncoderFit
 from robo_rl.environments.make import make_environment
+from robo_rl.system.threads import fitting
 
 EXAMPLES = """robo-rl fit-encoder robo/ArmPick-v0 --out encoders/pick --environment.arguments.image_size 64
 robo-rl train arm-pick-rlpd --environment.name encoded:robo/ArmPick-v0 --environment.arguments.sees both \\
@@ -32,6 +33,7 @@ class FitEncoder:
     settings: EncoderFit = field(default_factory=EncoderFit)
 
 
+@fitting
 def run(arguments: FitEncoder) -> int:
     """Record steps, fit, save, and print errors on held-out episodes."""
     from robo_policies.encoders.fitting import collect, fit_encoder  # imports torch, which the options do not need

@@ -14,7 +14,8 @@ from robo_rl.protocols.contract import Feature
 EXAMPLES = """robo-rl learners
 robo-rl learners hil-serl     (one of them, with the settings that each feature is asked for with)"""
 LEGEND = """needs: every recipe must have it   set: with another setting (robo-rl learners NAME)   with: only together with that
-exact, warm: how a resumed run goes on"""
+exact, warm: how a resumed run goes on   exact*: exact in environments that can be saved (gymnasium/, robo/, dm_control/, most
+of minigrid/) and without a curriculum, else warm: each environment begins a new episode"""
 
 COLUMNS = [feature for feature in Feature if feature is not Feature.SHARED]
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
-import yaml
 
 from robo_app.recipes.recipe import read_recipe, recipe_files, to_yaml
+from robo_rl.system.plain_files import read_yaml
 
 EXAMPLES = "robo-rl recipes\nrobo-rl recipes arm-pick-rlpd > mine.yaml"
 
@@ -27,7 +27,7 @@ def run(arguments: Recipes) -> int:
         print(to_yaml(read_recipe(arguments.name)), end="")
         return 0
     for name, file in recipe_files().items():
-        recipe = yaml.safe_load(file.read_text())  # to read the settings of all learners takes seconds
+        recipe = read_yaml(file)  # to read the settings of all learners takes seconds
         print(f"{name:24} {recipe['summary']}")
         for command in recipe.get("needs", {}).values():
             print(f"{'':24} first: {command}")

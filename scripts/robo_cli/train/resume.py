@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 import robo_rl
+from robo_rl.runs.run import NO_UPDATE
 
 EXAMPLES = """robo-rl resume latest
 robo-rl resume runs/20260101-120000-arm-pick-rlpd-0
@@ -41,7 +42,7 @@ class Resume:
 
 def run(arguments: Resume) -> int:
     """Trains to the end; says whether the continuation is exact or warm."""
-    robo_rl.resume(
+    trained = robo_rl.resume(
         arguments.run,
         steps=arguments.steps or None,
         online_steps=arguments.online_steps if arguments.then == "online" else None,
@@ -51,4 +52,4 @@ def run(arguments: Resume) -> int:
         runs=arguments.runs,
         progress=True,
     )
-    return 0
+    return int(bool(trained.description.get(NO_UPDATE)))

@@ -12,6 +12,7 @@ from robo_app.recipes.recipe import Recipe, to_yaml
 from robo_app.training.collecting import CollectingSettings
 from robo_app.training.train_options import EXAMPLES, Train, parsed, resolved
 from robo_rl.errors import InvalidSetting
+from robo_rl.runs.run import NO_UPDATE
 
 
 def main(arguments: list[str]) -> int:
@@ -40,8 +41,8 @@ def main(arguments: list[str]) -> int:
         )
     if order.seeds:
         return train_seeds(recipe, seeds_of(order.seeds), order.out, order.jobs, order.ray)
-    robo_rl.train(recipe, collectors=_collectors(order), out=order.out, progress=True)
-    return 0
+    run = robo_rl.train(recipe, collectors=_collectors(order), out=order.out, progress=True)
+    return int(bool(run.description.get(NO_UPDATE)))
 
 
 def _collectors(order: Train[Any]) -> dict[str, Any] | int:

@@ -10,13 +10,13 @@ from carla_standin.actors import VX, VY, Actor
 from carla_standin.errors import Refused
 from carla_standin.host import Host
 from carla_standin.log_once import log_once
-from carla_standin.physics.parameters import BY_NAME, Vehicle
+from carla_standin.physics.parameters import BY_NAME, GRIP, Vehicle
 from carla_standin.physics.state import GRAVITY, One, pushed
 from carla_standin.poses import numbers
 from carla_standin.vehicles import effective, model_of
 
 DRAG, FRICTION, BRAKE, RADIUS = 0.3, 3.5, 1500.0, 35.0
-"""Defaults of all vehicles: drag coefficient, tyre friction, brake torque [N m], wheel radius [cm]."""
+"""Defaults of all vehicles: drag coefficient, tyre friction at the grip of `GRIP`, brake torque [N m], wheel radius [cm]."""
 MASS_AT, DRAG_AT, WHEELS_AT = 11, 12, 15
 """Indices of the fields of a physics control that affect motion."""
 FRICTION_AT, STEER_AT, BRAKE_AT = 0, 2, 4
@@ -45,7 +45,7 @@ class Physics:
         """Store a physics control and apply the fields that the models use."""
         actor = self._vehicle(number)
         group = self.host.world.group_of(actor)
-        model = _changed(BY_NAME[actor.type_id], wanted)
+        model = _changed(BY_NAME[actor.type_id], wanted)  # whose grip is that of FRICTION, whatever it was spawned with
         if _others(wanted) != _others(self.control(number)):
             log_once(
                 "apply_physics_control: mass, drag, tyre friction, steering angle and brake torque count;"
@@ -98,7 +98,7 @@ def physics_control(vehicle: Vehicle) -> list[object]:
 def _wheel(vehicle: Vehicle, front: bool, side: int) -> list[object]:
     steer, hand_brake = (vehicle.max_steer, 0.0) if front else (0.0, 3000.0)
     place = [50.0 * vehicle.wheelbase * (1 if front else -1), 50.0 * vehicle.width * side, 0.0]  # [cm]
-    return [FRICTION, 0.25, steer, RADIUS, BRAKE, hand_brake, 3.0, 17.0, 1000.0, place]
+    return [FRICTION * vehicle.grip / GRIP, 0.25, steer, RADIUS, BRAKE, hand_brake, 3.0, 17.0, 1000.0, place]
 
 
 def _require_shape(given: Any, pattern: Any) -> None:

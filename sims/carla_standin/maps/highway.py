@@ -15,6 +15,8 @@ JUNCTION = 12.0
 """[m] length of the two junctions in which ways split and merge."""
 RAMP_RADIUS = 80.0
 """[m] of the bends of the ramps."""
+SHUT = 1e-9
+"""[m] left of a lane at the end at which it closes: rounded, a width of 0 may be negative."""
 EXIT, ENTRY = 1000, 1001
 """Ids of the two junctions."""
 Pose2D = tuple[float, float, float]
@@ -74,7 +76,7 @@ class Highway:
         back, at = chain(at, [(at[0] - first[0], 0.0)])
         last, _ = chain(at, half)
         wide, narrow = (0.0, 0.0, 3 * WIDTH / self.taper**2, -2 * WIDTH / self.taper**3), (WIDTH, 0.0, 0.0, 0.0)
-        shut = (WIDTH, 0.0, -wide[2], -wide[3])
+        shut = (WIDTH + SHUT, 0.0, -wide[2], -wide[3])
         main, slow = self.speed, self.slow
         to_exit, to_entry = Link("junction", EXIT), Link("junction", ENTRY)
         roads = (

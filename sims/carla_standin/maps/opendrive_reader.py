@@ -1,6 +1,7 @@
-"""Read the supported part of OpenDRIVE: curves, lane sections, widths and offsets, on flat ground.
+"""Read the supported part of OpenDRIVE: curves, lane sections, widths and offsets, on level ground.
 
-Unsupported maps are refused with the faulty road, before any client gets the text.
+Unsupported maps are refused with the faulty road, before any client gets the text. What editors round is snapped, and links
+of lanes that nobody drives on are left out.
 """
 
 from __future__ import annotations
@@ -26,30 +27,40 @@ from carla_standin.maps.roads import (
     Link,
     Piece,
     Polynomial,
+    Reference,
     Road,
     RoadMap,
     Signal,
     piecewise,
 )
+from carla_standin.maps.sections import NARROWEST, Sections, driven_links, without_slivers
 from carla_standin.maps.validator import SHORTEST
 
 LARGEST = 50_000_000
 """Characters of a map."""
-SUPPORTED = "lines, arcs, spirals and cubic polynomials, lanes with widths, flat ground"
+SUPPORTED = "lines, arcs, spirals and cubic polynomials, lanes with widths, level ground"
 LEVEL = 0.05
-"""[m] up to which a ground counts as flat."""
+"""[m] between the highest and the lowest place of a ground that counts as level."""
+ROUNDED = 0.01, 0.005
+"""[m], and share of a road, by which editors round lengths and places along it."""
 CHANGES = ("", "none", "both", "increase", "decrease")
 MPS = {"m/s": 1.0, "km/h": 1 / 3.6, "mph": 0.44704}
 
 
-def from_opendrive(text: str, name: str = "OpenDriveMap") -> RoadMap:
-    """Returns the map of a text; raises InvalidMap if it is not OpenDRIVE, or needs unsupported features."""
+def from_opendrive(text: str, name: str = "OpenDriveMap", *, flatten: bool = False) -> RoadMap:
+    """Returns the map of a text; raises InvalidMap if it is not OpenDRIVE, or needs unsupported features.
+
+    flatten: whether hills and banked roads are read as level ground, instead of being refused.
+    """
     root = _parsed(text)
     header = root.find("header")
     latitude, longitude = _origin("" if header is None else header.findtext("geoReference") or "")
-    roads = [_road(element) for element in root.findall("road")]
-    whole = _Sections(roads)
-    return RoadMap(
+    elements = root.findall("road")
+    if not flatten:
+        _require_level(elements)
+    signals = {_whole(signal, "id") for element in elements for signal in element.findall("signals/signal")}
+    whole = Sections([_road(element, signals) for element in elements])
+    road_map = RoadMap(
         name,
         tuple(whole.linked()),
         tuple(whole.joined(_junction(element)) for element in root.findall("junction")),
@@ -57,6 +68,13 @@ def from_opendrive(text: str, name: str = "OpenDriveMap") -> RoadMap:
         latitude,
         longitude,
     )
+    return driven_links(road_map)
+
+
+def name_of(text: str) -> str:
+    """Returns the name in a map's header; "" if it has none."""
+    header = _parsed(text).find("header")
+    return "" if header is None else header.get("name", "")
 
 
 def _parsed(text: str) -> Element:
@@ -103,10 +121,9 @@ def _whole(element: Element, key: str) -> int:
     return int(value)
 
 
-def _road(element: Element) -> list[Road]:
-    """Return the sections of a road, all with its id and its links."""
+def _road(element: Element, signals: set[int]) -> list[Road]:
+    """Return the sections of a road, all with its id and its links; signals: ids of those of the map."""
     where = f"road {element.get('id')}"
-    _require_flat(element, where)
     speed = element.find("type/speed")
     common = Road(
         _whole(element, "id"),
@@ -118,46 +135,82 @@ def _road(element: Element) -> list[Road]:
         50 / 3.6 if speed is None else number(speed, "max") * MPS.get(speed.get("unit", "m/s"), 1.0),
         offsets=tuple(sorted(_polynomial(part, "s") for part in element.findall("lanes/laneOffset"))),
     )
-    if abs(common.whole - number(element, "length")) > max(1e-3, 1e-4 * common.whole):
+    if abs(common.whole - number(element, "length")) > _rounding(common.whole):
         raise InvalidMap(f"The length of {where} is not that of its pieces.", got=element.get("length"), allowed=common.whole)
-    return _sections(element, common, where)
+    return _furnished(element, _sections(element, common, where), signals)
+
+
+def _rounding(length: float) -> float:
+    """Return how far [m] a place along a road of a length may be rounded."""
+    least, share = ROUNDED
+    return max(least, share * length)
+
+
+def _along(element: Element, road: Road, default: float | None = None) -> float:
+    """Return a place [m] along a road, moved onto the road if it is beyond its ends by rounding alone."""
+    s = number(element, "s", default)
+    snapped = min(max(s, 0.0), road.whole)
+    return snapped if abs(s - snapped) <= _rounding(road.whole) else s
 
 
 def _sections(element: Element, common: Road, where: str) -> list[Road]:
     found = sorted(element.findall("lanes/laneSection"), key=lambda section: number(section, "s", 0.0))
-    begins = [number(section, "s", 0.0) for section in found]
+    begins = [_along(section, common, 0.0) for section in found]
     ends = [*begins[1:], common.whole]
-    if not found or begins[0] != 0 or any(end - begin <= 0 for begin, end in zip(begins, ends, strict=True)):
+    stands = [number(section, "s", 0.0) for section in found]
+    if not found or begins[0] != 0 or begins[-1] > common.whole or len(set(stands)) < len(stands):
         raise InvalidMap(
             f"The lane sections of {where} do not follow each other.", got=begins, allowed=f"0 to {common.whole:g}"
         )
-    signals = [_signal(signal) for signal in element.findall("signals/signal")]
-    boxes = [_building(box) for box in element.findall("objects/object") if box.get("type") == "building"]
-    crosswalks = list(_crosswalks(element.findall("objects/object")))
     made = []
     for section, begin, end in zip(found, begins, ends, strict=True):
         marks = _marks(section.find("center/lane"))
         lanes = [lane for side in ("left", "right") for lane in section.findall(f"{side}/lane")]
         part = replace(
             common,
-            lanes=tuple(_lane(lane, where) for lane in lanes),
+            lanes=tuple(_with_width(_lane(lane, where), end - begin) for lane in lanes),
             centre_mark=marks[0][1],
             centre_change=marks[0][2],
             later_centre_marks=marks[1:],
             begin=begin,
             extent=None if len(found) == 1 else end - begin,
         )
-        is_last = section is found[-1]
-        here = [signal for signal in signals if begin <= signal.s < end or (is_last and signal.s >= end)]
-        there = [box for box in boxes if begin <= box.s < end or (is_last and box.s >= end)]
-        across = [walk for walk in crosswalks if begin <= walk.s < end or (is_last and walk.s >= end)]
-        part = replace(
+        made.append(part)
+    made = without_slivers(made)
+    return [replace(made[0], extent=None)] if len(made) == 1 else made
+
+
+def _furnished(element: Element, sections: list[Road], known: set[int]) -> list[Road]:
+    """Return the sections with the signals, buildings and crosswalks beside them, and references to known signals."""
+    whole = sections[-1]
+    signals = [replace(_signal(one), s=_along(one, whole)) for one in element.findall("signals/signal")]
+    referring = [_reference(one) for one in element.findall("signals/signalReference")]
+    places = [_along(one, whole) for one in element.findall("signals/signalReference")]
+    references = [replace(one, s=s) for one, s in zip(referring, places, strict=True) if one.signal in known]
+    boxes = [_building(box) for box in element.findall("objects/object") if box.get("type") == "building"]
+    crosswalks = list(_crosswalks(element.findall("objects/object"), whole))
+    made = []
+    for part in sections:
+        begin, end, is_last = part.begin, part.begin + part.length, part is whole
+
+        def is_here(s: float, begin: float = begin, end: float = end, is_last: bool = is_last) -> bool:
+            return begin <= s < end or (is_last and s >= end)
+
+        part = replace(  # noqa: PLW2901
             part,
-            buildings=tuple(replace(box, s=box.s - begin) for box in there),
-            crosswalks=tuple(replace(walk, s=walk.s - begin) for walk in across),
+            buildings=tuple(replace(box, s=box.s - begin) for box in boxes if is_here(box.s)),
+            crosswalks=tuple(replace(walk, s=walk.s - begin) for walk in crosswalks if is_here(walk.s)),
+            references=tuple(replace(one, s=one.s - begin) for one in references if is_here(one.s)),
         )
-        made.append(replace(part, signals=tuple(_counting(replace(signal, s=signal.s - begin), part) for signal in here)))
+        here = [replace(signal, s=signal.s - begin) for signal in signals if is_here(signal.s)]
+        made.append(replace(part, signals=tuple(_counting(signal, part) for signal in here)))
     return made
+
+
+def _with_width(lane: Lane, length: float) -> Lane:
+    """Return a lane, of no kind that is driven on if it has no width anywhere on its section of a length [m]."""
+    widest = float(lane.width_at(np.linspace(0.0, length, 33)).max())
+    return replace(lane, kind="none") if lane.kind == "driving" and widest < NARROWEST else lane
 
 
 def _counting(signal: Signal, road: Road) -> Signal:
@@ -170,60 +223,36 @@ def _counting(signal: Signal, road: Road) -> Signal:
     return replace(signal, lanes=(low, high))
 
 
-class _Sections:
-    """The sections of all roads: their ids, and the links between them."""
-
-    def __init__(self, roads: list[list[Road]]) -> None:
-        self.roads = roads
-        self.of_road: list[list[int]] = []
-        """Ids of the sections of each road; the first keeps the road's."""
-        free = max((sections[0].id for sections in roads), default=0) + 1
-        for sections in roads:
-            self.of_road.append([sections[0].id, *range(free, free + len(sections) - 1)])
-            free += len(sections) - 1
-        self.ids = {ids[0]: ids for ids in reversed(self.of_road)}
-
-    def linked(self) -> Iterator[Road]:
-        """Yield all sections, each linked to the one before and after it."""
-        for sections, ids in zip(self.roads, self.of_road, strict=True):
-            for index, section in enumerate(sections):
-                before = self._end(section.predecessor) if index == 0 else Link("road", ids[index - 1], "end")
-                after = self._end(section.successor) if index == len(ids) - 1 else Link("road", ids[index + 1], "start")
-                source = section.id if len(ids) > 1 else None
-                yield replace(section, id=ids[index], source=source, predecessor=before, successor=after)
-
-    def _end(self, link: Link | None) -> Link | None:
-        if link is None or link.kind != "road" or link.id not in self.ids:
-            return link
-        return replace(link, id=self.ids[link.id][-1 if link.contact == "end" else 0])
-
-    def joined(self, junction: Junction) -> Junction:
-        """Return a junction whose connections name the sections that meet."""
-        return replace(junction, connections=tuple(map(self._connection, junction.connections)))
-
-    def _connection(self, way: Connection) -> Connection:
-        contacts = {sections[0].id: (sections[0].predecessor, sections[-1].successor) for sections in self.roads}
-        back = contacts.get(way.connecting, (None, None))[0 if way.contact == "start" else 1]
-        incoming = Link("road", way.incoming, None if back is None else back.contact)
-        connecting = Link("road", way.connecting, way.contact)
-        numbers = [link.id for link in map(self._end, (incoming, connecting)) if link is not None]
-        return replace(way, incoming=numbers[0], connecting=numbers[1])
+def _require_level(roads: list[Element]) -> None:
+    """Raise InvalidMap unless all roads lie at one height, whatever it is."""
+    ranges = [(element, *_heights(element)) for element in roads]
+    if not ranges:
+        return
+    lowest, highest = min(low for _, low, _ in ranges), max(high for _, _, high in ranges)
+    for element, low, high in ranges:
+        if highest - lowest > LEVEL and (high - low > LEVEL or low > lowest + LEVEL or high < highest - LEVEL):
+            raise InvalidMap(
+                f"The ground of the stand-in is level, and road {element.get('id')} is not.",
+                got=f"elevation {low:.3g} to {high:.3g} m, {lowest:.3g} to {highest:.3g} m on the map",
+                allowed=f"{LEVEL} m between the highest and the lowest place",
+                fix="serve the map flattened (robo-rl carla-server --flatten), or load it in CARLA",
+            )
+        for tag in ("lateralProfile/superelevation", "lateralProfile/shape"):
+            if any(number(part, key, 0.0) for part in element.findall(tag) for key in "abcd"):
+                raise InvalidMap(
+                    f"A map has more than the stand-in reads: road {element.get('id')}.",
+                    got=tag,
+                    allowed=SUPPORTED,
+                    fix="serve the map flattened (robo-rl carla-server --flatten)",
+                )
 
 
-def _require_flat(element: Element, where: str) -> None:
+def _heights(element: Element) -> tuple[float, float]:
+    """Return the lowest and the highest place [m] of a road."""
     profile = sorted(_polynomial(part, "s") for part in element.findall("elevationProfile/elevation"))
     length = number(element, "length")
     heights = piecewise(tuple(profile), np.linspace(0.0, length, max(int(length), 1) + 1))
-    if np.abs(heights).max() > LEVEL:
-        raise InvalidMap(
-            f"The ground of the stand-in is flat, and {where} is not.",
-            got=f"elevation {heights.min():.3g} to {heights.max():.3g} m",
-            allowed=f"at most {LEVEL} m",
-            fix="set the elevation profiles to 0, or load the map in CARLA",
-        )
-    for tag in ("lateralProfile/superelevation", "lateralProfile/shape"):
-        if any(number(part, key, 0.0) for part in element.findall(tag) for key in "abcd"):
-            raise InvalidMap(f"A map has more than the stand-in reads: {where}.", got=tag, allowed=SUPPORTED)
+    return float(heights.min()), float(heights.max())
 
 
 def _polynomial(element: Element, begin: str) -> Polynomial:
@@ -232,9 +261,11 @@ def _polynomial(element: Element, begin: str) -> Polynomial:
 
 
 def _pieces(element: Element, where: str) -> Iterator[Piece]:
-    for geometry in element.findall("planView/geometry"):
+    found = element.findall("planView/geometry")
+    longest = max((number(geometry, "length") for geometry in found), default=0.0)
+    for geometry in found:
         x, y, heading, length = (number(geometry, key) for key in ("x", "y", "hdg", "length"))
-        if length < SHORTEST and len(element.findall("planView/geometry")) > 1:
+        if length < min(SHORTEST, longest):
             continue  # left over by an editor
         shape = next(iter(geometry), None)
         tag = None if shape is None else shape.tag
@@ -245,7 +276,7 @@ def _pieces(element: Element, where: str) -> Iterator[Piece]:
 
 
 def _shape(element: Element, length: float, where: str) -> Spiral | Cubic:
-    if length < SHORTEST:
+    if length <= 0:
         raise InvalidMap(f"A curve of {where} has no length.", got=length)
     if element.tag == "spiral":
         return Spiral(number(element, "curvStart"), number(element, "curvEnd"), length)
@@ -263,6 +294,8 @@ def _shape(element: Element, length: float, where: str) -> Spiral | Cubic:
 
 def _lane(element: Element, where: str) -> Lane:
     widths = sorted(_polynomial(width, "sOffset") for width in element.findall("width"))
+    if not widths and element.find("border") is None:
+        widths = [(0.0, 0.0, 0.0, 0.0, 0.0)]
     if not widths or widths[0][0] != 0:
         raise InvalidMap(f"A lane of {where} has no width from its beginning on.", got=widths, allowed=SUPPORTED)
     marks = _marks(element)
@@ -317,17 +350,24 @@ def _signal(element: Element) -> Signal:
     )
 
 
+def _reference(element: Element) -> Reference:
+    validity = element.find("validity")
+    lanes = (0, 0) if validity is None else (_whole(validity, "fromLane"), _whole(validity, "toLane"))
+    place = number(element, "s"), number(element, "t", 0.0)
+    return Reference(_whole(element, "id"), *place, element.get("orientation", "+"), lanes)
+
+
 def _building(element: Element) -> Building:
     return Building(_whole(element, "id"), *(number(element, key) for key in ("s", "t", "length", "width", "height")))
 
 
-def _crosswalks(objects: list[Element]) -> Iterator[Crosswalk]:
+def _crosswalks(objects: list[Element], road: Road) -> Iterator[Crosswalk]:
     """Yield the crosswalks with a polygon in `outline/cornerLocal`; CARLA cannot place others either."""
     for index, element in enumerate(objects):
         found = element.findall("outline/cornerLocal") if element.get("type") == "crosswalk" else []
         corners = tuple((number(one, "u"), number(one, "v"), number(one, "z", 0.0)) for one in found)
         if len(corners) > 2:
-            s, t, heading, z = (number(element, key, 0.0) for key in ("s", "t", "hdg", "zOffset"))
+            s, (t, heading, z) = _along(element, road, 0.0), (number(element, key, 0.0) for key in ("t", "hdg", "zOffset"))
             name, orientation = element.get("name", "crosswalk"), element.get("orientation", "none")
             made = Crosswalk(element.get("id", str(index)), s, t, heading, corners, name, z, orientation)
             if min(made.size) > 0:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from carla_standin.maps.curves import Cubic, Spiral
-from carla_standin.maps.roads import Crosswalk, Junction, Lane, Link, Polynomial, Road, RoadMap, Signal
+from carla_standin.maps.roads import Crosswalk, Junction, Lane, Link, Polynomial, Reference, Road, RoadMap, Signal
 
 
 def to_opendrive(road_map: RoadMap) -> str:
@@ -64,6 +64,8 @@ def _road(root: Element, sections: list[Road], numbers: dict[int, int]) -> None:
         _objects(objects, section)
         for signal in section.signals:
             _signal(signals, replace(signal, s=signal.s + section.begin))
+        for one in section.references:
+            _reference(signals, one, section)
 
 
 def _numbers(first: str, values: Polynomial) -> dict[str, str]:
@@ -184,6 +186,16 @@ def _signal(signals: Element, signal: Signal) -> None:
     size = {"height": "1.0", "width": "0.5", "dynamic": "yes" if signal.dynamic else "no"}
     element = SubElement(signals, "signal", texts | kinds | names | size)
     SubElement(element, "validity", fromLane=str(signal.lanes[0]), toLane=str(signal.lanes[1]))
+
+
+def _reference(signals: Element, one: Reference, road: Road) -> None:
+    numbers = {"s": one.s + road.begin, "t": one.t}
+    texts = {key: repr(float(value)) for key, value in numbers.items()}
+    element = SubElement(signals, "signalReference", {"id": str(one.signal), "orientation": one.orientation} | texts)
+    low, high = sorted(one.lanes)
+    ids = [lane.id for lane in road.lanes if low <= lane.id <= high]  # clients follow a lane that is not there into a crash
+    if ids:
+        SubElement(element, "validity", fromLane=str(min(ids)), toLane=str(max(ids)))
 
 
 def _junction(root: Element, junction: Junction, numbers: dict[int, int]) -> None:

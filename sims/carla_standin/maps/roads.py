@@ -17,12 +17,17 @@ Polynomial = tuple[float, float, float, float, float]
 """Start [m], and four coefficients in the distance from there."""
 
 
-def piecewise(parts: tuple[Polynomial, ...], s: Floats) -> Floats:
-    """Return the values of a piecewise polynomial; 0 without any part."""
+def piecewise(parts: tuple[Polynomial, ...], s: Floats, end: float | None = None) -> Floats:
+    """Return the values of a piecewise polynomial; 0 without any part.
+
+    end: [s] at which and beyond which the part from the left counts, even if another begins there.
+    """
     if not parts:
         return np.zeros_like(s)
     starts = np.array([part[0] for part in parts])
     chosen = np.maximum(np.searchsorted(starts, s + 1e-9, side="right") - 1, 0)
+    if end is not None:
+        chosen = np.minimum(chosen, max(int(np.searchsorted(starts, end - 1e-9, side="left")) - 1, 0))
     rows = np.array(parts)[chosen]
     ds = s - rows[:, 0]
     return np.asarray(rows[:, 1] + ds * (rows[:, 2] + ds * (rows[:, 3] + ds * rows[:, 4])))
@@ -118,6 +123,19 @@ class Signal:
 
 
 @dataclass(frozen=True)
+class Reference:
+    """A place at which a signal counts that stands elsewhere."""
+
+    signal: int
+    """Id of the signal."""
+    s: float
+    t: float
+    orientation: str = "+"
+    lanes: tuple[int, int] = (0, 0)
+    """Lanes for which it counts there; 0 and 0 for all of its orientation."""
+
+
+@dataclass(frozen=True)
 class Building:
     """A box next to the road, parallel to it."""
 
@@ -179,6 +197,7 @@ class Road:
     """[m] length of the section, unless it is the rest of the road."""
     offsets: tuple[Polynomial, ...] = ()
     """[m] Offset of the middle line to the left of the pieces, along the whole road."""
+    references: tuple[Reference, ...] = ()
 
     @cached_property
     def length(self) -> float:
@@ -227,7 +246,9 @@ class Road:
 
     def middle(self, s: Floats) -> Floats:
         """Return t [m] of the middle line, the inner edge of the first lanes."""
-        return piecewise(self.offsets, s + self.begin) if self.offsets else np.zeros_like(s)
+        if not self.offsets:
+            return np.zeros_like(s)
+        return piecewise(self.offsets, s + self.begin, self.begin + self.length)
 
     def beside(self, s: Floats, t: Floats) -> tuple[Floats, Floats, Floats]:
         """Returns x, y and heading of points at t left of the reference line."""

@@ -14,6 +14,7 @@ from carla_standin.maps.navigation import connected, mesh
 from carla_standin.maps.opendrive_writer import to_opendrive
 from carla_standin.maps.pavements import Polygon, polygons
 from carla_standin.maps.roads import Building, Road, RoadMap
+from carla_standin.maps.signal_ways import SignalWays
 from carla_standin.maps.validator import require_valid
 from carla_standin.traffic.junctions import Junctions
 
@@ -39,9 +40,14 @@ class Town:
         return Lanes(self.road_map)
 
     @cached_property
+    def signal_ways(self) -> SignalWays:
+        """Ways at whose end each signal counts."""
+        return SignalWays(self.road_map, self.lanes)
+
+    @cached_property
     def junctions(self) -> Junctions:
         """Crossing ways of junctions, and their priorities."""
-        return Junctions(self.road_map, self.lanes)
+        return Junctions(self.road_map, self.lanes, self.signal_ways)
 
     @cached_property
     def ground(self) -> Ground:

@@ -10,13 +10,14 @@ import numpy as np
 from carla_standin.errors import InvalidMap
 from carla_standin.maps.curves import Cubic
 from carla_standin.maps.roads import Connection, Junction, Link, Road, RoadMap
+from carla_standin.maps.sections import NARROWEST, is_sound
 
 GAP, TURN = 0.05, 0.02
 """[m], [rad] Tolerance between linked ends: editors of maps round."""
 LOOSE_GAP, LOOSE_TURN = 1.0, 0.5
 """Tolerance of cubic polynomials through junctions: CARLA's converter of OpenStreetMap misses ends of tight turns."""
-SHORTEST = 1e-3
-"""[m] of a piece."""
+SHORTEST, LEAST = 1e-3, 1e-6
+"""[m] of a piece beside others, and of the only piece of a road."""
 WIGGLE = 0.01
 """[m] Tolerance of negative widths: polynomials that end at 0 miss it by rounding."""
 BROADEST = 200.0
@@ -67,7 +68,7 @@ def _of_parts(road_map: RoadMap) -> Iterator[str]:
 
 def _of_road(road: Road) -> Iterator[str]:
     where = f"road {road.label}"
-    if not road.pieces or any(piece.length <= SHORTEST for piece in road.pieces):
+    if not road.pieces or any(piece.length <= LEAST for piece in road.pieces):
         yield f"{where} has no length, or a piece of none"
         return
     if not 0 < road.speed < 150:
@@ -80,12 +81,12 @@ def _of_road(road: Road) -> Iterator[str]:
         ids = sorted(abs(lane.id) for lane in road.lanes if lane.id * side > 0)
         if ids != list(range(1, len(ids) + 1)):
             yield f"{where} has lanes {[side * number for number in ids]} on one side; they count from 1 without a gap"
-    if not road.lanes or any(lane.id == 0 for lane in road.lanes):
-        yield f"{where} has no lanes besides the centre"
+    if any(lane.id == 0 for lane in road.lanes):
+        yield f"{where} has a lane 0 besides the centre"
     stations = np.linspace(0, road.length, 33)
     for lane in road.lanes:
         width = lane.width_at(stations)
-        narrowest = 0.1 if lane.kind == "driving" else -WIGGLE
+        narrowest = NARROWEST if lane.kind == "driving" else -WIGGLE
         if width.min() < -WIGGLE or width.max() > 20 or width.max() < narrowest:
             yield f"{where} lane {lane.id} is {width.min():g} to {width.max():g} m wide"
         elif lane.kind == "driving" and _folds(road, lane.id):
@@ -158,8 +159,7 @@ def _of_lane_link(road: Road, lane: int, end: str, other: Road, target: int, con
     if here is None or there is None:
         yield f"{where} leads to lane {target} of road {other.label}, which is not there"
         return
-    # Along the reference line at one end and against it at the other, or the numbers change their sign.
-    if (lane > 0) == (target > 0) if end == contact else (lane > 0) != (target > 0):
+    if not is_sound(road, lane, end, other, target, contact):
         yield f"{where} leads to lane {target} of road {other.label}, which is driven the other way"
         return
     (x, y, heading), (other_x, other_y, other_heading) = _end_of(road, lane, end), _end_of(other, target, contact)

@@ -134,3 +134,5 @@ VEHICLES = (
     *(_listed(row) for row in _OTHERS.strip().splitlines()),
 )
 BY_NAME = {vehicle.name: vehicle for vehicle in VEHICLES}
+GRIP = Vehicle.grip
+"""Of all vehicles, unless a server or a blueprint has another."""

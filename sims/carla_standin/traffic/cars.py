@@ -17,14 +17,15 @@ from carla_standin.traffic import following, lane_changes
 from carla_standin.traffic.following import DRIVER
 from carla_standin.traffic.junctions import Candidate
 from carla_standin.traffic.leader_detection import FAR, LATERAL, LeaderDetector
+from carla_standin.traffic.users import NOBODY, users_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Flags = npt.NDArray[np.bool_]
 NEAREST_LANE = 3.0
 """[m] from a lane within which a car may start."""
-SOON = np.array([0.0, 0.7, 1.4, 2.1])
-"""[s] Times ahead at which a client's car is predicted."""
+SOON = 2.1
+"""[s] ahead in which a client's car is taken to go straight on, wherever it goes."""
 WHIM = 0.02
 """[1/s] Rate of random lane changes."""
 GREEN, YELLOW, OFF = int(TrafficLightState.GREEN), int(TrafficLightState.YELLOW), int(TrafficLightState.OFF)
@@ -132,7 +133,7 @@ class Cars:
         """Updates rows and the other bodies."""
         self.seen = None
         self.placed, self.span = len(self), span_of(rows_of(self.actors))
-        solid = [actor for actor in bodies if actor.is_solid]
+        solid = [actor for actor in bodies if actor.is_obstacle]
         self.detector.reindex(self.actors, solid)
         self.users = rows_of([actor for actor in solid if actor.type_id.startswith("vehicle.") and actor not in self.actors])
 
@@ -249,8 +250,10 @@ class Cars:
             return
         inside = [(way, self._extra(number, way)) for number, way in self._taken(stretch)]
         users = bodies.motion[self.users]
-        soon = users[:, None, :2] + SOON[:, None] * users[:, None, VX : VY + 1]
-        self.admitted[self.junctions.admitted(candidates, inside, soon.reshape(-1, 2))] = True
+        theirs = users_of(self.lanes, users, self.lights.open_ways()) if len(users) else NOBODY
+        inside += [(way, 0.0) for way in theirs.inside]
+        sweeps = users[:, :2], SOON * users[:, VX : VY + 1]
+        self.admitted[self.junctions.admitted(candidates, inside, sweeps, theirs.coming)] = True
 
     def _light_is_open(self, stretch: Stretch, cannot_stop: Flags) -> Flags:
         colour = self.lights.colours[stretch.light]
@@ -276,7 +279,9 @@ class Cars:
 
     def _has_room(self, number: int) -> bool:
         """Return True if there is room for a car behind the junction, so that it does not stop inside."""
-        way = self.after[number]
+        way = int(self.after[number])
+        if way >= 0 and self.lanes.crossing[way]:  # a way of several sections: the room is behind the last
+            way = next(iter(self.lanes.ways[self.junctions.last(way)].successors), -1)
         if way < 0:
             return True
         there = self.way == way

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
+from carla_standin.approach import nearest_of_motion
 from carla_standin.maps.curves import Floats
 from carla_standin.maps.grid import STOP, YIELD
 from carla_standin.maps.lanes import Lanes
 from carla_standin.maps.roads import RoadMap
+from carla_standin.maps.signal_ways import SignalWays
 
 CLEAR = 2.6
 """[m] Distance between the middles of ways without a conflict."""
@@ -48,11 +50,14 @@ class Candidate:
 class Junctions:
     """Conflicts and priorities of the ways of all junctions."""
 
-    def __init__(self, road_map: RoadMap, lanes: Lanes) -> None:
+    def __init__(self, road_map: RoadMap, lanes: Lanes, signals: SignalWays) -> None:
         self.lanes = lanes
         count = len(lanes.ways)
+        self.paths = [self._path(number) for number in range(count)]
+        """Points (n, 3) of a way to the end of its junction: a road of several lane sections is one way."""
         self.gaps = np.full((count, count), np.inf)
-        """[m] Smallest distance between the middles of two ways; infinite if they split or lie in two junctions."""
+        """[m] Smallest distance between the middles of two ways; infinite if they split, follow each other or lie in two
+        junctions."""
         members: dict[int, list[int]] = {}
         for number, way in enumerate(lanes.ways):
             if way.junction != -1:
@@ -61,17 +66,43 @@ class Junctions:
             for first, second in combinations(ways, 2):
                 self.gaps[first, second] = self.gaps[second, first] = self._gap(first, second)
         self.crosses = self.gaps < CLEAR
-        self.curvature = np.array([curvature(way.points) for way in lanes.ways])
+        self.curvature = np.array([curvature(path) for path in self.paths])
         """[1/m] Largest curvature of a way."""
-        self.rank = np.array([self._rank(road_map, number) for number in range(count)])
+        has = {kind: _signed(road_map, signals, kind) for kind in (STOP, YIELD)}
+        self.rank = np.array([self._rank(number, has[STOP] | has[YIELD]) for number in range(count)])
         """Priority of a way: the lowest is first."""
-        self.halts = np.array([self._has(road_map, number, STOP) for number in range(count)], bool)
+        self.halts = np.array([number in has[STOP] for number in range(count)], bool)
         """Whether a way before a junction has a stop sign at its end."""
 
+    def head(self, number: int) -> int:
+        """Return the first section of the way through a junction that a way is a part of."""
+        return self._end(number, lambda way: self.lanes.predecessors[way])
+
+    def last(self, number: int) -> int:
+        """Return the last section of the way through a junction that a way is a part of."""
+        return self._end(number, lambda way: list(self.lanes.ways[way].successors))
+
+    def _end(self, number: int, beyond: Callable[[int], list[int]]) -> int:
+        ways, here = self.lanes.ways, number
+        while ways[here].junction != -1:
+            on = [way for way in beyond(here) if ways[way].junction == ways[here].junction and way != number]
+            if len(on) != 1:
+                break
+            here = on[0]
+        return here
+
+    def _path(self, number: int) -> Floats:
+        ways, chain = self.lanes.ways, [number]
+        while chain[-1] != self.last(number):
+            junction = ways[chain[-1]].junction
+            chain.append(next(way for way in ways[chain[-1]].successors if ways[way].junction == junction))
+        return np.concatenate([ways[way].points for way in chain])
+
     def _gap(self, first: int, second: int) -> float:
-        if set(self.lanes.predecessors[first]) & set(self.lanes.predecessors[second]):
-            return math.inf  # they split: the car behind keeps its distance
-        one, other = (self.lanes.ways[number].points[:, :2] for number in (first, second))
+        heads = [self.head(number) for number in (first, second)]
+        if heads[0] == heads[1] or set.intersection(*(set(self.lanes.predecessors[head]) for head in heads)):
+            return math.inf  # they follow each other or split: the car behind keeps its distance
+        one, other = (self.paths[number][:, :2] for number in (first, second))
         return float(np.linalg.norm(one[:, None] - other[None], axis=-1).min())
 
     def extra(self, way: int, half_length: float, half_width: float) -> float:
@@ -82,45 +113,52 @@ class Junctions:
         outside = 0.5 * self.curvature[way] * max(half_length**2 - LONG**2, 0.0)
         return float(max(half_width - WIDE, 0.0) + outside)
 
-    def _rank(self, road_map: RoadMap, number: int) -> int:
+    def _rank(self, number: int, signed: set[int]) -> int:
         """Straight on 0, to the right 1, to the left 2; 3 more with a stop sign or a sign to give way."""
-        way = self.lanes.ways[number]
-        turned = way.points[-1, 2] - way.points[0, 2]  # positive to the right in this frame
+        path = self.paths[number]
+        turned = path[-1, 2] - path[0, 2]  # positive to the right in this frame
         rank = 0 if abs(turned) < BEND else 1 if turned > 0 else 2
-        for before in self.lanes.predecessors[number]:
-            if self._has(road_map, before, YIELD) or self._has(road_map, before, STOP):
-                rank += 3
-        return rank
-
-    def _has(self, road_map: RoadMap, number: int, kind: str) -> bool:
-        """Return whether a sign of a kind applies at the end of a way."""
-        way = self.lanes.ways[number]
-        signals = road_map.by_id[way.road].signals
-        return any(signal.type == kind and (way.lane < 0) == (signal.orientation == "+") for signal in signals)
+        return rank + 3 * len(signed.intersection(self.lanes.predecessors[number]))
 
     def admitted(
-        self, candidates: Sequence[Candidate], inside: Iterable[tuple[int, float]], others: Floats
+        self,
+        candidates: Sequence[Candidate],
+        inside: Iterable[tuple[int, float]],
+        sweeps: tuple[Floats, Floats],
+        users: Sequence[Candidate] = (),
     ) -> npt.NDArray[np.intp]:
         """Return the cars that may enter.
 
-        inside: occupied ways, each with the `extra` [m] of its car. others: (n, 2) predicted positions of clients' cars.
+        inside: occupied ways, each with the `extra` [m] of its car. sweeps: places (n, 2) and ways (n, 2) [m] of clients' cars.
+        users: a candidate for each way that a client's car may take, before which those of a later turn wait.
         """
         taken = np.full(len(self.rank), -np.inf)
         for way, extra in inside:
             taken[way] = max(taken[way], extra)
         found = []
-        for candidate in sorted(candidates, key=lambda one: (-one.urgency, self.rank[one.way], one.distance, one.car)):
+        for candidate in sorted(candidates, key=lambda one: (-one.urgency, *self._turn(one), one.car)):
             way, extra = candidate.way, candidate.extra
-            if not (self.gaps[way] < CLEAR + extra + taken).any() and not self._is_reached(way, others):
+            # Clients do not know who has waited for long: their cars keep their turn before one that has.
+            first = [user.way for user in users if self._turn(user) < self._turn(candidate)]
+            is_free = not (self.gaps[way] < CLEAR + extra + taken).any() and not (self.gaps[way, first] < CLEAR + extra).any()
+            if is_free and not self._is_reached(way, sweeps):
                 found.append(candidate.car)
             taken[way] = max(taken[way], extra)  # also if it waits for a client: cars of lower priority stay behind it
         return np.array(found, np.intp)
 
-    def _is_reached(self, way: int, others: Floats) -> bool:
-        if not len(others):
-            return False
-        points = self.lanes.ways[way].points[:, :2]
-        return bool((np.linalg.norm(points[:, None] - others[None], axis=-1) < CAR).any())
+    def _turn(self, one: Candidate) -> tuple[int, float]:
+        """Return the order of a candidate by its rank and its distance."""
+        return int(self.rank[one.way]), one.distance
+
+    def _is_reached(self, way: int, sweeps: tuple[Floats, Floats]) -> bool:
+        start, step = sweeps
+        return bool(len(start)) and bool((nearest_of_motion(self.paths[way][:, :2], start, step) < CAR).any())
+
+
+def _signed(road_map: RoadMap, signals: SignalWays, kind: str) -> set[int]:
+    """Return the ways with a sign of a kind at their end."""
+    found = [signal.id for road in road_map.roads for signal in road.signals if signal.type == kind]
+    return {way for number in found for way in signals.of(number)}
 
 
 def curvature(points: Floats) -> float:

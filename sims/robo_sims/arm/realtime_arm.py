@@ -88,7 +88,8 @@ class RealtimeArm:
         physics = self._physics
         wanted = self._step() if self._joints is None else self._joints - physics.joint_position
         most = CAREFUL * LAG * VELOCITY_LIMITS  # a servo with this lead moves at that speed
-        target = physics.joint_position + np.clip(wanted, -most, most)
+        wanted = wanted / max(1.0, float((np.abs(wanted) / most).max()))  # as a whole: else the hand leaves its way
+        target = physics.joint_position + wanted
         physics.data.ctrl[:JOINTS] = np.clip(target, *physics.joint_limits)
         physics.advance(SUBSTEPS)
         self._ticks += 1

@@ -21,7 +21,7 @@ from robo_rl.environments.vector import autoreset_mode_of
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Stateful
 from robo_rl.spec.environment import EnvironmentSpec
-from robo_rl.types import DIVERGED, StateDict
+from robo_rl.types import DIVERGED, Metrics, StateDict
 from robo_sims.batched.infos import add_info, select_info
 from robo_sims.batched.pictures import LatestPictures
 from robo_sims.cameras import CameraObservations
@@ -63,6 +63,11 @@ class SimulationBatch(Protocol):
     """True if the info of a diverged step has success and reward terms, as in some single environments."""
     datas: Sequence[mujoco.MjData] = ()
     """MuJoCo data of each environment; empty without MuJoCo."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """Counts since it was made, by tag, which a training logs."""
+        return {}
 
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
         """Start episodes in some environments, each determined by its seed, and return their vectors (len(seeds), D)."""
@@ -136,6 +141,11 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
     def batch(self) -> SimulationBatch:
         """Simulations, for experiments and tests; never for a policy."""
         return self._batch
+
+    @property
+    def metrics(self) -> Metrics:
+        """Counts of the simulations, by tag, which a training logs."""
+        return self._batch.metrics
 
     @property
     def datas(self) -> Sequence[mujoco.MjData]:

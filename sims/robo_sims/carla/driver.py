@@ -16,6 +16,10 @@ SIDEWAYS = 2.0
 """[m/s2] lateral acceleration in bends."""
 BRAKING = 2.0
 """[m/s2] planned deceleration."""
+FIRM, HARDEST = 3.0, 6.0
+"""[m/s2] deceleration before a yellow light, and where the driver would not be past it in time."""
+PASSES = 2.2
+"""[s] of a yellow light, which lasts three, within which the driver passes it."""
 GAP, HEADWAY = 3.0, 1.2
 """[m] gap to the lead vehicle, plus a headway [s]."""
 CORRIDOR = 1.9
@@ -42,16 +46,17 @@ WAITING = 100
 
 
 class ScriptedDriver:
-    """Rule-based driver; its only state is the time it has given way."""
+    """Rule-based driver; its state is the time it has given way, and its decision at a yellow light."""
 
     def __init__(self, spec: EnvironmentSpec, *, seed: int, noise: float) -> None:
         self.environment_spec = spec
         self._noise, self._random = noise, np.random.default_rng(seed)
-        self._stood = 0
+        self.reset()
 
     def reset(self) -> None:
-        """Reset the waiting time."""
+        """Reset the waiting time and the decision."""
         self._stood = 0
+        self._stops: bool | None = None
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.float32]:
         """Return (steer, longitudinal) in [-1, 1], with noise on both unless `deterministic`."""
@@ -124,14 +129,28 @@ class ScriptedDriver:
         """Return the speed that stops at a red light, and at a yellow one if the distance suffices."""
         distance, red, yellow, _ = observation["next_light"].tolist()
         left = distance - STOP
-        if not red and not (yellow and left > speed * speed / 6.0):
+        if not yellow:
+            self._stops = None
+        elif self._stops is None:  # once: who has begun to brake is too slow to pass
+            self._stops = self._stops_at_yellow(observation, speed, left)
+        if not red and not self._stops:
             return math.inf
         return math.sqrt(max(2 * BRAKING * left, 0.0))
+
+    def _stops_at_yellow(self, observation: Observation, speed: float, left: float) -> bool:
+        """Return whether the distance [m] to the line suffices to stop, or a bend behind it takes the time to pass."""
+        if left > speed * speed / (2 * FIRM):
+            return True
+        there = np.sqrt(SIDEWAYS / np.maximum(np.abs(bends(observation)), 1e-4))
+        behind = np.maximum(DISTANCES[1:-1] - max(left, 0.0), 0.0)
+        at_line = min(speed, float(np.sqrt(there**2 + 2 * BRAKING * behind).min()))
+        seconds = (left + STOP) / max(0.5 * (speed + at_line), 0.1)
+        return seconds > PASSES and left > speed * speed / (2 * HARDEST)
 
 
 def pedal(wanted: float, speed: float) -> float:
     """Return throttle, or brake where negative, towards a wanted speed [m/s]."""
-    acceleration = min(max(1.2 * (wanted - speed), -6.0), 2.0)
+    acceleration = min(max(1.2 * (wanted - speed), -HARDEST), 2.0)
     return acceleration / 5.0 + 0.08 if acceleration > 0 else acceleration / 8.0
 
 

@@ -66,6 +66,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         host: str | None = None,
         port: int | Sequence[int] = 2000,
         patience: float = ANSWER_TIMEOUT,
+        maps: str = "",
         render_mode: str | None = None,
     ) -> None:
         """Create the environment; the first reset starts the server or connects to it.
@@ -84,6 +85,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         host, port: CARLA server, or several ports for environments that step at the same time; by default a stand-in is
             started and stopped with the environment.
         patience: timeout of a server's answer [s].
+        maps: folder of OpenDRIVE files, such as CARLA's towns, for an own stand-in: `map` may name one without .xodr.
         render_mode: None or "rgb_array".
         """
         if render_mode not in (None, "rgb_array"):
@@ -93,7 +95,9 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         )
         self.render_mode = render_mode
         ports = (port,) if isinstance(port, int) else tuple(port)
-        self._session = CarlaSession(map=map, host=host, ports=ports, patience=patience)
+        if maps and host is not None:
+            raise InvalidSetting("maps is for an own stand-in.", got=f"maps={maps}, host={host}", fix="leave out one of them")
+        self._session = CarlaSession(map=map, host=host, ports=ports, patience=patience, maps=maps)
         self._set, self._length, self._traffic = routes, float(route_length), traffic
         self._walkers, self._scenario_name = walkers, scenario
         self._birdseye, self._birdseye_rgb, self._camera_size = birdseye, birdseye_rgb, camera
@@ -159,9 +163,15 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         self._observation = {}
         episode = int(self.np_random.integers(2**63))
-        if self._session.is_open:
-            with contextlib.suppress(ServerUnavailable), as_server_unavailable("The server does not begin an episode."):
-                return self._begin(np.random.default_rng(episode))
+        # A server that has just died leaves calls without an answer: a short wait first, and a long one for a slow server.
+        for wait in (self._session.glancing, contextlib.nullcontext):
+            if self._session.is_open:
+                with (
+                    contextlib.suppress(ServerUnavailable),
+                    as_server_unavailable("The server does not begin an episode."),
+                    wait(),
+                ):
+                    return self._begin(np.random.default_rng(episode))
         self._close_session()
         self._session.open()
         self._roads = roads.read(self._session.map())

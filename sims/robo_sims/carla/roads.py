@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import cv2
@@ -120,6 +121,8 @@ def _lanes(carla_map: Any) -> list[LaneOfMap]:
     links: dict[tuple[int, int, int], list[tuple[int, int, int]]] = {}
     for start, end in carla_map.get_topology():
         starts.setdefault(_key(start), start)
+        if _key(start) == _key(end) and abs(start.s - end.s) > SPACING:
+            continue  # the end of a lane that leads nowhere
         starts.setdefault(_key(end), end)
         links.setdefault(_key(start), []).append(_key(end))
     keys = sorted(starts)
@@ -132,7 +135,8 @@ def _key(waypoint: Any) -> tuple[int, int, int]:
 
 
 def _lane(start: Any, successors: tuple[int, ...]) -> LaneOfMap:
-    waypoints = [start, *start.next_until_lane_end(SPACING)]
+    ahead = start.next_until_lane_end(SPACING)  # which goes on through further sections of the road
+    waypoints = [start, *takewhile(lambda waypoint: _key(waypoint) == _key(start), ahead)]
     rows = []
     for waypoint in waypoints:
         pose = waypoint.transform

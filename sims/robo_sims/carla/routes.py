@@ -16,6 +16,8 @@ BLOCK, EVERY = 20, 5
 CLEAR = 12.0
 """[m] at the start of a route without a junction: a car starting at a stop line could not stop before it."""
 TRIES = 200
+SAME = 0.05
+"""[m] between two points that are one."""
 AHEAD, BEHIND = 12, 12
 """[points] search window around the last position: a route may cross itself."""
 
@@ -67,7 +69,9 @@ def _followed(roads: Roads, random: np.random.Generator, lane: int, start: int, 
         if not successors:
             return None
         lane = successors[int(random.integers(len(successors)))]
-        parts.append(roads.lanes[lane].points[1:])  # its first point is the last of the one before
+        new = roads.lanes[lane].points
+        gap = float(np.hypot(*(new[0, :2] - parts[-1][-1, :2])))
+        parts.append(new[1:] if gap < SAME and len(new) > 1 else new)  # mostly its first point is the last of the one before
     return resample(np.concatenate(parts), length)
 
 

@@ -34,12 +34,20 @@ class CarlaSession:
     """World of a server in synchronous mode; `host` None starts a stand-in and stops it with this object.
 
     ports: candidate servers; one without another session in this process is taken.
+    maps: folder of OpenDRIVE files for an own stand-in, which are read as level ground.
     """
 
     def __init__(
-        self, *, map: str, host: str | None = None, ports: Sequence[int] = (2000,), patience: float = ANSWER_TIMEOUT
+        self,
+        *,
+        map: str,
+        host: str | None = None,
+        ports: Sequence[int] = (2000,),
+        patience: float = ANSWER_TIMEOUT,
+        maps: str = "",
     ) -> None:
         self.carla = client_package()
+        self.maps = maps
         self.map_name, self.host, self.ports, self.patience = map, host, tuple(ports), patience
         self.port = self.ports[0]
         """Of the leased server."""
@@ -84,7 +92,8 @@ class CarlaSession:
         if self.host is None:
             from robo_sims.carla.local_server import StandIn
 
-            server = self._resources.server = StandIn(map=self.map_name, navigation=False).start()
+            settings = {"maps": self.maps, "flatten": bool(self.maps), "navigation": False}
+            server = self._resources.server = StandIn(map=self.map_name, **settings).start()
             return server.host, server.port
         self.port = acquire_lease(self, self.host, self.ports)
         return self.host, self.port
@@ -102,6 +111,18 @@ class CarlaSession:
         self.library = self.world.get_blueprint_library()
         name, attribute = OWN
         self.has_own_traffic = any(found.has_attribute(attribute) for found in self.library.filter(name))
+
+    @contextlib.contextmanager
+    def glancing(self) -> Iterator[None]:
+        """Wait for each answer of an own server for `GLANCE` at most: it may have ended a moment ago."""
+        client = self.client
+        if client is not None and self._resources.process is not None:
+            client.set_timeout(min(GLANCE, self.patience))
+        try:
+            yield
+        finally:
+            if client is not None:
+                client.set_timeout(self.patience)
 
     def map(self) -> Any:
         """Return the client's map object."""

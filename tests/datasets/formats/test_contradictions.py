@@ -121,6 +121,73 @@ def test_a_wrong_number_of_frames_is_said(exported, tmp_path):
     assert "says 99 frames, the data has 11: all of the data is taken" in notes_of(LEROBOT, out, tmp_path)
 
 
+@pytest.mark.parametrize("missing", ["data/demo_2/obs", "data/demo_2/obs/joint_position"])
+def test_a_demonstration_without_an_observation_is_named(exported, tmp_path, missing):
+    """It ended with KeyError: 'data/demo_2/obs/joint_position'."""
+    out = exported(ROBOMIMIC)
+    with h5py.File(out, "r+") as file:
+        del file[missing]
+    with pytest.raises(DatasetError, match=r"^data/demo_2 has no obs/\w+, as other episodes of the file have\.(.|\n)*leave"):
+        import_dataset(ROBOMIMIC, out, tmp_path / "back")
+
+
+@pytest.mark.parametrize("missing", ["observations/joint_position", "rewards", "truncations", "actions"])
+def test_a_minari_episode_without_an_array_is_named(exported, tmp_path, missing):
+    out = exported(MINARI)
+    with h5py.File(out / "data" / "main_data.hdf5", "r+") as file:
+        del file["episode_1"][missing]
+    with pytest.raises(DatasetError, match=rf"^episode_1 has no {missing}, as other episodes"):
+        import_dataset(MINARI, out, tmp_path / "back")
+
+
+def test_observations_that_the_first_demonstration_lacks(exported, tmp_path):
+    out = exported(ROBOMIMIC)
+    with h5py.File(out, "r+") as file:
+        del file["data/demo_0/obs/joint_position"]
+    assert "not read: obs/joint_position, which data/demo_0 lacks" in notes_of(ROBOMIMIC, out, tmp_path)
+
+
+def test_hdf5_metadata_that_promise_more_are_told(exported, tmp_path):
+    out = exported(ROBOMIMIC)
+    with h5py.File(out, "r+") as file:
+        del file["data/demo_2/actions"]
+    notes = notes_of(ROBOMIMIC, out, tmp_path)
+    assert "`total` says 11 steps, the data has 5" in notes and "demonstrations without an action are left out: 1" in notes
+
+
+def test_minari_metadata_that_promise_more_are_told(exported, tmp_path):
+    out = exported(MINARI)
+    with h5py.File(out / "data" / "main_data.hdf5", "r+") as file:
+        del file["episode_2"]
+        file["episode_0"].attrs["total_steps"] = 9
+    notes = notes_of(MINARI, out, tmp_path)
+    assert "metadata.json says 3 episodes, the data has 2" in notes and "says 11 steps, the data has 5" in notes
+    assert "`total_steps` says another length of 1 episodes than the data has" in notes
+
+
+def test_several_texts_in_an_episode_of_minari_are_told(exported, tmp_path):
+    out = exported(MINARI, instruction=None)
+    with h5py.File(out / "data" / "main_data.hdf5", "r+") as file:
+        for episode in file.values():
+            words = ["push"] * (len(episode["actions"]) + 1)
+            words[-1] = "pull" if len(words) > 5 else "push"
+            episode["observations/mission"] = words
+            episode.attrs["robo_rl"] = "{}"
+    assert "several tasks in one episode: the first is taken as its instruction: 1 of 3" in notes_of(MINARI, out, tmp_path)
+
+
+@pytest.mark.parametrize("form", [ROBOMIMIC, D4RL], ids=lambda form: form.name)
+def test_actions_of_another_shape_are_refused_by_name(exported, tmp_path, cells, form):
+    out = exported(form, spec=cells["spec"](cells["FLAT"]))
+    with h5py.File(out, "r+") as file:
+        for group in [file] if form is D4RL else file["data"].values():
+            values = group["actions"][:, 0].astype(np.float32)
+            del group["actions"]
+            group["actions"] = values
+    with pytest.raises(DatasetError, match="Actions are not a vector for each step"):
+        import_dataset(form, out, tmp_path / "back")
+
+
 # ------------------------------------------------------------------------------------------------ damage
 
 
@@ -141,7 +208,7 @@ def test_a_film_that_names_another_film_is_refused(filmed, tmp_path):
     with av.open(str(film), format="concat"):
         pass
     with pytest.raises(DatasetError, match="cannot be decoded"):
-        read_film(film, 0.0, 8, 20, (64, 64, 3))
+        read_film(film, np.arange(8) / 20, 20, (64, 64, 3))
 
 
 @pytest.mark.parametrize("name", ["data/chunk-000/file-000.parquet", "meta/tasks.parquet", "meta/info.json"])

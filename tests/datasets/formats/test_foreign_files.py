@@ -76,7 +76,7 @@ def test_the_last_step_before_a_time_out_has_no_next_observation(tmp_path):
     assert rest.truncated and rest.metadata["imported"]["end"] == "inferred"
     assert any("the last action is left out: 2 of 3 episodes" in note for note in notes)
     assert any("the one before stands in for it: 1 of 3 episodes" in note for note in notes)
-    assert any("no end is marked: taken as truncated: 1 of 3 episodes" in note for note in notes)
+    assert any("not marked whether the task ended or was cut: taken as truncated: 1 of 3 episodes" in note for note in notes)
 
 
 def test_steps_that_do_not_join_are_not_joined(tmp_path):

@@ -181,11 +181,11 @@ def test_a_film_of_another_size(cells, tmp_path):
 
     with Film(tmp_path / "film.mp4", 10, 64, 64) as film:
         film.add(np.zeros((3, 64, 64, 3), np.uint8))
-    assert read_film(tmp_path / "film.mp4", 0.1, 2, 10, (64, 64, 3)).shape == (2, 64, 64, 3)
+    assert read_film(tmp_path / "film.mp4", np.array([0.1, 0.2]), 10, (64, 64, 3)).shape == (2, 64, 64, 3)
     with pytest.raises(DatasetError, match=r"has another size(.|\n)*64 x 64"):
-        read_film(tmp_path / "film.mp4", 0.0, 3, 10, (32, 32, 3))
+        read_film(tmp_path / "film.mp4", np.array([0, 0.1, 0.2]), 10, (32, 32, 3))
     with pytest.raises(DatasetError, match=r"has not all frames(.|\n)*2 from 0.100 s on"):
-        read_film(tmp_path / "film.mp4", 0.1, 3, 10, (64, 64, 3))
+        read_film(tmp_path / "film.mp4", np.array([0.1, 0.2, 0.3]), 10, (64, 64, 3))
 
 
 def forget_rows(file):

@@ -275,7 +275,10 @@ def test_a_source_says_its_format(form, make, tmp_path):
 def test_what_is_of_no_format(tmp_path):
     (tmp_path / "text").write_text("no")
     for path in (tmp_path, tmp_path / "text"):
-        with pytest.raises(DatasetError, match=r"of no known format(.|\n)*d4rl, lerobot, minari, robomimic(.|\n)*--from"):
+        with pytest.raises(
+            DatasetError,
+            match=r"(?s)of no known format.*d4rl, lerobot, minari, robomimic.*convert it to one of",
+        ):
             recognized(path)
     with pytest.raises(DatasetError, match="does not exist"):
         recognized(tmp_path / "nothing")

@@ -62,3 +62,29 @@ def test_driver_wait_is_bounded_excluding_red_lights(driver):
     assert pedals[0] <= 0 < pedals[-1]
     driver.act(seen(turn=0))
     assert driver.act(waiting)[1] <= 0, "the next turn is another one"
+
+
+def test_driver_stops_at_yellow_it_would_pass_late(driver):
+    """Red before: it passed a yellow light at 12 m/s and braked for the bend behind the line, so that it crossed on red."""
+
+    def pedal_at(left, speed, turn):
+        observation = seen(turn, speed=speed, other=(60.0, 30.0, 0.0))
+        bent = route(turn) if turn else np.stack([DISTANCES, np.zeros_like(DISTANCES)], axis=1).astype(np.float32)
+        reach = np.maximum(DISTANCES - left, 0.0)
+        if turn:  # straight to the line, and the bend behind it
+            angle = np.minimum(reach / 8.0, math.pi / 2)
+            beyond = np.maximum(reach - 8.0 * math.pi / 2, 0.0)
+            bent = np.stack([np.minimum(DISTANCES, left) + 8.0 * np.sin(angle), 8.0 * (1 - np.cos(angle)) + beyond], axis=1)
+        observation["route"] = bent.astype(np.float32)
+        observation["next_light"] = np.array([left + 4.0, 0, 1, 0])
+        driver.reset()
+        return driver._at_lights(observation, speed)
+
+    assert pedal_at(22.0, 12.0, 0) == math.inf  # straight on: two seconds
+    assert pedal_at(22.0, 12.0, 1) < 10.0  # a bend: it would take longer than the light is yellow
+    assert pedal_at(6.0, 12.0, 1) == math.inf  # no brake is good enough
+    assert pedal_at(40.0, 12.0, 0) < 13.0
+    braking = seen(0, speed=12.0, other=(60.0, 30.0, 0.0)) | {"next_light": np.array([29.0, 0, 1, 0])}
+    driver.reset()
+    assert driver._at_lights(braking, 12.0) < math.inf
+    assert driver._at_lights(braking | {"next_light": np.array([24.5, 0, 1, 0])}, 11.4) < math.inf  # it goes on to brake

@@ -287,6 +287,22 @@ def test_server_death_during_reset_is_recovered(driven):
     assert result["ended"] == -9 and result["end"] == "goal"
 
 
+def test_reset_right_after_server_death_does_not_wait(driven):
+    """Red before: 30.4 s, the patience and a start."""
+    result = driven("""
+        import signal
+        environment = FAMILY.make("Ring-v0", birdseye=0, patience=30.0)
+        environment.reset(seed=0)
+        os.kill(environment.session._resources.server.process.pid, signal.SIGKILL)
+        started = time.monotonic()
+        environment.reset(seed=1)
+        result["seconds"] = time.monotonic() - started
+        result["patience"] = environment.step(np.zeros(2, np.float32))[4].get("stop_reason")
+        environment.close()
+    """)
+    assert result["seconds"] < 25.0 and result["patience"] is None
+
+
 @pytest.mark.slow
 def test_unclosed_environment_exits_cleanly_with_server(driven):
     result = driven("""

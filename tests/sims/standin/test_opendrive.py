@@ -177,7 +177,7 @@ def test_cars_drive_on_maps_of_editors(client):
 @pytest.mark.parametrize(
     ("pattern", "instead", "message"),
     [
-        ("<elevationProfile/>", '<elevationProfile><elevation s="0" a="3" b="0.1"/></elevationProfile>', "ground .* is flat"),
+        ("<elevationProfile/>", '<elevationProfile><elevation s="0" a="3" b="0.1"/></elevationProfile>', "ground .* is level"),
         ('<laneSection s="50"', '<laneSection s="0"', "do not follow each other"),
         ('<laneSection s="100"', '<laneSection s="999"', "do not follow each other"),
         ("<paramPoly3", '<paramPoly3 x="" ', None),

@@ -1,12 +1,14 @@
 """A Traffic Manager in a client: answers keep their distance, and what a script that makes traffic does comes to its end."""
 
 import itertools
+import threading
 import time
 
 import pytest
 
 pytest.importorskip("msgpack")
 
+from carla_standin.deferral import SETTLING, Deferrals
 from carla_standin.pacing import APART, Pacing
 from robo_sims.carla.local_server import StandIn
 from tests.sims.standin.test_bad_input import Raw
@@ -115,3 +117,42 @@ import json
 def test_a_script_that_makes_traffic_ends(client, repetition):
     result = client("", opening=TRAFFIC, limit=90.0, map="grid")
     assert result["moved"] >= 5
+
+
+def test_deferred_functions_keep_their_order():
+    clock, called = Clock(), []
+    waiting = Deferrals(lambda: clock.now)
+    assert waiting.until_due() is None
+    waiting.add(0.2, lambda: called.append("late"))
+    waiting.add(0.1, lambda: called.append("early"))
+    assert waiting.until_due() == pytest.approx(0.1)
+    waiting.call_due()
+    clock.sleep(0.15)
+    waiting.call_due()
+    assert called == ["early"]
+    clock.sleep(0.15)
+    waiting.call_due()
+    assert called == ["early", "late"] and waiting.until_due() is None
+
+
+def test_load_is_answered_late_beside_a_traffic_manager():
+    """Red before: answered at once, which ended clients of a Traffic Manager by a segmentation fault."""
+    with StandIn() as server, Raw(server.port) as raw, Raw(server.port) as manager:
+        manager.call("add_traffic_manager_running", ["127.0.0.1", 8000])
+        answers: list[str] = []
+        began = time.perf_counter()
+
+        def load() -> None:
+            assert raw.call("load_new_episode", "ring", True, 0)[0] is None
+            answers.append("load")
+
+        loading = threading.Thread(target=load)
+        loading.start()
+        while manager.call("get_episode_info")[1][0][1][0] < 2:
+            assert time.perf_counter() - began < 10.0
+        served = 0
+        while not answers:
+            manager.call("version")
+            served += 1
+        loading.join()
+        assert time.perf_counter() - began > 0.99 * SETTLING and served >= 1

@@ -155,7 +155,7 @@ def test_cones_and_barriers_are_striped_and_boxes_are_not():
 def test_lights_have_stop_lines_across_their_lanes():
     world = World(town("grid"), Kept())
     ground, place = world.town.ground, world.lights.places[0]
-    for lane in place.lane_ids():
+    for _, lane in place.stops:
         ends = stop_line(place.road, lane, place.signal.orientation)
         along = ends[0] + np.linspace(0.1, 0.9, 9)[:, None] * (ends[1] - ends[0])
         assert (ground.labels.ravel()[ground.at(along)] == Tag.ROAD_LINE).all()

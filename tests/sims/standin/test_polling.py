@@ -88,3 +88,28 @@ result["used"] = used() - before
 @pytest.mark.slow
 def test_idle_server_uses_no_processor_time(client):
     assert client(PROGRAM)["used"] < 0.05
+
+
+def test_a_busy_core_ends_polling_for_a_while(monkeypatch):
+    """Red before: it went on polling and took the core from the client that it waited for."""
+    calls = Calls([0.0002] * 400, monkeypatch)
+    waits = Poller(calls, LINGER)
+    for _ in range(10):
+        waits.ready(None)
+    calls.slept = []
+    waits.ready(None)
+    assert calls.slept == []  # it polls
+
+    def others_run() -> None:
+        calls.now += 2 * polling.CROWDED
+
+    monkeypatch.setattr(polling, "GIVE_WAY", others_run)
+    waits.ready(None)
+    monkeypatch.setattr(polling, "GIVE_WAY", lambda: None)
+    calls.slept = []
+    for _ in range(polling.REST):
+        waits.ready(None)
+    assert len(calls.slept) == polling.REST
+    calls.slept = []
+    waits.ready(None)
+    assert calls.slept == []

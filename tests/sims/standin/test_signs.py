@@ -106,7 +106,7 @@ def test_stop_signs_are_seen_and_have_stop_lines():
     assert not (World(town("grid"), Nobody()).scene.boxes.tags == Tag.TRAFFIC_SIGN).any()
     post = world.signs.stops()[0]
     s = np.array([post.road.length - 0.5 if post.signal.orientation == "+" else 0.5])
-    inner, outer = post.road.edges(post.lane_ids()[0], s)
+    inner, outer = post.road.edges(post.stops[0][1], s)
     x, y, _ = post.road.beside(s, (inner + outer) / 2)
     assert world.town.ground.labels.ravel()[world.town.ground.at(np.stack([x, -y], axis=1))] == [Tag.ROAD_LINE]
 

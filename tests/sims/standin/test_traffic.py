@@ -1,5 +1,7 @@
 """Cars that drive themselves, walkers, and lights: on the server's side alone, where many steps cost little."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -9,14 +11,19 @@ pytest.importorskip("msgpack")
 
 from carla_standin import layouts, population
 from carla_standin.actors import VX, VY, YAW, X, Y
+from carla_standin.approach import nearest_of_lines, nearest_of_motion
 from carla_standin.collisions import overlap, rectangle
 from carla_standin.errors import Refused, StandInError
 from carla_standin.layouts import TrafficLightState
 from carla_standin.maps.catalogue import town
+from carla_standin.maps.opendrive_reader import from_opendrive
+from carla_standin.maps.town import Town
 from carla_standin.physics.parameters import VEHICLES
 from carla_standin.population import Population
 from carla_standin.traffic import following, lane_changes
 from carla_standin.traffic.junctions import CLEAR, LONGEST_WAIT, Candidate, Junctions
+from carla_standin.traffic.users import users_of
+from carla_standin.walkers import NEAR, Script
 from carla_standin.world import World
 
 
@@ -146,18 +153,18 @@ def test_crossing_traffic_goes_straight_first():
     junctions = world_of("grid").cars.junctions
     way, other = crossing_ways(junctions)
     both = [Candidate(7, other, 1.0), Candidate(4, way, 9.0)]
-    nobody = np.zeros((0, 2))
+    nobody = (np.zeros((0, 2)), np.zeros((0, 2)))
     assert junctions.admitted(both, [], nobody).tolist() == [4]
     assert junctions.admitted(both, [(way, 0.0)], nobody).tolist() == [4]  # who follows may
     assert junctions.admitted(both[:1], [(way, 0.0)], nobody).tolist() == []
     middle = junctions.lanes.ways[way].points[3:4, :2]
-    assert junctions.admitted(both[1:], [], middle).tolist() == []  # a client's car is there
+    assert junctions.admitted(both[1:], [], (middle, 0.0 * middle)).tolist() == []  # a client's car is there
 
 
 def test_junction_admits_long_waiting_car_first():
     junctions = world_of("grid").cars.junctions
     way, other = crossing_ways(junctions)
-    nobody = np.zeros((0, 2))
+    nobody = (np.zeros((0, 2)), np.zeros((0, 2)))
     for waited, first in ((LONGEST_WAIT - 1.0, 4), (LONGEST_WAIT, 7)):
         both = [Candidate(7, other, 1.0, waited), Candidate(4, way, 9.0)]
         assert junctions.admitted(both, [], nobody).tolist() == [first]
@@ -165,7 +172,7 @@ def test_junction_admits_long_waiting_car_first():
 
 def test_junction_keeps_a_bus_out_of_bends_that_cars_share():
     junctions = world_of("grid").cars.junctions
-    nobody, bus, car = np.zeros((0, 2)), (5.1, 1.2), (2.4, 1.0)
+    nobody, bus, car = (np.zeros((0, 2)), np.zeros((0, 2))), (5.1, 1.2), (2.4, 1.0)
     near = (junctions.gaps > CLEAR) & (junctions.gaps < CLEAR + 1.5) & (junctions.curvature > 0.05)
     way, other = (int(number[0]) for number in np.nonzero(near & near.T))
     for body, admitted in ((car, 2), (bus, 1)):
@@ -375,3 +382,91 @@ def test_only_what_is_solid_is_hit_and_a_building_stops_a_car():
     assert world.bodies.motion[vehicle.row, Y] == pytest.approx(y + width + 2.4, abs=0.02)
     assert abs(world.bodies.motion[vehicle.row, VY]) < 0.3 and world.bodies.motion[vehicle.row, YAW] == -90.0
     assert issubclass(Refused, StandInError)
+
+
+def user_at(world, way, before: float, speed: float):
+    """Spawn a client's car `before` [m] of the end of a way, at a speed [m/s]."""
+    lanes = world.town.lanes
+    x, y, heading = lanes.poses(np.array([way]), lanes.length[[way]] - before)[0]
+    made = spawn(world, "vehicle.tesla.model3", [[x, y, 0.0], [0.0, float(np.degrees(heading)), 0.0]])
+    world.bodies.motion[made.row, [VX, VY]] = speed * np.cos(heading), speed * np.sin(heading)
+    return made
+
+
+def test_clients_car_has_a_rank_at_junctions():
+    """Red before: a client's car was seen 2.1 s ahead, and a turn to the left takes four."""
+    world = world_of("grid")
+    cars, lanes = world.cars, world.town.lanes
+    junctions, everywhere = cars.junctions, np.ones(len(lanes.ways), bool)
+    straight, left = next(
+        (first, second)
+        for first, second in zip(*np.nonzero(junctions.crosses), strict=True)
+        if junctions.rank[first] == 0 and junctions.rank[second] == 2
+    )
+    (before,) = lanes.predecessors[straight]
+    nowhere = (np.zeros((0, 2)), np.zeros((0, 2)))
+
+    def may_turn(speed, distance=35.0, is_open=everywhere, waited=0.0):
+        made = user_at(world, before, distance, speed)
+        theirs = users_of(lanes, world.bodies.motion[[made.row]], is_open)
+        world.destroy(made)
+        turning = Candidate(3, int(left), 1.0, waited)
+        return junctions.admitted([turning], [], nowhere, theirs.coming).tolist() == [3], theirs
+
+    assert not may_turn(10.0)[0]  # 3.5 s before the line
+    assert {one.way for one in may_turn(10.0)[1].coming} == set(lanes.ways[before].successors)
+    assert may_turn(5.0)[0]  # seven seconds before it
+    assert may_turn(0.3, 2.0)[0]  # it waits itself
+    assert may_turn(10.0, is_open=np.arange(len(lanes.ways)) != before)[0]  # it has a red light
+    assert not may_turn(10.0, waited=2 * LONGEST_WAIT)[0]  # it does not know who has waited for long
+    first = Candidate(4, int(straight), 1.0)
+    assert junctions.admitted([first], [], nowhere, may_turn(10.0)[1].coming).tolist() == [4]  # nearer, and not later
+    made = user_at(world, straight, 5.0, 8.0)
+    assert straight in users_of(lanes, world.bodies.motion[[made.row]], everywhere).inside
+
+
+def test_closest_approach_is_that_of_the_whole_motion():
+    chance = np.random.default_rng(0)
+    for _ in range(50):
+        one, way, start, step = chance.uniform(-10, 10, (4, 2))
+        share = np.linspace(0, 1, 401)
+        theirs, own = start + share[:, None] * step, one + share[:, None] * way
+        sampled = np.linalg.norm(theirs[:, None] - own[None], axis=-1).min()
+        found = float(nearest_of_lines(one, way, start[None], step[None])[0])
+        assert found <= sampled + 1e-9 and sampled - found < 0.06
+        to_point = np.linalg.norm(theirs - one, axis=-1).min()
+        assert float(nearest_of_motion(one[None], start[None], step[None])[0, 0]) == pytest.approx(to_point, abs=0.06)
+
+
+@pytest.mark.parametrize(("away", "pace"), [(5.0, 8.0), (4.5, 14.0), (12.0, 14.0), (30.0, 14.0)])
+def test_walkers_see_every_car_before_stepping_out(away, pace):
+    """Red before for the first three: the look was taken at 0, 1.25 and 2.5 s alone."""
+    script = Script(np.random.default_rng(0), 0.0, 1.4, 10.0)
+    place = np.array([0.0, 0.0])
+    coming = np.array([[5.0, -away, 0.0, pace]])
+    assert script.velocity(place, coming, 0.05) == (0.0, 0.0)
+    gone = np.array([[5.0, away, 0.0, pace]])
+    assert script.velocity(place, gone, 0.05) != (0.0, 0.0) or away < NEAR
+    far = np.array([[5.0, -60.0, 0.0, 10.0]])
+    assert Script(np.random.default_rng(0), 0.0, 1.4, 10.0).velocity(place, far, 0.05) != (0.0, 0.0)
+
+
+def test_way_of_several_sections_is_one_way():
+    """Red before: right of way was tested for the first section alone."""
+    text = town("grid").text
+    whole = Town(from_opendrive(text))
+    old, lanes = whole.junctions, whole.lanes
+    before = int(old.crosses.sum(1).argmax())
+    number, length = lanes.ways[before].road, whole.road_map.by_id[lanes.ways[before].road].length
+    begin = text.index("<laneSection", text.index(f'id="{number}" junction="'))
+    end = text.index("</laneSection>", begin) + len("</laneSection>")
+    first, second = (re.sub(rf'<{tag} id="-?1"', f'<{tag} id="-1"', text[begin:end]) for tag in ("successor", "predecessor"))
+    chained = Town(from_opendrive(text[:begin] + first + second.replace('s="0.0"', f's="{length / 2!r}"', 1) + text[end:]))
+    new = chained.junctions
+    parts = [n for n, way in enumerate(chained.lanes.ways) if chained.road_map.by_id[way.road].number == number]
+    head, tail = parts if new.head(parts[0]) == parts[0] else parts[::-1]
+    assert new.last(head) == tail and new.gaps[head, tail] == np.inf and new.rank[head] == old.rank[before]
+    crossed = [other for other in np.flatnonzero(old.crosses[before]) if lanes.ways[other].road != number]
+    there = [chained.lanes.index[lanes.ways[other].road, lanes.ways[other].lane] for other in crossed]
+    assert there and new.crosses[head, there].all()
+    assert new.crosses[head].sum() == old.crosses[before].sum()

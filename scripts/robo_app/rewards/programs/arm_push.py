@@ -1,5 +1,8 @@
 def reward(batch):
-    """Go to the cube, then push it onto the mark: every gain is paid, every loss taken back, so that waiting earns nothing."""
+    """Go to the cube, then push it onto the mark: every gain is paid, every loss taken back, so that waiting earns nothing.
+
+    frames: any
+    """
     to_cube = np.linalg.norm(batch["object_from_gripper"], axis=1)
     to_cube_before = np.linalg.norm(batch["previous_object_from_gripper"], axis=1)
     approach = 1 / (1 + (to_cube / 0.1) ** 2) - 1 / (1 + (to_cube_before / 0.1) ** 2)

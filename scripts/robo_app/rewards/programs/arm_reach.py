@@ -1,5 +1,8 @@
 def reward(batch):
-    """Bring the gripper to the goal: every gain is paid, every loss taken back, so that waiting earns nothing."""
+    """Bring the gripper to the goal: every gain is paid, every loss taken back, so that waiting earns nothing.
+
+    frames: any
+    """
     distance = np.linalg.norm(batch["goal_from_gripper"], axis=1)
     distance_before = np.linalg.norm(batch["previous_goal_from_gripper"], axis=1)
     approach = 1 / (1 + (distance / 0.1) ** 2) - 1 / (1 + (distance_before / 0.1) ** 2)

@@ -15,7 +15,7 @@ from robo_rl.protocols.components import Stateful
 from robo_rl.rewards.subgoals.reward import BONUS
 from robo_rl.settings import settings_as
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.types import StateDict
+from robo_rl.types import Metrics, StateDict
 from robo_sims.batched.environment import BatchStep, SimulationBatch
 from robo_sims.batched.generators import Generators
 from robo_sims.grids.batch import MiniGridBatch
@@ -141,6 +141,11 @@ class GuidedBatch(SimulationBatch):
         self._batch.close()
 
     @property
+    @override
+    def metrics(self) -> Metrics:
+        return self.tracker.metrics
+
+    @property
     def _agents(self) -> Array:
         return np.stack(self._batch.views.place(self._batch.places), axis=1)
 
@@ -191,6 +196,11 @@ class GuidedSimulation(Simulation):
     def close(self) -> None:
         self.tracker.close()
         self._simulation.close()
+
+    @property
+    @override
+    def metrics(self) -> Metrics:
+        return self.tracker.metrics
 
     def _level(self) -> Level:
         source = self._simulation.source

@@ -9,7 +9,9 @@ becomes a random other object of the level.
 from __future__ import annotations
 
 import heapq
+import warnings
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +26,7 @@ from robo_rl.rewards.language.conversation import Prompt, Reply, prompt
 from robo_rl.rewards.language.factory import language_model, require_task
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.settings import settings_as
+from robo_rl.types import Metrics
 from robo_sims.grids.subgoals.level import GridObject, Level, Place, Subgoal
 
 BLOCKED, LOCKED, CLOSED = 20.0, 50.0, 2.0
@@ -37,9 +40,18 @@ class Teacher(ABC):
     def subgoals(self, level: Level) -> Sequence[Subgoal]:
         """Return subgoals in the order of completion; none without a usable answer."""
 
+    @property
+    def metrics(self) -> Metrics:
+        """Counts of its answers by tag; none for a teacher that always has one."""
+        return {}
+
     def close(self) -> None:
         """Free resources; may be called again."""
         return
+
+
+class SubgoalsMissing(UserWarning):
+    """A language model has given no subgoals so far."""
 
 
 @dataclass(frozen=True)
@@ -232,6 +244,10 @@ def _elsewhere(subgoal: Subgoal, level: Level, distance: float, random: np.rando
 
 
 PURPOSE = "subgoals"
+GIVEN = "given"
+"""Status of a level with subgoals."""
+TOLD = 3
+"""Levels after which a warning says that none of them has subgoals."""
 SYSTEM = (
     "You plan for an agent in a grid world. It turns left or right, moves one cell forward, picks up what is right in front of "
     "it (one thing at a time), drops it into a free cell in front, and toggles what is in front: a closed door opens, a locked "
@@ -280,8 +296,7 @@ class LanguageTeacher(Teacher):
             )
         self._model: LanguageModel | None = None
         self._known: dict[str, Sequence[Subgoal]] = {}
-        self.unanswered = 0
-        """Levels without a usable answer."""
+        self._statuses: Counter[str] = Counter()
 
     def require(self, environment: str) -> None:
         """Raise InvalidSetting if the replies of a pack are for another environment."""
@@ -293,8 +308,26 @@ class LanguageTeacher(Teacher):
         if level.text not in self._known:
             reply = self._opened.sample(question(level))[0]
             self._known[level.text] = found = listed(reply, level)
-            self.unanswered += not found
+            self._statuses[GIVEN if found else reply.status if reply.status != "ok" else "of no use"] += 1
+            if self._statuses.total() == self.unanswered == TOLD:
+                warnings.warn(f"None of the first {TOLD} levels has subgoals: {self._ends}.", SubgoalsMissing, stacklevel=2)
         return self._known[level.text]
+
+    @property
+    def unanswered(self) -> int:
+        """Levels without a usable answer."""
+        return self._statuses.total() - self._statuses[GIVEN]
+
+    @property
+    @override
+    def metrics(self) -> Metrics:
+        faults = {f"status_{status.replace(' ', '_')}": count for status, count in self._statuses.items() if status != GIVEN}
+        counts = {"levels": self._statuses.total(), "missing": self.unanswered, **faults}
+        return {f"{PURPOSE}/{name}": float(count) for name, count in counts.items()}
+
+    @property
+    def _ends(self) -> str:
+        return ", ".join(f"{count} {status}" for status, count in self._statuses.most_common())
 
     @override
     def close(self) -> None:

@@ -17,7 +17,7 @@ from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
 from typing_extensions import override
 
 from robo_rl.protocols.components import Stateful
-from robo_rl.types import StateDict
+from robo_rl.types import Metrics, StateDict
 from robo_sims.grids.cells import EMPTY, Array, look_of
 from robo_sims.grids.subgoals.forms import SubgoalForm
 from robo_sims.grids.subgoals.level import Level, Subgoal
@@ -92,6 +92,11 @@ class SubgoalTracker(Stateful):
         rows = np.arange(len(agents))
         encoded = self._form.encode(self.features[rows, self.current], self.places[rows, self.current] - agents, directions)
         return encoded * (~(self.silent | self.done[rows, self.current]))[:, None]
+
+    @property
+    def metrics(self) -> Metrics:
+        """The teacher's counts."""
+        return self._teacher.metrics
 
     def close(self) -> None:
         """Close the teacher."""

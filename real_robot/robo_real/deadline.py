@@ -1,0 +1,120 @@
+"""Bounds in time for calls of an arm's driver: one that hangs must stop neither watchdog nor answers nor the program's end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TypeVar
+
+from robo_real.arm import ArmDriver
+from robo_real.audit_log import AuditLog
+from robo_rl.errors import RobotUnavailable
+
+T = TypeVar("T")
+HANGS = 2.0
+"""[s] after which a call that holds the arm, or reads it, counts as hanging"""
+GLANCE = 0.1
+"""[s] for which the watchdog waits for a hold: it must go on watching"""
+TURN = 5.0
+"""[s] for the end of another thread's command, such as a tare"""
+CONNECTS, CLOSES = 120.0, 10.0
+"""[s] to open and close a connection"""
+DRIVER_HANGS = "driver_hangs"
+"""Reason of a fault: a call of the driver does not return"""
+
+
+class DriverHangs(RobotUnavailable):
+    """A call of an arm's driver does not return."""
+
+    def __init__(self, call: str, seconds: float) -> None:
+        super().__init__(
+            f"The arm's driver does not return from {call}.",
+            got=f"nothing within {seconds:g} s",
+            fix="look at arm and link",
+        )
+
+
+def within(seconds: float, call: Callable[[], T], name: str) -> T:
+    """Return what a call returns, made in a thread of its own; raises DriverHangs if it takes longer, or what it raises."""
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:  # the caller raises it
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name=f"driver: {name}", daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except TimeoutError:
+        if answer.done():  # the call's own
+            raise
+        raise DriverHangs(name, seconds) from None
+
+
+class Turn:
+    """Reentrant lock as a context; raises DriverHangs if it is not free within TURN."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(timeout=TURN):
+            raise DriverHangs("another command", TURN)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._lock.release()
+
+
+class HoldThread:
+    """Thread that makes an arm stay, so that nobody waits for a hold that hangs. Starts with the first hold."""
+
+    def __init__(self, driver: ArmDriver, log: AuditLog) -> None:
+        self._driver, self._log = driver, log
+        self._changed = threading.Condition()
+        self._asked = self._done = 0
+        self._ends = False
+        self.failed = False
+        """True if the newest hold has failed"""
+        self._thread: threading.Thread | None = None
+
+    def hold(self, patience: float | None = None) -> bool:
+        """Hold the arm; return False if that takes longer than `patience` [s], HANGS by default. Raises nothing."""
+        with self._changed:
+            if self._thread is None:
+                self._thread, self._ends = threading.Thread(target=self._run, name="hold", daemon=True), False
+                self._thread.start()
+            self._asked += 1
+            number = self._asked
+            self._changed.notify_all()
+            return self._changed.wait_for(lambda: self._done >= number, HANGS if patience is None else patience)
+
+    def close(self) -> None:
+        """End the thread, unless it hangs."""
+        with self._changed:
+            self._ends = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(HANGS)
+            self._thread = None
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._ends or self._asked > self._done)
+                if self._asked == self._done:
+                    return
+                number = self._asked  # one hold answers all who asked before it
+            try:
+                self._driver.hold()
+                self.failed = False
+            except Exception as error:
+                if not self.failed:  # else one of the repetitions
+                    self._log.add("hold_failed", error=f"{type(error).__name__}: {error}")
+                self.failed = True
+            with self._changed:
+                self._done = number
+                self._changed.notify_all()

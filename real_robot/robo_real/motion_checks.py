@@ -1,0 +1,174 @@
+"""Checks of what the arm does against what it was sent, at each control tick: conditions that forbid all motion.
+
+Set points are bounded to a reach of the measured hand, and so they follow an arm that runs away. Therefore the motion itself is
+judged, in every driver: too fast for the limits, away from its set point without slowing down, standing still although its set
+point is ahead, or in contradiction to the measured velocities.
+
+A contact excuses: above `PUSHED` of the soft force the surroundings may move the hand, or keep it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from robo_real.arm import ArmState, ArmTarget, Array, JointTarget
+from robo_real.limits import Limits
+from robo_real.rotations import between
+
+WINDOW = 0.06
+"""[s] over which a speed is taken"""
+FASTER = 1.3
+"""times a speed limit that stops the arm"""
+NOISE = (0.002, 0.05, 0.03)
+"""[m], [rad] of the hand and [rad] of a joint by which a measurement may be off at either end of the window"""
+AWAY = 0.5
+"""share of the reach that an arm may go away from its set point without slowing down"""
+AWAY_JOINT = 0.1
+"""[rad] that a joint may go away from its set point"""
+LEAST_TIME = 0.06
+"""[s] on the way away, at least"""
+SLOWED = 0.7
+"""share of its fastest below which an arm on the way away is slowing down, as after a reversal"""
+PUSHED = 0.4
+"""share of the soft force"""
+AHEAD, STILL = 0.004, (2e-4, 5e-4)
+"""[m] between hand and set point beyond which the hand must move, and what is no motion: [m], and [rad] of a joint"""
+CONTRADICTION = 0.5
+"""share of the reach that measured velocities may be off, summed up over `MEMORY`"""
+MEMORY = 0.3
+"""[s]"""
+
+SetPoint = ArmTarget | JointTarget | None
+"""Set point in force; None if the arm is held"""
+
+
+@dataclass
+class _Away:
+    """Way (N,) that each of N coordinates went away from its set point."""
+
+    most: float
+    way: Array = field(default_factory=lambda: np.zeros(0))
+    _since: Array = field(default_factory=lambda: np.zeros(0))
+    _speed: Array = field(default_factory=lambda: np.zeros(0))
+    _fastest: Array = field(default_factory=lambda: np.zeros(0))
+
+    def forget(self) -> None:
+        self.way = np.zeros(0)
+
+    def include(self, step: Array, lead: Array, duration: float) -> bool:
+        """Take a step (N,) that began at an offset (N,) to the set point; return whether the arm goes away from it."""
+        if len(self.way) != len(step):
+            self.way, self._since, self._speed, self._fastest = (np.zeros(len(step)) for _ in range(4))
+        away = np.where(lead == 0, np.abs(step), -step * np.sign(lead))
+        begins = self.way <= 0
+        self.way = np.maximum(self.way + away, 0.0)
+        speed = away / duration
+        share = 1.0 - np.exp(-duration / 0.02)
+        self._speed = np.where(begins, speed, self._speed + share * (speed - self._speed))
+        self._fastest = np.where(begins, self._speed, np.maximum(self._fastest, self._speed))
+        self._since = np.where(begins, duration, self._since + duration)
+        is_slowing = self._speed < SLOWED * self._fastest
+        return bool(((self.way > self.most) & (self._since >= LEAST_TIME) & ~is_slowing).any())
+
+
+class MotionChecks:
+    """Checks of successive measurements, for the thread that drives the arm."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._joint_speed = np.asarray(limits.joint_speed)
+        self._place, self._turn, self._joints = _Away(AWAY * limits.reach), _Away(AWAY * limits.reach_turn), _Away(AWAY_JOINT)
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget earlier measurements: the arm was moved from outside."""
+        self._seen: deque[ArmState] = deque()
+        self._held: ArmTarget | None = None  # place of an arm that is held
+        self._kind: type | None = None  # of the set point in force
+        self._still: tuple[ArmState, float] | None = None
+        self._contradiction = np.zeros((2, 3))
+        for away in (self._place, self._turn, self._joints):
+            away.forget()
+
+    def fault(self, state: ArmState, sent: SetPoint, now: float) -> str:
+        """Return the reason why a motion forbids all motion, "" if it does not.
+
+        sent: set point in force since the measurement before. now: [s] of the measurement's clock.
+        """
+        before = self._seen[-1] if self._seen else None
+        if before is not None and state.stamp <= before.stamp:
+            return ""  # no new measurement
+        self._seen.append(state)
+        while len(self._seen) > 2 and state.stamp - self._seen[1].stamp >= WINDOW:
+            self._seen.popleft()
+        if before is None:
+            return ""
+        found = self._too_fast(state, now - state.stamp) or self._contradictory(before, state)
+        return found or self._away(before, state, sent) or self._standing(state, sent, now)
+
+    def _too_fast(self, state: ArmState, age: float) -> str:
+        """Judge the speed over the window; age: [s] by which the measurement may be newer than its stamp."""
+        then, limits = self._seen[0], self._limits
+        most = FASTER * (state.stamp - then.stamp + max(age, 0.0))
+        steps = np.diff([seen.position for seen in self._seen], axis=0)  # to and fro is fast, too
+        if np.linalg.norm(steps, axis=1).sum() > most * limits.speed + NOISE[0]:
+            return "moves_too_fast"
+        if np.linalg.norm(between(then.quaternion, state.quaternion)) > most * limits.turn_speed + NOISE[1]:
+            return "turns_too_fast"
+        is_fast = np.abs(state.joint_position - then.joint_position) > most * self._joint_speed + NOISE[2]
+        return "joint_too_fast" if is_fast.any() else ""
+
+    def _contradictory(self, before: ArmState, state: ArmState) -> str:
+        """Compare way, velocity and joint velocities; an arm that reports no velocities is not judged."""
+        duration = state.stamp - before.stamp
+        velocity = (before.velocity[:3] + state.velocity[:3]) / 2
+        if not velocity.any():
+            return ""
+        errors = np.zeros((2, 3))
+        errors[0] = state.position - before.position - velocity * duration
+        if state.jacobian.any():
+            errors[1] = (state.jacobian[:3] @ state.joint_velocity - state.velocity[:3]) * duration
+        self._contradiction = np.exp(-duration / MEMORY) * self._contradiction + errors
+        most = max(CONTRADICTION * self._limits.reach, 2 * NOISE[0])
+        off = np.linalg.norm(self._contradiction, axis=1) > most
+        return "velocity_contradicts_position" if off[0] else "joints_contradict_velocity" if off[1] else ""
+
+    def _away(self, before: ArmState, state: ArmState, sent: SetPoint) -> str:
+        kind = type(sent)
+        if kind is not self._kind or self._is_pushed(state):
+            self._kind, self._held = kind, ArmTarget(state.position, state.quaternion, None)
+            for away in (self._place, self._turn, self._joints):
+                away.forget()
+            return ""
+        duration = state.stamp - before.stamp
+        if isinstance(sent, JointTarget):
+            step = state.joint_position - before.joint_position
+            return "joint_moves_away" if self._joints.include(step, sent.position - before.joint_position, duration) else ""
+        target = sent or self._held
+        if target is None or (sent is None and not state.force.any()):  # no force is measured: a person may push a held arm
+            return ""
+        if self._place.include(state.position - before.position, target.position - before.position, duration):
+            return "moves_away"
+        turn, lead = (np.array(between(before.quaternion, to)) for to in (state.quaternion, target.quaternion))
+        return "turns_away" if self._turn.include(turn, lead, duration) else ""
+
+    def _standing(self, state: ArmState, sent: SetPoint, now: float) -> str:
+        """Judge a hand that stays although its set point is ahead; noise is no motion."""
+        is_sent = isinstance(sent, ArmTarget) and float(np.abs(sent.position - state.position).max()) > AHEAD
+        if not is_sent or self._is_pushed(state):
+            self._still = None
+            return ""
+        then = self._still[0] if self._still else None
+        if then is None or (
+            np.abs(state.position - then.position).max() > STILL[0]
+            or np.abs(state.joint_position - then.joint_position).max() > STILL[1]
+        ):
+            self._still = (state, now)
+        assert self._still is not None
+        return "state_frozen" if now - self._still[1] > self._limits.state_age else ""
+
+    def _is_pushed(self, state: ArmState) -> bool:
+        return float(np.linalg.norm(state.force)) > PUSHED * self._limits.soft_force

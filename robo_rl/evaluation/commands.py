@@ -1,0 +1,48 @@
+"""Which of a policy's commands were executed as proposed, and why the others were not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from robo_rl.environments.step_info import VERDICTS
+from robo_rl.types import ActionSource, Episode
+
+REASONS = VERDICTS[0]
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Commands of the episodes of an evaluation."""
+
+    total: int
+    """One for each step."""
+    as_proposed: int
+    """Commands that nobody and nothing changed."""
+    changed: Mapping[str, int] = field(default_factory=dict)
+    """Reason -> commands that it changed, or "human" and other sources of an action; one command may have several."""
+
+    @property
+    def warning(self) -> str:
+        """Sentence if not one command was executed as proposed; else empty."""
+        if self.as_proposed or not self.total:
+            return ""
+        return "no command was executed as the policy proposed it: these figures are of what changed them, not of the policy"
+
+    def __str__(self) -> str:
+        reasons = "".join(f"; {reason} {count}" for reason, count in self.changed.items())
+        return f"executed as proposed: {self.as_proposed} of {self.total} commands{reasons}"
+
+
+def commands_of(episodes: Sequence[Episode]) -> Commands:
+    """Count the commands of recorded episodes."""
+    changed = Counter[str]()
+    for episode in episodes:
+        reasons: Mapping[str, Sequence[str]] = episode.metadata.get(REASONS, {})
+        for step in np.flatnonzero(episode.sources != ActionSource.POLICY):
+            changed.update(reasons.get(str(step)) or [ActionSource(int(episode.sources[step])).name.lower()])
+    as_proposed = sum(int(np.count_nonzero(episode.sources == ActionSource.POLICY)) for episode in episodes)
+    return Commands(sum(map(len, episodes)), as_proposed, dict(changed.most_common()))

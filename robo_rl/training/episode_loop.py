@@ -1,0 +1,97 @@
+"""Loop of a learner that acts and learns in one environment, episode by episode: the learner fills its hooks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import gymnasium
+
+from robo_rl.protocols.components import Policy, TrainingObserver
+from robo_rl.rollout.episode import Rollout
+from robo_rl.spec.environment import Observation, specification
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.training.episode_reports import EpisodeReports
+from robo_rl.training.step_sources import episode_seed
+from robo_rl.types import Episode, Metrics, StateDict, Transition
+
+
+class EpisodeLoop(ABC):
+    """Plays episodes until the budget is spent; the last one is cut, and not reported. A resume begins a new episode."""
+
+    def __init__(self, environment: gymnasium.Env[Any, Any], *, steps: int, seed: int) -> None:
+        self.environment, self.steps, self.seed = environment, steps, seed
+        self.environment_spec = specification(environment)
+        self.step = 0
+        """Environment steps so far."""
+        self.reports = EpisodeReports()
+        self.resumed: str | None = None
+        """"warm" after `load_state_dict`."""
+        self.stopwatch = Stopwatch()
+
+    @property
+    def episodes(self) -> int:
+        """Finished episodes so far."""
+        return self.reports.episodes
+
+    @abstractmethod
+    def choose(self) -> Policy:
+        """Return the policy of the next episode."""
+
+    @abstractmethod
+    def begin(self, observation: Observation) -> None:
+        """An episode begins with this observation."""
+
+    @abstractmethod
+    def see(self, transition: Transition) -> Metrics:
+        """Take in a step, of an action as it was executed, and learn; return metrics, empty if none are due."""
+
+    def finish(self, episode: Episode) -> Metrics:
+        """An episode ended; return metrics."""
+        return {}
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Train from the present step to the last."""
+        self.stopwatch.start()
+        while self.step < self.steps:
+            self._play(observer)
+
+    def _play(self, observer: TrainingObserver) -> None:
+        rollout = Rollout(self.environment, self.choose(), seed=episode_seed(self.seed, self.episodes))
+        self.begin(rollout.observation)
+        while not rollout.done and self.step < self.steps:
+            transition = self.stopwatch.time("simulate", rollout.step)
+            self.step += 1
+            if metrics := self.see(transition):
+                observer.on_metrics(self.step, metrics)
+            if not rollout.done:
+                observer.on_step(self.step, self)
+        if rollout.done:
+            episode = rollout.episode()
+            self.reports.report(observer, self.step, episode)
+            observer.on_metrics(self.step, self.finish(episode))
+            observer.on_step(self.step, self)
+
+    def counters(self) -> StateDict:
+        """Return the part of the state that every such loop has."""
+        return {"step": self.step, "reports": self.reports.state_dict(), "seconds": self.stopwatch.state_dict()}
+
+    def load_counters(self, state: StateDict) -> None:
+        """Restore the state returned by `counters`; the next episode is a new one."""
+        self.step = int(state["step"])
+        self.reports.load_state_dict(state["reports"])
+        self.stopwatch.load_state_dict(state["seconds"])
+        self.resumed = "warm"
+
+    @property
+    @abstractmethod
+    def policy(self) -> Policy:
+        """The policy being trained."""
+
+    @abstractmethod
+    def state_dict(self) -> StateDict:
+        """Return everything that a resumed training needs, `counters` among it."""
+
+    @abstractmethod
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore the state returned by `state_dict`."""

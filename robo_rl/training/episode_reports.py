@@ -1,0 +1,58 @@
+"""Reports of finished episodes to the observer of a training, the same for every loop."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from robo_rl.errors import SimulationFailed
+from robo_rl.protocols.components import Stateful, TrainingObserver
+from robo_rl.types import DIVERGED, Episode, StateDict
+
+MOST_DIVERGED = 10  # episodes among the first hundred, later one in ten: beyond that the model or the policy is at fault
+
+
+def report_episode(observer: TrainingObserver, step: int, episode: Episode) -> None:
+    """Report an episode that ended at environment step `step`."""
+    observer.on_episode(
+        step,
+        episode_return=episode.undiscounted_return,
+        length=len(episode),
+        success=episode.success,
+        stop_reason=episode.stop_reason,
+        episode=episode,
+    )
+
+
+def require_few_diverged(diverged: int, episodes: int, step: int) -> None:
+    """Raise SimulationFailed if too many of the episodes up to environment step `step` diverged."""
+    if diverged > max(MOST_DIVERGED, episodes // 10):
+        raise SimulationFailed(
+            f"The simulation diverged in {diverged} of {episodes} episodes, the last at step {step}.",
+            allowed=f"at most {MOST_DIVERGED}, or one in ten",
+            fix="look at the model's time step and actuator limits, and at the actions of the policy",
+        )
+
+
+class EpisodeReports(Stateful):
+    """Reports of a loop's own episodes, with a limit on those that diverge."""
+
+    def __init__(self) -> None:
+        self.episodes = 0
+        """Reported episodes."""
+        self.diverged = 0
+        """Of these, those that diverged."""
+
+    def report(self, observer: TrainingObserver, step: int, episode: Episode) -> None:
+        """Report an episode that ended at environment step `step`; raises SimulationFailed if too many diverged."""
+        self.episodes += 1
+        self.diverged += episode.stop_reason == DIVERGED
+        report_episode(observer, step, episode)
+        require_few_diverged(self.diverged, self.episodes, step)
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {"episodes": self.episodes, "diverged": self.diverged}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        self.episodes, self.diverged = int(state["episodes"]), int(state["diverged"])

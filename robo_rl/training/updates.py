@@ -1,0 +1,35 @@
+"""Whether a training has changed its policy at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from robo_rl.training.actor_learner.acting import ActingTraining
+from robo_rl.training.off_policy import OfflineTraining
+from robo_rl.training.offline_to_online import OfflineThenOnline
+from robo_rl.training.replay_learning import ReplayLearner
+
+
+def has_learnt(training: Any) -> bool | None:
+    """Return True once a training's learner has taken an update; None of one that counts none, or learns in another process."""
+    if isinstance(training, ActingTraining):
+        return None
+    if isinstance(training, OfflineThenOnline):
+        return bool(has_learnt(training.offline)) or has_learnt(training.online)
+    if isinstance(training, OfflineTraining):
+        return training.step > 0
+    if isinstance(memory := getattr(training, "step_learner", None), ReplayLearner):
+        return memory.has_learnt
+    learner = getattr(training, "learner", None)
+    for counter in (training, learner, getattr(learner, "parts", None)):
+        if isinstance(updates := getattr(counter, "updates", None), int):
+            return updates > 0
+    return None
+
+
+def learns_too_late(learning_starts: int, steps: int) -> str:
+    """Return why a training of so many steps makes no update, and what to do; "" if its learning starts before its end."""
+    if learning_starts < steps or not steps:
+        return ""
+    fix = f"train for more --steps, or with --learner.learning-starts {max(steps // 10, 1)}"
+    return f"no update was made: learning_starts {learning_starts} >= steps {steps}; {fix}"

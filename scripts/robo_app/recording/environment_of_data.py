@@ -1,0 +1,38 @@
+"""The environment that foreign data are of: its spec, and how large its observations are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from robo_datasets.formats.extremes import shown_by
+from robo_datasets.remarks import NO_CLOCK
+from robo_rl.environments.make import make_environment
+from robo_rl.errors import RoboRLError, printable
+from robo_rl.spec.environment import EnvironmentSpec, specification
+
+
+class OfData(NamedTuple):
+    """Environment of the data of a conversion."""
+
+    spec: EnvironmentSpec | None
+    card: Mapping[str, Any]
+    """Entries of the new dataset's card."""
+    shown: Mapping[str, float]
+    """Observation -> largest magnitude in a few steps; empty if it was not played."""
+
+
+def environment_of_data(name: str | None, arguments: Mapping[str, Any]) -> OfData:
+    """Makes an environment, plays it a little unless it is a robot, and closes it."""
+    if name is None:
+        return OfData(None, {}, {})
+    environment, shown = make_environment(name, **arguments), {}
+    try:
+        spec = specification(environment)
+        if not name.startswith(NO_CLOCK):  # a robot is never moved for a comparison
+            shown = dict(shown_by(environment))
+    except (RoboRLError, OSError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        print(f"{name} could not be played, so that observations are not compared with it: {printable(str(error))}")
+    finally:
+        environment.close()
+    return OfData(spec, {"environment": name, "arguments": dict(arguments)}, shown)

@@ -1,0 +1,75 @@
+"""Usable answers of the models behind a reward or a rater: a model that never gave one must not pass in silence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+from robo_app.cluster.node_answers import parts_of
+from robo_rl.errors import RewardUnavailable
+from robo_rl.rewards.judges.cached_judge import SILENT, WithJudge, counted, remedy
+from robo_rl.rewards.language.model import LanguageModel
+
+
+class Answered(NamedTuple):
+    """Answers of one model in this process, known ones among them."""
+
+    name: str
+    statuses: Counter[str]
+    remedy: str
+    """What may help against its useless answers; empty without any."""
+
+    @property
+    def is_useless(self) -> bool:
+        """True if it was asked, and gave no usable answer."""
+        return self.statuses.total() > 0 and not self.statuses["ok"]
+
+
+def answered_by(model: Any) -> list[Answered]:
+    """Return the answers of each judge and language model of a reward, of its parts, or of a rater."""
+    found = []
+    for part in parts_of(model):
+        if isinstance(part, WithJudge):
+            asking = part.asking
+            found.append(Answered(asking.identity[0], asking.statuses, remedy(asking.statuses, asking.judge)))
+        elif isinstance(
+            language := getattr(part, "__dict__", {}).get("model"), LanguageModel
+        ):  # made by its first question, if there was one
+            found.append(Answered(language.identity[0], language.statuses, remedy(language.statuses)))
+    return found
+
+
+def require_usable(answered: list[Answered], what: str, *, has_none: bool) -> None:
+    """Raise RewardUnavailable if there is nothing at all, or if a model never gave a usable answer.
+
+    what: such as "0 of 9 steps have a label".
+    """
+    useless = [each for each in answered if each.is_useless]
+    if not has_none and not useless:
+        return
+    worst = useless or answered
+    got = "; ".join(f"{each.name}: {counted(each.statuses) or 'no answer'}" for each in worst)
+    helps = [each.remedy for each in worst if each.remedy]
+    raise RewardUnavailable(
+        f"{what}, from no usable answer." if useless else f"{what}.",
+        got=got or "a model that gives none for these episodes",
+        allowed="one usable answer at least",
+        fix="; ".join(helps) or "look at the model, and at the episodes that it is to judge",
+    )
+
+
+def gaps_explained(answered: list[Answered], *, is_elsewhere: bool) -> str:
+    """Return what the same command would do about missing labels, true to what is kept.
+
+    is_elsewhere: other processes asked, and their answers are not known here.
+    """
+    if is_elsewhere:
+        return "the same command asks again for answers that never came; others are kept"
+    statuses: Counter[str] = sum((each.statuses for each in answered), Counter())
+    silent, useless = (
+        {name: count for name, count in statuses.items() if (name in SILENT) is kind and name != "ok"} for kind in (True, False)
+    )
+    parts = [f"{counted(silent)}, asked for again by the same command"] if silent else []
+    helps = next((each.remedy for each in answered if each.remedy), "")
+    parts += [f"{counted(useless)}, kept and not asked for again ({helps})"] if useless else []
+    return "; ".join(parts) or "the model has none for the others"

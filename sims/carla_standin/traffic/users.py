@@ -1,0 +1,80 @@
+"""Clients' cars at junctions: the ways that each may take, so that they have a rank as the traffic's own cars have."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from carla_standin.actors import VX, VY, YAW, X, Y
+from carla_standin.maps.lanes import Lanes
+from carla_standin.traffic.junctions import Candidate
+
+Floats = npt.NDArray[np.float64]
+NEAREST_LANE = 2.0
+"""[m] from the middle of a lane within which a car is on it."""
+ON_WAY = 1.0
+"""[m] from the middle of a way through a junction."""
+SAME = 0.8
+"""Cosine between the headings of a car and its way."""
+MOVES = 0.5
+"""[m/s] A slower car waits, and others need not wait for it."""
+AHEAD = 5.0
+"""[s] to the junction from which others let a car go first: a turn to the left from standing takes four."""
+UNKNOWN = -1
+"""Number of a client's car among the traffic's cars."""
+
+
+@dataclass(frozen=True)
+class Users:
+    """Moving clients' cars that are in a junction, or come to one within `AHEAD` and have no red light."""
+
+    inside: list[int]
+    """Ways through junctions, one of which a car is on."""
+    coming: list[Candidate]
+    """A candidate for each way that a car may take."""
+
+
+NOBODY = Users([], [])
+
+
+def users_of(lanes: Lanes, motion: Floats, is_open: npt.NDArray[np.bool_]) -> Users:
+    """Return the clients' cars (n, 15) that count at junctions; is_open: ways whose light is not red."""
+    inside: list[int] = []
+    coming: list[Candidate] = []
+    for x, y, yaw, vx, vy in motion[:, [X, Y, YAW, VX, VY]].tolist():
+        heading = math.radians(yaw)
+        pace = vx * math.cos(heading) + vy * math.sin(heading)
+        if pace < MOVES:
+            continue
+        if found := _ways_at(lanes, x, y, heading):
+            inside += found
+            continue
+        way, s, away = lanes.nearest(x, y, heading)
+        if away < NEAREST_LANE and not lanes.crossing[way]:
+            coming += _entered(lanes, way, float(lanes.length[way]) - s, pace * AHEAD, is_open)
+    return Users(inside, coming)
+
+
+def _ways_at(lanes: Lanes, x: float, y: float, heading: float) -> list[int]:
+    """Return the ways through junctions below a place."""
+    near = (np.abs(lanes.points[:, 0] - x) < ON_WAY) & (np.abs(lanes.points[:, 1] - y) < ON_WAY)
+    near &= np.cos(lanes.points[:, 2] - heading) > SAME
+    return [way for way in np.unique(lanes.way_of_point[near]).tolist() if lanes.crossing[way]]
+
+
+def _entered(lanes: Lanes, way: int, left: float, reach: float, is_open: npt.NDArray[np.bool_]) -> list[Candidate]:
+    """Return the ways through the next junction within `reach` [m], each with the distance [m] to it."""
+    while left <= reach:
+        if not is_open[way]:
+            return []
+        successors = lanes.ways[way].successors
+        if any(lanes.crossing[after] for after in successors):
+            return [Candidate(UNKNOWN, after, left) for after in successors if lanes.crossing[after]]
+        if len(successors) != 1:
+            return []
+        way = successors[0]
+        left += float(lanes.length[way])
+    return []

@@ -1,0 +1,199 @@
+"""Every training loop of ours keeps every rule, with every learner that it trains."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import mujoco
+import pytest
+
+from robo_policies.learners.prior import PriorEnv
+from robo_rl.conformance.trainings import TRAINING_CHECKS, Swerving, check_training, run_trial
+from robo_rl.entry_points import known, load
+from robo_rl.errors import ConformanceFailure
+from robo_rl.protocols.contract import DATA, OFFLINE_THEN_CORRECTED, OFFLINE_THEN_ONLINE, ONLINE, ROLLOUTS, Feature
+from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.rollout.episode import rollout
+from robo_rl.rollout.intervention import PersonInTheLoop
+from robo_rl.training.compatibility import Capabilities
+from robo_rl.training.episode_reports import report_episode
+from robo_rl.training.off_policy import StepLoop
+from robo_rl.training.plan import OnlinePhase, TrainingPlan
+from robo_rl.types import ActionSource
+
+STEPS, UPDATES = 123, 3
+"""The first is no multiple of an episode, and of no rollout."""
+ELSEWHERE = {
+    "mfrl": "its environment is a planner of flights (tests/policies/test_mfrl.py)",
+    "stepmix": "its environments are tables (tests/policies/test_conservative.py)",
+    "epsmix": "as stepmix",
+    "oer": "it learns from recorded episodes alone (tests/policies/test_oer.py)",
+    "ppo-saute": "it needs a budget in the observation (tests/policies/test_constrained_learners.py)",
+}
+"""Learners that cannot act in the suite's environment."""
+SMALL = {
+    "hidden": (8,),
+    "batch_size": 8,
+    "learning_starts": 16,
+    "replay_capacity": 1_000,
+    "num_envs": 2,
+    "steps_per_env": 8,
+    "policy_kwargs": {"net_arch": [8]},
+    "buffer_size": 1_000,
+    "episodes": 2,
+    "group": 2,
+    "device": "cpu",
+    "experts": "return 0.95",
+    "worst_return": 0.0,
+}
+OWN = {
+    "drq": {"convolutions": (4,), "crop_padding": 1},
+    "bresa": {"risk_threshold": 1.0, "reflex_starts": 10_000},
+    "barfi": {"auxiliary": "hint", "alpha": 1e-3},
+    **{name: {"n_steps": 8} for name in ("sb3-ppo", "sb3-a2c", "sb3-recurrent-ppo")},
+}
+
+
+class WithBody(Swerving):
+    """Has a MuJoCo model that an adversary can push."""
+
+    model = mujoco.MjModel.from_xml_string("<mujoco><worldbody><body name='it'><geom size='1'/></body></worldbody></mujoco>")
+
+    def __init__(self):
+        super().__init__()
+        self.data = mujoco.MjData(self.model)
+
+
+ENVIRONMENTS = {
+    "drq": functools.partial(Swerving, has_camera=True),
+    "sac-average": functools.partial(Swerving, terminates=False),
+    "rarl": WithBody,
+    "qarl": WithBody,
+}
+LEARNERS = sorted(set(known("learners")) - set(ELSEWHERE))
+ONE_OF_EACH_LOOP = {"sac", "hg-dagger", "iql", "ppo", "gtr", "bresa", "rarl", "stepmix-sac", "sb3-sac", "sb3-ppo"}
+ROWS = [pytest.param(name, marks=[] if name in ONE_OF_EACH_LOOP else [pytest.mark.slow]) for name in LEARNERS]
+
+
+def small(name):
+    kind = load("learners", name)
+    fields = {item.name for item in dataclasses.fields(kind)}
+    return kind(**{key: value for key, value in (SMALL | OWN.get(name, {})).items() if key in fields})
+
+
+class Corrector:
+    """Commands the same action in two steps of each episode."""
+
+    source = ActionSource.HUMAN
+
+    def reset(self):
+        self._step = 0
+
+    def command(self, observation, proposed):
+        self._step += 1
+        return proposed * 0 + 0.5 if self._step in (2, 3) else None
+
+    def state_dict(self):
+        return {"step": self._step}
+
+    def load_state_dict(self, state):
+        self._step = state["step"]
+
+
+@functools.cache
+def trial_of(name):
+    config = small(name)
+    able = Capabilities.of(config)
+    environment = ENVIRONMENTS.get(name, functools.partial(Swerving, is_discrete=Feature.CONTINUOUS not in able.spaces))
+    loop = next((each for each in able.loops if each in (OFFLINE_THEN_ONLINE, OFFLINE_THEN_CORRECTED)), able.loops[0])
+    is_offline_first = (loop not in (ONLINE,) and any(each in able.loops for each in DATA)) or loop is OFFLINE_THEN_CORRECTED
+    needs_data = is_offline_first or Feature.DEMONSTRATIONS in able.requires
+    updates = UPDATES if is_offline_first else 0
+
+    def make(factory, steps):
+        source = environment()
+        data = [rollout(source, source.scripted_policy(0), seed=seed) for seed in range(30)] if needs_data else []
+        made = factory
+        if name == "sac-prior":
+            made = lambda: PriorEnv(factory(), source.scripted_policy)  # noqa: E731
+        online = OnlinePhase(steps, replay_capacity=1_000) if updates else OnlinePhase()
+        person = None
+        if loop is OFFLINE_THEN_CORRECTED:
+            person = lambda inner: (inner, PersonInTheLoop(Corrector(), None))  # noqa: E731
+        spec = made().environment_spec
+        factory.made.clear()
+        plan = TrainingPlan(config, loop, spec, made, updates or steps, 0, demonstrations=data, online=online, person=person)
+        return plan.training()
+
+    # rollouts are resumed exactly where environments can be saved; those of the suite cannot
+    resume = "warm" if loop is ROLLOUTS else loop.resume
+    return run_trial(make, environment=environment, steps=STEPS, updates=updates, resume=resume)
+
+
+@pytest.mark.parametrize("check", TRAINING_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", ROWS)
+def test_training_keeps_the_rule(name, check):
+    check(trial_of(name))
+
+
+def stores_proposals(monkeypatch):
+    add = ReplayBuffer.add
+    monkeypatch.setattr(ReplayBuffer, "add", lambda self, step: add(self, dataclasses.replace(step, action=step.policy_action)))
+
+
+def takes_cuts_for_ends(monkeypatch):
+    add = ReplayBuffer.add
+    broken = lambda self, step: add(self, dataclasses.replace(step, terminated=step.terminated or step.truncated))  # noqa: E731
+    monkeypatch.setattr(ReplayBuffer, "add", broken)
+
+
+def keeps_diverged_steps(monkeypatch):
+    monkeypatch.setattr("robo_rl.training.replay_learning.DIVERGED", "never")
+
+
+def reports(monkeypatch, **changes):
+    def broken(observer, step, episode):
+        report_episode(observer, step, dataclasses.replace(episode, **{name: of(episode) for name, of in changes.items()}))
+
+    monkeypatch.setattr("robo_rl.training.step_sources.report_episode", broken)
+
+
+def takes_one_more(monkeypatch):
+    monkeypatch.setattr(StepLoop, "step", property(lambda self: self.source.taken - (self.source.taken > 20)))
+
+
+def forgets_its_generator(monkeypatch):
+    load = ReplayBuffer.load_state_dict
+
+    def broken(self, state):
+        kept = self._generator.bit_generator.state
+        load(self, state)
+        self._generator.bit_generator.state = kept
+
+    monkeypatch.setattr(ReplayBuffer, "load_state_dict", broken)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "rule"),
+    [
+        (stores_proposals, "executed actions are learnt from"),
+        (takes_cuts_for_ends, "only terminated steps end the bootstrap"),
+        (keeps_diverged_steps, "divergence ends an episode and teaches nothing"),
+        (functools.partial(reports, success=lambda episode: False), "success of any step counts"),
+        (functools.partial(reports, costs=lambda episode: {}), "costs reach the log"),
+        (functools.partial(reports, rewards=lambda episode: episode.rewards * 2), "episodes are reported as they were"),
+        (functools.partial(reports, stop_reason=lambda episode: "time_limit"), "divergence ends an episode"),
+        (takes_one_more, "budget is kept"),
+        (forgets_its_generator, "resume keeps its word"),
+    ],
+)
+def test_a_broken_loop_is_found(breaks, rule, monkeypatch):
+    breaks(monkeypatch)
+    config = small("sac")
+
+    def make(factory, steps):
+        return TrainingPlan(config, ONLINE, Swerving().environment_spec, factory, steps, 0).training()
+
+    with pytest.raises(ConformanceFailure, match=rule):
+        check_training(make)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, Literal
 
 import tyro
 
 from robo_app.arguments.carla_servers import with_server
+from robo_app.arguments.help_pages import group_asked, help_page, print_help
 from robo_app.arguments.options import read_options, whole_numbers
 from robo_app.arguments.recipe_settings import mappings_in, with_mappings
 from robo_app.recipes.defaults import completed, with_dataset, with_online_phase
@@ -82,14 +84,19 @@ def resolved(order: Train[Any]) -> Recipe[Any]:
 
 def parsed(kind: Any, name: str, arguments: Sequence[str]) -> Any:
     """Return the order, a Train or a subclass, of the words after a recipe's name."""
-    recipe = read_recipe(name)
-    additions, arguments = mappings_in(recipe, whole_numbers(arguments))
-    order = read_options(
+    recipe, command = read_recipe(name), f"robo-rl {kind.COMMAND} {name}"
+    group = group_asked(arguments)
+    additions, arguments = mappings_in(recipe, ["--help"] if group is not None else whole_numbers(arguments))
+    read = partial(
+        read_options,
         kind[type(recipe.learner)],
         arguments,
         default=kind(recipe),
-        prog=f"robo-rl {kind.COMMAND} {name}",
+        prog=command,
         description="\n\n".join([recipe.summary, "examples:", *kind.EXAMPLES.splitlines()]),
         config=(tyro.conf.AvoidSubcommands,),
     )
+    if group is not None:
+        print_help(help_page(read, group, command))
+    order = read()
     return replace(order, recipe=with_mappings(order.recipe, additions))

@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> int:
     """Trains. The first argument names the recipe, the others override its values."""
     if not arguments or arguments[0].startswith("-"):
         print(f"usage: robo-rl train RECIPE [--key value ...] [--dry-run] [--out FOLDER]\n\n{EXAMPLES}\n")
-        print("`robo-rl train RECIPE --help` lists every key of that recipe, `robo-rl recipes` the recipes.")
+        print("`robo-rl train RECIPE --help` lists the keys of that recipe, group by group, `robo-rl recipes` the recipes.")
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
     order = parsed(Train, arguments[0], arguments[1:])
     recipe = resolved(order)

@@ -37,5 +37,5 @@ def _ends(newest: Mapping[str, Any], part: str) -> str:
     """Return ": 3 cut, 1 refused", from the counts of a part of the tags; empty without any."""
     start = f"{part}/status_"
     counts = {tag.removeprefix(start).replace("_", " "): value for tag, value in newest.items() if tag.startswith(start)}
-    told = ", ".join(f"{value:.0f} {status}" for status, value in sorted(counts.items(), key=lambda each: -each[1]) if value)
-    return f": {told}" if told else ""
+    ends = ", ".join(f"{value:.0f} {status}" for status, value in sorted(counts.items(), key=lambda each: -each[1]) if value)
+    return f": {ends}" if ends else ""

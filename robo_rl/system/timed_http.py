@@ -21,7 +21,7 @@ from typing_extensions import override
 PIECE = 1 << 14
 """Bytes of one write: at most one record of TLS, which has its own timeout."""
 KEPT = 2
-"""Idle connections that a client keeps, unless it is told another number."""
+"""Idle connections that a client keeps, by default."""
 FAULTS = (
     httpcore.TimeoutException,
     httpcore.NetworkError,

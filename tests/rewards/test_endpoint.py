@@ -385,9 +385,7 @@ def test_every_other_end_has_its_status(endpoint, chat_server, reply, status, as
     ],
 )
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_a_model_that_never_gives_a_usable_answer_is_not_asked_on(
-    endpoint, chat_server, words, finish, status, advice, concurrency
-):
+def test_model_without_usable_answers_is_not_asked_on(endpoint, chat_server, words, finish, status, advice, concurrency):
     chat_server.script.extend([chat_server.say(words, finish)] * 200)
     terms = Terms(useless=4)
     judge = CachedJudge(replace(endpoint, max_tokens=77, concurrency=concurrency, terms=terms))

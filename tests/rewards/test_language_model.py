@@ -218,7 +218,7 @@ def test_what_breaks_the_form_is_shown_to_the_model_once(opened, chat_server, wo
 
 
 @pytest.mark.parametrize(("words", "finish", "status"), [("It begins", "length", "cut"), ("No names.", "stop", "garbage")])
-def test_a_model_that_never_gives_a_usable_reply_is_not_asked_on(opened, chat_server, words, finish, status):
+def test_model_without_usable_replies_is_not_asked_on(opened, chat_server, words, finish, status):
     chat_server.script.extend([chat_server.say(words, finish)] * 99)
     model = opened(terms={"useless": 4})
     with pytest.raises(JudgeUnavailable, match=rf"4 answers in a row were of no use: 4 {status}.\n.*{words}"):

@@ -68,7 +68,7 @@ def test_program_is_used_in_its_frames_alone(tmp_path, places, says, provenance,
             assert error.value.status == "frame"
 
 
-def test_shipped_programs_of_distances_pay_the_same_in_both_frames():
+def test_programs_of_distances_pay_the_same_in_both_frames():
     reward, labels = ProgramReward(str(program_file("arm_reach"))), []
     for arguments in ({}, {"relative_frame": True}):
         environment = make_environment("robo/ArmReach-v0", max_steps=12, **arguments)

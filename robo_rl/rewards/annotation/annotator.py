@@ -83,7 +83,7 @@ MOST_FAILED = 30
 """Answers without a label in a row after which a training ends; an easy task has hardly more captions."""
 
 
-TOLD = 5
+FIRST = 5
 """First answers after which a warning says that none is a label."""
 
 
@@ -197,9 +197,11 @@ class BackgroundAnnotator:
         if outcome.value is None:
             self._failures[outcome.query] += 1 if outcome.status in SILENT else self._tries
             self._failed_in_a_row += 1
-            if not self._labelled and self._failed_in_a_row == TOLD:
+            if not self._labelled and self._failed_in_a_row == FIRST:
                 ended = ", ".join(f"{count} {status}" for status, count in self._statuses.most_common())
-                warnings.warn(f"None of the first {TOLD} answers of the annotator is a label: {ended}.", NoLabels, stacklevel=2)
+                warnings.warn(
+                    f"None of the first {FIRST} answers of the annotator is a label: {ended}.", NoLabels, stacklevel=2
+                )
             if self._failed_in_a_row >= MOST_FAILED:
                 raise self._nothing_usable()
             return None

@@ -22,7 +22,7 @@ USELESS = {
     "garbage": "look at an answer, then another model or another response_format",
     "refused": "another model, or other words for the task",
 }
-"""Status of an answer that is kept and has no content -> what may help."""
+"""Status of an answer that is kept and has no content -> remedy."""
 SHOWN = 200
 """Characters shown of a useless answer."""
 
@@ -33,7 +33,7 @@ def counted(statuses: Mapping[str, int]) -> str:
 
 
 def remedy(statuses: Mapping[str, int], judge: object = None) -> str:
-    """Return what may help against the most frequent useless status; empty if there is none."""
+    """Return the remedy of the most frequent useless status; empty if there is none."""
     found = [status for status, _ in Counter(statuses).most_common() if status in USELESS]
     limit = getattr(judge, "max_tokens", None)
     return USELESS[found[0]].format(limit=f" = {limit}" if limit else "") if found else ""

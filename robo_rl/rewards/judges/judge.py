@@ -218,7 +218,7 @@ def without_thoughts(words: str) -> str:
 
 
 def without_fence(words: str) -> str:
-    """Return what stands between the fences around all the words: ```json, ```JSON or ```, with or without line breaks."""
+    """Return the words between the fences around all of them: ```json, ```JSON or ```, with or without line breaks."""
     inner = words.strip()
     if len(inner) < 2 * len(FENCE) or not (inner.startswith(FENCE) and inner.endswith(FENCE)):
         return words

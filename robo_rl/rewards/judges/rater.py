@@ -32,8 +32,8 @@ LOOK = (
     "matters for the task, and in which of them is more of it done? Answer in a few sentences."
 )
 CHOOSE = (
-    "The task of the robot: <task>{instruction}</task>\n"
-    'Somebody looked at two pictures and said:\n"""\n{analysis}\n"""\nIn which of them '
+    "The task of the robot: <task>{instruction}</task>"
+    '\nSomebody looked at two pictures and said:\n"""\n{analysis}\n"""\nIn which of them '
     'is more of the task done? Choose "neither" where there is no difference or none can be told.'
 )
 

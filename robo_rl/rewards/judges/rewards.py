@@ -30,7 +30,7 @@ Places = npt.NDArray[np.intp]
 
 
 class Inquiry(NamedTuple):
-    """Questions about an episode, and what follows from their answers. It keeps the pictures that are shown, and no others."""
+    """Questions about an episode, and the labels that follow from their answers. Keeps no pictures but those that are shown."""
 
     questions: Sequence[Question]
     labels: Callable[[Sequence[Answer]], Labels]
@@ -73,7 +73,7 @@ class EpisodeJudge(WithJudge, PictureReward):
 
     @override
     def label_all(self, episodes: Iterable[Episode]) -> Iterator[RewardLabels]:
-        """Yield rewards; the questions of several episodes are under way together, where each has only few."""
+        """Yield rewards; the questions of several episodes are under way together if each has only few."""
         for together in self._together(map(self._begun, episodes)):
             answers = iter(self.asking.ask([question for inquiry, _ in together for question in inquiry.questions]))
             for inquiry, prompt in together:

@@ -32,7 +32,7 @@ class LanguageModel:
         self._useless = list[tuple[str, str]]()
         """Status and words of new replies without content since the last one that had some."""
         self.watch: Callable[[str], None] | None = None
-        """Told in a line of each request to a server and of each answer: a reply may take minutes."""
+        """Called with a line on each request to a server and of each answer: a reply may take minutes."""
         self._rounds: dict[str, dict[str, int]] = {}
         self._lock = threading.RLock()
         for record in log.records:
@@ -63,7 +63,7 @@ class LanguageModel:
 
     @property
     def statuses(self) -> Counter[str]:
-        """Status -> replies of the run, repairs apart from what they repair; waits for no thread."""
+        """Status -> replies of the run, repairs and the repaired ones apart; waits for no thread."""
         return Counter(str(record["status"]) for record in [*self._log.records] if record["status"] != ENDED)
 
     def report(self) -> str:

@@ -126,7 +126,7 @@ class RewardProgram:
     def misread(self, moved: Mapping[str, str], *, frames_are_known: bool = True) -> list[str]:
         """Return the columns that it reads in another frame than it was written for.
 
-        moved: column -> frame, of the environment's columns that are seen from a hand. A program takes all frames where its
+        moved: column -> frame, of the environment's columns that are seen from a hand. A program takes all frames if its
         docstring has a line "frames: any", a hand's with "frames: relative", else those of its provenance, or the base.
         """
         said = self._said_of_frames
@@ -139,7 +139,7 @@ class RewardProgram:
 
     @property
     def _said_of_frames(self) -> str:
-        """What the docstring says of the frames that it takes, if a person wrote it; empty for nothing."""
+        """Word of a docstring by a person on the frames that it takes; empty without one."""
         if "model" in self.provenance:  # a model may have copied the line from an example
             return ""
         functions = [node for node in ast.parse(self.source).body if isinstance(node, ast.FunctionDef)]

@@ -17,7 +17,7 @@ class Answered(NamedTuple):
     name: str
     statuses: Counter[str]
     remedy: str
-    """What may help against its useless answers; empty without any."""
+    """Against its useless answers; empty without any."""
 
     @property
     def is_useless(self) -> bool:
@@ -39,10 +39,10 @@ def answered_by(model: Any) -> list[Answered]:
     return found
 
 
-def require_usable(answered: list[Answered], what: str, *, has_none: bool) -> None:
+def require_usable(answered: list[Answered], claim: str, *, has_none: bool) -> None:
     """Raise RewardUnavailable if there is nothing at all, or if a model never gave a usable answer.
 
-    what: such as "0 of 9 steps have a label".
+    claim: such as "0 of 9 steps have a label".
     """
     useless = [each for each in answered if each.is_useless]
     if not has_none and not useless:
@@ -51,7 +51,7 @@ def require_usable(answered: list[Answered], what: str, *, has_none: bool) -> No
     got = "; ".join(f"{each.name}: {counted(each.statuses) or 'no answer'}" for each in worst)
     helps = [each.remedy for each in worst if each.remedy]
     raise RewardUnavailable(
-        f"{what}, from no usable answer." if useless else f"{what}.",
+        f"{claim}, from no usable answer." if useless else f"{claim}.",
         got=got or "a model that gives none for these episodes",
         allowed="one usable answer at least",
         fix="; ".join(helps) or "look at the model, and at the episodes that it is to judge",
@@ -59,7 +59,7 @@ def require_usable(answered: list[Answered], what: str, *, has_none: bool) -> No
 
 
 def gaps_explained(answered: list[Answered], *, is_elsewhere: bool) -> str:
-    """Return what the same command would do about missing labels, true to what is kept.
+    """Return the effect of the same command on missing labels: which are asked for again, which are kept.
 
     is_elsewhere: other processes asked, and their answers are not known here.
     """

@@ -246,7 +246,7 @@ def _elsewhere(subgoal: Subgoal, level: Level, distance: float, random: np.rando
 PURPOSE = "subgoals"
 GIVEN = "given"
 """Status of a level with subgoals."""
-TOLD = 3
+FIRST = 3
 """Levels after which a warning says that none of them has subgoals."""
 SYSTEM = (
     "You plan for an agent in a grid world. It turns left or right, moves one cell forward, picks up what is right in front of "
@@ -309,8 +309,8 @@ class LanguageTeacher(Teacher):
             reply = self._opened.sample(question(level))[0]
             self._known[level.text] = found = listed(reply, level)
             self._statuses[GIVEN if found else reply.status if reply.status != "ok" else "of no use"] += 1
-            if self._statuses.total() == self.unanswered == TOLD:
-                warnings.warn(f"None of the first {TOLD} levels has subgoals: {self._ends}.", SubgoalsMissing, stacklevel=2)
+            if self._statuses.total() == self.unanswered == FIRST:
+                warnings.warn(f"None of the first {FIRST} levels has subgoals: {self._ends}.", SubgoalsMissing, stacklevel=2)
         return self._known[level.text]
 
     @property

@@ -122,12 +122,12 @@ class _Plan(NamedTuple):
                 quarantine.move(path)
                 yield Finding(path.name, found, "quarantined")
         stored = {entry.identity for entry in dataset.entries()}
-        for path, fault in self.journals:
+        for path, refuted in self.journals:
             if path.stem in stored:  # the process died between storing the episode and removing its journal
                 path.unlink()
-            elif fault is not None:
+            elif refuted is not None:
                 quarantine.move(path)
-                yield Finding(path.name, fault, "quarantined")
+                yield Finding(path.name, refuted, "quarantined")
             else:
                 entry = writer.add(_recovered(dataset, path, path.name), identity=path.stem)
                 path.unlink()

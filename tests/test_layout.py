@@ -308,30 +308,3 @@ def test_setup_installs_what_rendering_asks_for():
     from robo_rl.system.opengl import INSTALL
 
     assert INSTALL.removeprefix("apt-get install -y ") in (ROOT / "scripts" / "setup").read_text()
-
-
-# words
-
-OPENERS = {"what", "who", "whether", "where", "how", "which", "everything", "somebody", "nobody", "whoever"}
-MOST = {"openers": 0, "where": 1, "what": 2, "banned": 26}
-"""Budgets that may only fall: first lines that open with one of OPENERS; of 10,000 words of docstrings (aims: 20 and 10);
-occurrences of BANNED words in all packages: prompts and captions, which answers of models depend on, and the user `nobody`."""
-BANNED = re.compile(r"\b(told|lived|anew|whoever|somebody|nobody|so many)\b", re.IGNORECASE)
-
-
-def docstrings() -> list[str]:
-    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    nodes = (node for path in MODULES for node in ast.walk(tree_of(path)) if isinstance(node, kinds))
-    return [text for node in nodes if (text := ast.get_docstring(node))]
-
-
-def test_words_stay_within_their_budgets():
-    texts = docstrings()
-    words = re.findall(r"[a-z']+", " ".join(texts).lower())
-    counted = {
-        "openers": sum(text.split()[0].strip("`.,").lower() in OPENERS for text in texts),
-        "where": round(10_000 * words.count("where") / len(words)),
-        "what": round(10_000 * words.count("what") / len(words)),
-        "banned": sum(len(BANNED.findall(path.read_text())) for path in MODULES),
-    }
-    assert {name: count for name, count in counted.items() if count > MOST[name]} == {}

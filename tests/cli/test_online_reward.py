@@ -136,7 +136,7 @@ def test_vector_policies_learn_online_and_act_without_camera(algorithm, capsys):
     newest = {name: value for line in run.metrics() for name, value in line.items()}
     assert newest["reward/model_return"] != 0 and newest["rollout/ep_rew_mean"] == 0
     assert dispatch(["evaluate", str(run.path), "--episodes", "1"]) == 0
-    assert "1 episodes" in capsys.readouterr().out and "camera_front" not in run.spec.observation
+    assert "1 episode" in capsys.readouterr().out and "camera_front" not in run.spec.observation
 
 
 LEARNER = "algorithm: sac\nlearner: {hidden: [8], batch_size: 8, learning_starts: 4}\n"

@@ -92,7 +92,9 @@ def test_a_run_of_the_simulation_is_refined_on_the_twin(trained, twin, capsys, t
     ]
     assert seeds[0] == seeds[1] and len(seeds[0]) == 2
     said = capsys.readouterr().out
-    shown = re.search(r"before +\d+\.\d% (?:.|\n)*after +\d+\.\d% (?:.|\n)*on (\d) shared seeds(?:; (\d) more left out)?", said)
+    shown = re.search(
+        r"before +\d+\.\d% (?:.|\n)*after +\d+\.\d% (?:.|\n)*on (\d) shared seeds?(?:; (\d) more left out)?", said
+    )
     assert shown and int(shown[1]) + int(shown[2] or 0) == 2  # a loaded machine may cut an episode of the twin in real time
     assert run.metrics()[0]["step"] == 0 and "eval/success_rate" in run.metrics()[0]
     assert same(run.load(0).parts["learner"], trained_parts), "the run begins with what was learnt before"
@@ -280,7 +282,7 @@ def test_before_and_after_is_of_a_run_that_was_evaluated_before(tmp_path, capsys
     assert "on 2 shared seeds\n" in capsys.readouterr().out
     after = Evaluation.from_json(json.loads((run.path / "evaluation.json").read_text()))
     cut = before_and_after(run, replace(after, successes=(None, *after.successes[1:])))
-    assert cut.endswith("on 1 shared seeds; 1 more left out, whose episode was cut before its outcome was known")
+    assert cut.endswith("on 1 shared seed; 1 more left out, whose episode was cut before its outcome was known")
 
 
 def test_a_run_that_was_evaluated_elsewhere_can_be_resumed(trained, tmp_path):

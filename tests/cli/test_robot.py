@@ -95,7 +95,7 @@ def test_a_recipe_trains_evaluates_and_saves_on_the_twin(capsys):
         with open("twin.yaml", "w") as file:
             yaml.safe_dump(recipe, file)
         assert dispatch(["train", "twin.yaml"]) == 0
-    assert "1 episodes, seeds 1000000" in capsys.readouterr().out
+    assert "1 episode, seeds 1000000" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def test_policy_from_pictures_runs_on_twin(tmp_path, monkeypatch, capsys):
     command = ["evaluate", "latest", "--runs", "runs", "--episodes", "1", "--environment"]
     with twin_process(Path("a.jsonl"), **twin) as url:
         assert dispatch([*command, f"robot:{url}?action_repeat=3&max_steps=10"]) == 0
-        assert "1 episodes" in capsys.readouterr().out
+        assert "1 episode" in capsys.readouterr().out
     for change in ({"image_size": 24}, {"sees": "front"}):
         with twin_process(Path("b.jsonl"), **(twin | change)) as url, pytest.raises(SpecMismatch, match="camera_wrist"):
             dispatch([*command, f"robot:{url}?action_repeat=3&max_steps=10"])

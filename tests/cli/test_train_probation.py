@@ -62,7 +62,7 @@ def test_train_refuses_a_program_of_other_rows(rows):
 
 
 def test_train_skips_probation_if_told_so():
-    Path("tiny.yaml").write_text(yaml.safe_dump({**RECIPE, "reward": {"name": "program:next.py"}}))
+    Path("tiny.yaml").write_text(yaml.safe_dump({**RECIPE, "steps": 80, "reward": {"name": "program:next.py"}}))
     assert dispatch(["train", "tiny.yaml", "--reward.no-probation"]) == 0
 
 

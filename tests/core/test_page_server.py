@@ -120,7 +120,7 @@ def hostile(page, kind):
     return link
 
 
-def test_page_server_keeps_few_connections_and_those_with_the_token():
+def test_page_server_keeps_those_with_the_token():
     """600 strangers: half open ones, slow headers, idle ones after an answer, websockets that say nothing."""
 
     async def trusted(link):

@@ -107,7 +107,7 @@ def test_page_and_log_say_who_stopped_the_arm(console, page):
     assert told["health"]["reason"] == "stop: the operator at the console"
 
 
-def test_robot_that_is_lost_at_a_word_of_the_dead_man_switch_ends_the_episode_and_keeps_it(console, page, monkeypatch):
+def test_robot_lost_at_a_press_ends_and_keeps_the_episode(console, page, monkeypatch):
     kept = []
     monkeypatch.setattr(console, "on_episode", kept.append)
     start(page)

@@ -229,7 +229,7 @@ def test_training_page_shows_task_and_reason_for_waiting(training):
     assert episode.rewards.sum() == 1 and len(episode.interventions) == 1
 
 
-def test_frozen_page_moves_nothing_when_it_thaws_until_the_switch_is_pressed_anew(console, monkeypatch):
+def test_frozen_page_moves_nothing_when_it_thaws(console, monkeypatch):
     monkeypatch.setattr("robo_real.console.operator_state.HELD_SILENCE", 0.25)
     monkeypatch.setattr("robo_real.console.operator_state.STOP_AFTER", 60.0)
     arm = console.server_of_robot.application.robot.driver

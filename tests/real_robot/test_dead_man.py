@@ -125,7 +125,7 @@ def test_sleep_of_this_process_is_a_loss_whoever_acts():
     assert busy.want() is POLICY
 
 
-def test_switch_let_go_while_this_process_slept_does_not_give_back():
+def test_switch_let_go_in_our_sleep_gives_nothing_back():
     hands = begun()
     before = hands.now
     hands.now += 3.0
@@ -175,7 +175,7 @@ def test_press_on_a_device_ends_a_loss_only_after_its_release():
         assert hands.want() is wanted
 
 
-def test_browser_in_the_background_is_no_loss_while_the_policy_acts():
+def test_hidden_page_is_no_loss_while_the_policy_acts():
     hands = begun(held=False)
     for _ in range(5):
         assert hands.want(1.0) is POLICY, "such a page speaks once a second"
@@ -186,7 +186,7 @@ def test_browser_in_the_background_is_no_loss_while_the_policy_acts():
 # the words of a page, which name the report that they answer
 
 
-def test_release_counts_once_it_answers_a_report_of_after_the_loss(monkeypatch):
+def test_release_counts_once_the_page_knows_of_the_loss(monkeypatch):
     hands = Hands()
     monkeypatch.setattr("robo_real.console.session.time", SimpleNamespace(monotonic=lambda: hands.now))
     spec, state = arm_spec("a robot").action, hands.operator_state

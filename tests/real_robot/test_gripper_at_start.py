@@ -59,7 +59,7 @@ def test_first_pose_leaves_the_peg_in_the_hand(guarded):
 
 
 @pytest.mark.parametrize("again", ["start", "re-arming"])
-def test_first_pose_after_a_start_or_a_re_arming_keeps_the_fingers_closed(guarded, again):
+def test_first_pose_keeps_the_fingers_closed(guarded, again):
     arm = FakeArm(clock=ManualClock())
     arm._opening = 0.02  # around a part
     robot = guarded(arm)

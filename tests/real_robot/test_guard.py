@@ -219,7 +219,7 @@ def test_stop_after_operator_check_survives_rearm():
         guard.reset(looked)
     assert (stopped.value.mode, stopped.value.reason) == ("stopped", "red button")
     guard.reset(guard.stops)
-    assert guard.mode is Mode.IDLE and guard.reason == "" and guard.seen_stops == guard.stops == 1
+    assert guard.mode is Mode.IDLE and guard.reason == "" and guard.seen_stops == guard.stops == 2  # the fault, and the stop
 
 
 def test_a_measurement_that_jumps_stops_the_arm():

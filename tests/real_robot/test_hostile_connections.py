@@ -133,7 +133,7 @@ def test_stop_of_a_page_answers_beside_ten_thousand_connections(serve):
 
 @pytest.mark.slow
 @needs_descriptors
-def test_stop_of_the_robot_answers_beside_ten_thousand_connections(serve):
+def test_robot_stops_beside_ten_thousand_connections(serve):
     server = serve(replace(TWIN, stop_after=60.0), image_size=32)
     guard, client = server.application.robot.guard, RemoteRobot(server.url)
     came = most = 0

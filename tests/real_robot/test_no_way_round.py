@@ -148,6 +148,7 @@ METHODS = {
     "stop": lambda robot: robot.stop(),
     "read": lambda robot: robot.read(),
     "measure": lambda robot: robot.measure(),
+    "come_near": lambda robot: robot.come_near(ArmTarget(np.zeros(3), (1.0, 0.0, 0.0, 0.0), None)),
     "observe": lambda robot: robot.observe(),
     "arm": lambda robot: robot.arm(),
     "rearm": lambda robot: robot.rearm(-1),

@@ -52,7 +52,7 @@ def test_twin_pictures_equal_those_of_simulation(serve_in_step, beside):
     simulated.close()
 
 
-def test_twin_whose_camera_freezes_at_a_reset_waits_for_its_next_picture():
+def test_frozen_camera_at_a_reset_is_waited_for():
     twin = Twin(TwinOptions(task="robo/ArmPick-v0", cameras=("front",), image_size=32))
     twin.connect()
     twin.newest("camera_front")

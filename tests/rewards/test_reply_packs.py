@@ -131,7 +131,7 @@ def test_a_wrong_pack_is_named(change, message):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"), [("[", "cannot be read"), ("- x", "is not a pack"), ("\x00", "cannot be read"), ("", "is not a pack")]
+    ("words", "message"), [("[", "is not YAML"), ("- x", "is not a pack"), ("\x00", "is not YAML"), ("", "is not a pack")]
 )
 def test_a_file_that_is_no_pack_is_one_error(words, message):
     Path("bad.yaml").write_text(words)

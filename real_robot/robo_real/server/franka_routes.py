@@ -143,8 +143,10 @@ class FrankaRoutes:
         return Changed(answer, verdict.reasons) if verdict and verdict.reasons else answer
 
     def _move_gripper(self, body: Body) -> Answer | Changed:
-        position = int(np.clip(float(plain_numbers(body["gripper_pos"])), 0, 255))
-        return self._grip(position / POSITIONS_PER_METRE, "Moved Gripper")
+        position = float(plain_numbers(body["gripper_pos"]))
+        if not np.isfinite(position):
+            raise Refused("the gripper's position is not finite")
+        return self._grip(int(np.clip(position, 0, 255)) / POSITIONS_PER_METRE, "Moved Gripper")
 
     def _clear(self, _: Body) -> Answer:
         self._robot.log.add("clearerr")

@@ -29,10 +29,7 @@ robo-rl evaluate RUN --carla-host gpu-machine --carla-port 2000"""
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Evaluate a run's policy. Elsewhere than in its own environment it is filmed, kept in the run and in its report.
-
-    Exit status 1 if a guard, a filter or a person changed every command: the policy was not judged then.
-    """
+    """Evaluate a run's policy; exit status 1 if a guard or a person changed every command, so that it was not judged."""
 
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Path or name of a run folder, or "latest"."""
@@ -80,8 +77,8 @@ def run(arguments: Evaluate) -> int:
     if arguments.shadow:
         from robo_app.robots.shadow import ShadowSettings, shadow_run_elsewhere
 
-        settings = ShadowSettings(arguments.shadow, arguments.episodes, arguments.seed)
-        report, kept = shadow_run_elsewhere(trained, arguments.environment, arguments.arguments, settings)
+        asked = ShadowSettings(arguments.shadow, arguments.episodes, arguments.seed)
+        report, kept = shadow_run_elsewhere(trained, arguments.environment, arguments.arguments, asked)
         print(json.dumps(report.to_json()) if arguments.json else f"{report}\nkept     {kept}")
         return 0
     how = {each: getattr(arguments, each) for each in ("seed", "environment", "routes", "stochastic")}

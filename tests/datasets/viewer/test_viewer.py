@@ -184,7 +184,7 @@ def test_a_damaged_episode_says_so_and_the_others_are_shown(filled, serve):
 def test_an_episode_without_its_file(filled, serve):
     entry = filled.entries()[0]
     (filled.path / "episodes" / entry.file).unlink()
-    assert "No such file" in serve(filled).json(f"/api/episodes/{entry.identity}")["error"]
+    assert "There is no" in serve(filled).json(f"/api/episodes/{entry.identity}")["error"]
 
 
 def test_damaged_label_sets_do_not_hide_the_episode(filled, serve):

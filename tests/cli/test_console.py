@@ -22,6 +22,9 @@ def test_one_robot_is_named(which):
         dispatch(["console", *which])
 
 
+pytestmark = pytest.mark.real_time  # a console whose process sleeps takes itself for lost
+
+
 def test_where_no_robot_answers_it_says_so():
     with pytest.raises(RobotUnavailable, match="gives no answer"):
         dispatch(["console", "--robot", "http://127.0.0.1:1", "--no-browser"])

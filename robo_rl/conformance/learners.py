@@ -125,9 +125,9 @@ def seed_determines_updates(make: MakeLearner, spec: EnvironmentSpec, batch_of: 
     _update(first, batch_of)
     require((random.getstate(), repr(np.random.get_state())) == before, "a global generator is used")  # noqa: NPY002
     _update(second, batch_of)
-    difference = _different_leaves(first.state_dict(), second.state_dict())
+    difference = different_leaves(first.state_dict(), second.state_dict())
     require(not difference, "two learners of one seed differ after the same updates", got=difference)
-    require(bool(_different_leaves(first.state_dict(), other.state_dict())), "the seed changes nothing")
+    require(bool(different_leaves(first.state_dict(), other.state_dict())), "the seed changes nothing")
 
 
 def saved_state_continues_exactly(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
@@ -140,10 +140,10 @@ def saved_state_continues_exactly(make: MakeLearner, spec: EnvironmentSpec, batc
         save_checkpoint(Path(folder), Checkpoint(1, {"learner": state}))
         restored.load_state_dict(load_checkpoint(Path(folder)).parts["learner"])
         _update(learner, batch_of)
-        difference = _different_leaves(load_checkpoint(Path(folder)).parts["learner"], state)
+        difference = different_leaves(load_checkpoint(Path(folder)).parts["learner"], state)
     require(not difference, "a saved state changes with later updates: it must be a copy", got=difference)
     _update(restored, batch_of)
-    difference = _different_leaves(learner.state_dict(), restored.state_dict())
+    difference = different_leaves(learner.state_dict(), restored.state_dict())
     require(not difference, "a restored learner takes other updates", got=difference)
 
 
@@ -163,7 +163,7 @@ def parameters_act_elsewhere(make: MakeLearner, spec: EnvironmentSpec, batch_of:
     require(np.array_equal(actions, found), "the other acts differently", got=found, allowed=actions)
     before = copy.deepcopy(sent)
     _update(learner, batch_of)
-    difference = _different_leaves(before, sent)
+    difference = different_leaves(before, sent)
     require(not difference, "parameters change with later updates: they must be copies", got=difference)
 
 
@@ -177,7 +177,7 @@ def update_that_is_not_finite_is_refused(make: MakeLearner, spec: EnvironmentSpe
     try:
         learner.update(batch)
     except NonFiniteUpdate:
-        difference = _different_leaves(before, learner.state_dict())
+        difference = different_leaves(before, learner.state_dict())
         require(not difference, "a refused update changes the state", got=difference)
     else:
         require(False, "NaN in the rewards is accepted", allowed="NonFiniteUpdate is raised")
@@ -238,11 +238,11 @@ def _observations(spec: EnvironmentSpec, count: int) -> Iterator[Observation]:
     return ({name: array[row] for name, array in stacked.items()} for row in range(count))
 
 
-def _different_leaves(one: Any, other: Any, path: str = "state") -> list[str]:
-    """Returns the paths at which two nested states differ in any bit."""
+def different_leaves(one: Any, other: Any, path: str = "state") -> list[str]:
+    """Return the paths at which two nested states differ in any bit."""
     if isinstance(one, dict) and isinstance(other, dict):
         keys = sorted({*one, *other})
-        return [line for key in keys for line in _different_leaves(one.get(key), other.get(key), f"{path}/{key}")]
+        return [line for key in keys for line in different_leaves(one.get(key), other.get(key), f"{path}/{key}")]
     if hasattr(one, "__array__") or hasattr(other, "__array__"):  # of which one may be missing in the other state
         return [] if np.asarray(one).tobytes() == np.asarray(other).tobytes() else [path]
     return [] if one == other else [path]

@@ -9,7 +9,8 @@ import mujoco
 import pytest
 
 from robo_policies.learners.prior import PriorEnv
-from robo_rl.conformance.trainings import TRAINING_CHECKS, Swerving, check_training, run_trial
+from robo_rl.conformance.swerving import Swerving
+from robo_rl.conformance.trainings import TRAINING_CHECKS, check_training, run_trial
 from robo_rl.entry_points import known, load
 from robo_rl.errors import ConformanceFailure
 from robo_rl.protocols.contract import DATA, OFFLINE_THEN_CORRECTED, OFFLINE_THEN_ONLINE, ONLINE, ROLLOUTS, Feature

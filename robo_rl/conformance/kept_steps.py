@@ -1,0 +1,78 @@
+"""Steps that a training keeps to learn from, found wherever it keeps them, in memories of ours or of Stable-Baselines3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.protocols.components import Training
+from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.spec.environment import ActionSpec, EnvironmentSpec
+
+_ROWS = 512  # that are drawn from a memory
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Transitions of a memory, (B, ...), and what their observations say of them."""
+
+    actions: npt.NDArray[np.floating]
+    """(B, A); one-hot of discrete ones."""
+    executed: npt.NDArray[np.floating]
+    """(B, A)"""
+    terminated: npt.NDArray[np.bool_]
+    should_terminate: npt.NDArray[np.bool_]
+    diverged: npt.NDArray[np.bool_]
+
+
+def rows_of(memory: Any, spec: EnvironmentSpec) -> Rows:
+    """Return random rows of a memory: of ours, or one of Stable-Baselines3's kind."""
+    batch = memory.sample(_ROWS)
+    seen = batch.next_observations
+    if not isinstance(seen, Mapping):
+        sizes = np.cumsum([0, *(entry.size for entry in spec.observation.arrays)])
+        flat = np.asarray(seen)
+        seen = {entry.name: flat[:, sizes[i] : sizes[i + 1]] for i, entry in enumerate(spec.observation.arrays)}
+    actions = np.asarray(batch.actions)
+    if spec.action.is_discrete:
+        actions = np.eye(spec.action.size)[actions.reshape(-1)]
+    ended = batch.masks == 0 if hasattr(batch, "masks") else np.asarray(batch.dones).reshape(-1) > 0
+    step, kind = seen["step"], seen["kind"][:, 0]
+    return Rows(actions, seen["executed"], ended, (step[:, 0] > 0.99) & (kind > 0.5), step[:, 1] > 0.5)
+
+
+def memories(training: Training, action: ActionSpec) -> Iterator[Any]:
+    """Yield the replay memories of steps with these actions, wherever the training keeps them."""
+    seen, waiting = set[int](), list[tuple[Any, int]]([(training, 0)])
+    while waiting:
+        thing, depth = waiting.pop()
+        if id(thing) in seen or depth > 6:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, ReplayBuffer) or _is_foreign_memory(thing):
+            if _size(thing) and not (isinstance(thing, ReplayBuffer) and thing.spec.action != action):
+                yield thing
+            continue
+        waiting += [(part, depth + 1) for part in _parts(thing)]
+
+
+def _is_foreign_memory(thing: Any) -> bool:
+    return hasattr(thing, "next_observations") and hasattr(thing, "sample") and hasattr(thing, "size")
+
+
+def _size(memory: Any) -> int:
+    return len(memory) if isinstance(memory, ReplayBuffer) else int(memory.size())
+
+
+def _parts(thing: Any) -> Iterable[Any]:
+    if isinstance(thing, Mapping):
+        return list(thing.values())
+    if isinstance(thing, list | tuple):
+        return list(thing)[:16]
+    module = type(thing).__module__.split(".")[0]
+    is_data = module in ("builtins", "numpy", "torch", "gymnasium")
+    return [] if is_data or isinstance(thing, type) else list(getattr(thing, "__dict__", {}).values())

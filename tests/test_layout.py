@@ -308,3 +308,33 @@ def test_setup_installs_what_rendering_asks_for():
     from robo_rl.system.opengl import INSTALL
 
     assert INSTALL.removeprefix("apt-get install -y ") in (ROOT / "scripts" / "setup").read_text()
+
+
+# loops
+
+STEPPED = re.compile(r"\b(?:stepping|environments?|_environments?|stage|copied)\.step\b")
+MAY_STEP = {
+    "robo_rl/rollout/episode.py": "Rollout",
+    "robo_rl/environments/vector.py": "one of several environments, for the loops of many",
+    "robo_rl/environments/stepping.py": "the call itself, with its errors",
+    "robo_rl/environments/starts.py": "replays a recorded beginning before an episode",
+    "robo_rl/training/on_policy.py": "many environments at once",
+    "robo_rl/training/collectors/rollouts.py": "many environments at once, in another process",
+    "robo_rl/evaluation/video.py": "replays an evaluated episode for a film",
+    "scripts/robo_app/watching/filming.py": "replays a training episode for a film",
+    "policies/robo_policies/sb3/environment.py": "the environment that Stable-Baselines3 steps",
+    "policies/robo_policies/encoders/fitting.py": "pictures for an encoder, of no episode that is kept",
+    "sims/robo_sims/shield.py": "looks ahead in a copy",
+}
+"""Modules of the product that step an environment, each with its reason; simulators step their own physics."""
+
+
+def test_no_other_module_steps_an_environment():
+    product = [path for path in MODULES if not {"conformance", "robo_bench", "carla_standin"} & {*path.parts}]
+    simulators = ROOT / "sims" / "robo_sims"
+    found = {
+        relative(path)
+        for path in product
+        if STEPPED.search(path.read_text()) and (simulators not in path.parents or "copied.step(" in path.read_text())
+    }
+    assert found == set(MAY_STEP)

@@ -8,7 +8,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.rollout.episode import RandomPolicy, Rollout
+from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.types import Episode
 
 EPISODES, STEPS = 2, 50
@@ -24,13 +25,9 @@ class Extremes:
         self._most: dict[str, float] = {}
 
     def add(self, episode: Episode) -> None:
-        """Takes an episode."""
-        self.add_observation(episode.observations)
-
-    def add_observation(self, observation: Mapping[str, Any]) -> None:
-        """Takes observations, with or without an axis of time."""
-        for name, values in observation.items():
-            if np.asarray(values).dtype.kind == "f":
+        """Take the observations of an episode."""
+        for name, values in episode.observations.items():
+            if values.dtype.kind == "f":
                 self._most[name] = max(self._most.get(name, 0.0), float(np.nanmax(np.abs(values), initial=0.0)))
 
     @property
@@ -39,7 +36,7 @@ class Extremes:
         return self._most
 
     def lines(self, shown: Mapping[str, float], spec: EnvironmentSpec) -> list[str]:
-        """Returns a remark on each observation that is far larger than in the environment."""
+        """Return a remark on each observation that is far larger than in the environment."""
         return [
             f"observation {name} reaches {self._most[name]:.4g}, {size:.3g} in {EPISODES} short episodes of {spec.name} (unit "
             f"{spec.observation[name].unit or 'none'}): another unit? --observation-scales {name} FACTOR"
@@ -49,15 +46,13 @@ class Extremes:
 
 
 def shown_by(environment: gymnasium.Env[Any, Any]) -> Mapping[str, float]:
-    """Plays short episodes of random actions and returns the largest magnitude of each observation of numbers."""
-    extremes = Extremes()
-    environment.action_space.seed(0)
+    """Play short episodes of random actions and return the largest magnitude of each observation of numbers."""
+    extremes, policy = Extremes(), RandomPolicy(specification(environment), seed=0)
     for seed in range(EPISODES):
-        observation, _ = environment.reset(seed=seed)
-        extremes.add_observation(observation)
-        for _ in range(STEPS):
-            observation, _, terminated, truncated, _ = environment.step(environment.action_space.sample())
-            extremes.add_observation(observation)
-            if terminated or truncated:
-                break
+        rollout = Rollout(environment, policy, seed=seed)
+        while not rollout.done and len(rollout) < STEPS:
+            rollout.step()
+        if not rollout.done:
+            rollout.cut("time_limit")
+        extremes.add(rollout.episode())
     return extremes.found

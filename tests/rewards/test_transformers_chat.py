@@ -15,8 +15,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
 
 from robo_rl.errors import InvalidSetting, MissingExtra
 from robo_rl.rewards.judges.cached_judge import CachedJudge
+from robo_rl.rewards.judges.heads import ContrastForm, ProgressForm
 from robo_rl.rewards.judges.judge import Form, Question, form_in_words, judge
-from robo_rl.rewards.judges.rewards import ContrastForm, JudgeProgress, ProgressForm
+from robo_rl.rewards.judges.rewards import JudgeProgress
 from robo_rl.rewards.judges.transformers_chat import TransformersChat, choices_of
 
 transformers = pytest.importorskip("transformers")

@@ -15,7 +15,8 @@ from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.images.picture_reward import pictures_of
 from robo_rl.rewards.judges.cached_judge import SILENT, WithJudge
 from robo_rl.rewards.judges.judge import Answer, Form, Picture, Question
-from robo_rl.rewards.judges.rewards import SYSTEM, required, worded
+from robo_rl.rewards.judges.prompts import SYSTEM, worded
+from robo_rl.rewards.judges.rewards import required
 from robo_rl.rewards.preferences.raters import Preference, Segment
 from robo_rl.settings import plain
 

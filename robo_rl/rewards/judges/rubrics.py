@@ -33,7 +33,8 @@ from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.images.picture_reward import Pictures
 from robo_rl.rewards.judges.cached_judge import CachedJudge
 from robo_rl.rewards.judges.judge import Form, Picture, Question
-from robo_rl.rewards.judges.rewards import Inquiry, JudgeOrdinal, Places, clip, scores_of, worded
+from robo_rl.rewards.judges.prompts import worded
+from robo_rl.rewards.judges.rewards import Inquiry, JudgeOrdinal, Places, clip, scores_of
 from robo_rl.system.durable_files import write_durably
 from robo_rl.system.plain_files import read_yaml
 from robo_rl.types import Labels

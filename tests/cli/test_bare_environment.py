@@ -44,9 +44,9 @@ CAMERAS = "--environment.arguments.cameras [front] --environment.arguments.image
 FITS = "--settings.see-steps 4 --settings.read-steps 4"
 FITTED = "embedded-progress --reward.settings.folder rewards/pick"
 DRAWING = [
-    f"train arm-pick-rlpd --steps 40 --learner.learning-starts 20 --demonstrations.episodes 1 --out runs/pick {TINY}",
+    f"train arm-pick-rlpd --steps 40 --learner.learning-starts 20 --demonstrations.episodes 1 {TINY}",
     "evaluate latest --episodes 1 --videos 1",
-    "evaluate latest --episodes 1 --perturb light --environment.arguments.cameras [front]",
+    "evaluate latest --episodes 1 --perturb plan.yaml",
     "play latest --video pick.mp4 --episodes 1",
     "play latest --no-browser --port 0 --episodes 1",
     "watch latest --once page.html",
@@ -58,10 +58,10 @@ DRAWING = [
     f"label data/seen --reward {FITTED} --name mine",
     f"reward bench {FITTED} --environment robo/ArmPick-v0 --pictures 320 --each 2",
     "fit-encoder robo/ArmPick-v0 --out encoders/pick --settings.frames 1000 --settings.updates 2",
-    f"train arm-reach-drq --steps 30 --learner.learning-starts 20 --out runs/seen {TINY}",
+    f"train arm-reach-drq --steps 30 --learner.learning-starts 20 {TINY}",
     "play latest --video seen.mp4 --episodes 1",
-    f"train halfcheetah-sac --steps 40 --learner.learning-starts 20 --out runs/cheetah {TINY}",
-    "play runs/cheetah --video cheetah.mp4 --episodes 1",
+    f"train halfcheetah-sac --steps 40 --learner.learning-starts 20 {TINY}",
+    "play latest --video cheetah.mp4 --episodes 1",
     "robot serve --driver twin --driver.settings.cameras [front] --port 0",
     "console --twin --no-browser --port 0",
     "demo hil --human simulated --steps 20 --episodes 1 --speed 3",
@@ -117,6 +117,7 @@ def test_play_draws_without_a_display(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_commands_that_draw_run_from_an_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text("grids:\n  - {mass: [0.5, 1]}\n")
     failed = {line: done.stderr for line in DRAWING if (done := run(line, tmp_path)).returncode != 0}
     assert not failed, "\n".join(f"{line}:\n{errors[-1500:]}" for line, errors in failed.items())
     assert all(read_frames(film, [0.5])[0].std() > 5 for film in tmp_path.glob("*.mp4")) and len([*tmp_path.glob("*.mp4")]) == 3

@@ -3,6 +3,7 @@
 import os
 import signal
 import tempfile
+import threading
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read once, when torch and numpy are first imported
 os.environ.setdefault("MUJOCO_GL", "egl")
@@ -43,3 +44,11 @@ def away_from_the_checkout(beginnings, monkeypatch):
     folder = tempfile.mkdtemp(dir=beginnings)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("ROBO_RL_CACHE", f"{folder}-cache")
+
+
+@pytest.fixture(autouse=True)
+def boards_are_closed():
+    """A run's board writes from a thread two minutes later too, when the test's folder is gone and another test is running."""
+    yield
+    left = [thread.name for thread in threading.enumerate() if type(thread).__name__ == "_AsyncWriterThread"]
+    assert not left, f"{len(left)} records of a run were left open; close them"

@@ -192,6 +192,9 @@ class RunRecord:
         if self._saved_step != step:
             self.save(step, training)
         self._display.update(step, self._newest)
+
+    def close(self) -> None:
+        """Write what the board still holds, and end its thread; however the training ended."""
         self._board.close()
 
     def save(self, step: int, training: Training) -> None:

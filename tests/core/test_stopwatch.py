@@ -107,6 +107,7 @@ def test_the_activities_of_a_training_add_up_to_its_wall_clock(monkeypatch, tmp_
         )
         training.run(record)
         record.finish(20, training)
+        record.close()
         seconds = training.stopwatch.state_dict()
         assert set(seconds) == {"other", "simulate", "infer", "render", "update", "log", "evaluation", "checkpoint"}
         assert sum(seconds.values()) == next(readings) - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,8 +65,12 @@ class Idle:
 
 def lines_of(path: Path, training: Any, log: int = COUNT) -> list[dict[str, Any]]:
     """Return what a run logs of a training."""
-    with Run.create(path, recipe_name="race", seed=0, recipe="{}", spec=SPEC) as run:
-        training.run(RunRecord(run, Cadence(log, 0, 0), lambda policy: pytest.fail(), SimpleNamespace(update=lambda *_: None)))
+    shown = SimpleNamespace(update=lambda *_: None)
+    with (
+        Run.create(path, recipe_name="race", seed=0, recipe="{}", spec=SPEC) as run,
+        closing(RunRecord(run, Cadence(log, 0, 0), lambda policy: pytest.fail(), shown)) as record,
+    ):
+        training.run(record)
         return run.metrics()
 
 
@@ -104,11 +109,14 @@ def test_collectors_tell_the_environments_apart() -> None:
 
 def test_a_record_goes_on_with_what_it_had_heard(tmp_path: Path) -> None:
     told = {"episode_return": 1.0, "length": 2, "success": True, "stop_reason": "goal"}
-    records = []
-    for name in ("first", "second"):
-        with Run.create(tmp_path / name, recipe_name="race", seed=0, recipe="{}", spec=SPEC) as run:
-            records.append(RunRecord(run, Cadence(0, 0, 0), lambda policy: pytest.fail(), SimpleNamespace()))  # type: ignore[arg-type]
-    first, second = records
+    with ExitStack() as open_records:
+
+        def record(name: str) -> RunRecord:
+            with Run.create(tmp_path / name, recipe_name="race", seed=0, recipe="{}", spec=SPEC) as run:
+                made = RunRecord(run, Cadence(0, 0, 0), lambda policy: pytest.fail(), SimpleNamespace())  # type: ignore[arg-type]
+            return open_records.enter_context(closing(made))
+
+        first, second = record("first"), record("second")
     first.on_episode(1, **told, place=(0, 2))
     assert first._recent_metrics() == {}
     second.load_state_dict(first.state_dict())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -410,8 +411,12 @@ def test_an_evaluation_leaves_the_running_chunk_alone(tmp_path):
     planned = policy.act(state)
     policy.load_state_dict(saved)
     training = SimpleNamespace(policy=policy, stopwatch=Stopwatch(), state_dict=dict)
-    with Run.create(tmp_path, recipe_name="looked-at", seed=0, recipe="{}", spec=STATES) as run:
-        RunRecord(run, Cadence(1, 1, 1000), look, SimpleNamespace(update=lambda *_: None)).on_step(1, training)
+    shown = SimpleNamespace(update=lambda *_: None)
+    with (
+        Run.create(tmp_path, recipe_name="looked-at", seed=0, recipe="{}", spec=STATES) as run,
+        closing(RunRecord(run, Cadence(1, 1, 1000), look, shown)) as record,
+    ):
+        record.on_step(1, training)
         np.testing.assert_array_equal(policy.act(state), planned)
 
 

@@ -24,7 +24,7 @@ IN_ITS_OWN_TIME = {"serve_in_step", "unhurried"}
 def pytest_itemcollected(item):
     """A test that serves a robot by the wall's clock, with the limits of a real one, runs alone."""
     fixtures = {*getattr(item, "fixturenames", ())}
-    if "serve" in fixtures and not fixtures & IN_ITS_OWN_TIME:
+    if fixtures & {"serve", "served"} and not fixtures & IN_ITS_OWN_TIME:
         item.add_marker("real_time")
 
 

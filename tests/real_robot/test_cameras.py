@@ -240,6 +240,7 @@ def test_bare_number_or_path_is_an_opencv_device():
 # opencv
 
 
+@pytest.mark.real_time
 def test_opencv_reads_a_film_in_rgb(tmp_path):
     film = str(tmp_path / "film.avi")
     writer = cv2.VideoWriter(film, cv2.VideoWriter_fourcc(*"MJPG"), 20, (64, 48))
@@ -370,6 +371,7 @@ def bus(monkeypatch):
     return realsense_peer.BUS
 
 
+@pytest.mark.real_time
 def test_realsense_streams_colour_of_a_serial_number(bus):
     camera = RealSenseCamera(RealSenseOptions(serial="0001", exposure=8000))
     assert camera.open() == "Intel RealSense D435 0001"

@@ -183,8 +183,10 @@ def test_record_keeps_episodes_now_and_then(tmp_path, reach, monkeypatch):
     environment, episode = reach
     training = SimpleNamespace(policy=None, stopwatch=Stopwatch(), replays=True)
     display = SimpleNamespace(update=lambda *_: None)
-    with run_of(tmp_path, specification(environment)) as run:
-        record = RunRecord(run, Cadence(1, 0, 0), None, display)
+    with (
+        run_of(tmp_path, specification(environment)) as run,
+        closing(RunRecord(run, Cadence(1, 0, 0), None, display)) as record,
+    ):
         for step in (1, 2):
             facts = {"length": len(episode), "success": None, "stop_reason": "time_limit", "episode": episode}
             record.on_episode(step, episode_return=float(step), **facts)
@@ -196,8 +198,8 @@ def test_record_keeps_episodes_now_and_then(tmp_path, reach, monkeypatch):
         assert NewestEpisode.read(newest_file(run.path, "training")).step == 3
         sums = {name: float(values.sum()) for name, values in episode.reward_terms.items()}
         assert sums and all(run.metrics()[-1][f"terms/{name}"] == pytest.approx(value) for name, value in sums.items())
-        again = RunRecord(run, Cadence(1, 0, 0), None, display, 3)
-        again.load_state_dict(record.state_dict())
+        with closing(RunRecord(run, Cadence(1, 0, 0), None, display, 3)) as again:
+            again.load_state_dict(record.state_dict())
         assert again.state_dict()["terms"] == record.state_dict()["terms"]
 
 

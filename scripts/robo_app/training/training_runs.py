@@ -224,8 +224,11 @@ def _run(
     def keep(episode: Episode, replays: bool) -> None:
         NewestEpisode.of(episode, kind="evaluation", step=training.step, replays=replays).write(run.path)
 
-    with left_still(training), closing(Evaluator(recipe, recipe.evaluation.episodes_during, operator, keep)) as evaluate:
-        record = RunRecord(run, cadence, keeping_policies(run, recipe, training, evaluate), shown, training.step)
+    with (
+        left_still(training),
+        closing(Evaluator(recipe, recipe.evaluation.episodes_during, operator, keep)) as evaluate,
+        closing(RunRecord(run, cadence, keeping_policies(run, recipe, training, evaluate), shown, training.step)) as record,
+    ):
         if state is not None:
             record.load_state_dict(state)
         try:

@@ -125,6 +125,7 @@ def test_arm_whose_driver_hangs_can_be_stopped(robot, hangs, client):
     assert time.monotonic() - begun < LONG and robot.guard.mode in (Mode.STOPPED, Mode.FAULT)
 
 
+@pytest.mark.real_time
 def test_stop_over_http_is_answered_while_every_call_hangs(robot, monkeypatch):
     monkeypatch.setattr("robo_real.remote_robot.TIMEOUT", 0.5)
     server = RobotServer(Application(robot), port=0)

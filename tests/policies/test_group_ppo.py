@@ -15,7 +15,7 @@ from robo_bench.trainings import Silent
 from robo_policies.learners.group_advantages import single_share
 from robo_policies.learners.group_ppo import GroupPPOConfig
 from robo_policies.learners.provers import PROVED, Prover
-from robo_policies.learners.step_credit import anchored, generalised, group_advantages, merged, set_advantages
+from robo_policies.learners.step_credit import anchored, group_advantages, merged, set_advantages
 from robo_rl.environments.make import make_environment
 from robo_rl.environments.starts import BranchingEnv
 from robo_rl.errors import InvalidSetting
@@ -42,14 +42,6 @@ def test_anchor_compares_visits_of_one_state():
 def test_graph_shares_common_steps_and_keeps_others():
     steps = [["x", "y"], ["x", "z", "z"]]
     np.testing.assert_allclose(merged(steps, np.array([1.0, -0.5])), [0.25, 1.0, 0.25, -0.5, -0.5])
-
-
-def test_generalised_estimates_by_hand():
-    rewards, values = np.array([0.0, 1.0]), np.array([0.5, 0.2, 7.0])
-    first, second = 0.9 * 0.2 - 0.5, 1.0 - 0.2
-    np.testing.assert_allclose(generalised(rewards, values, 0.9, 0.8, terminated=True), [first + 0.72 * second, second])
-    cut = 1.0 + 0.9 * 7.0 - 0.2  # a time limit is no end
-    np.testing.assert_allclose(generalised(rewards, values, 0.9, 0.8, terminated=False), [first + 0.72 * cut, cut])
 
 
 def test_sets_prefer_success_in_different_ways():

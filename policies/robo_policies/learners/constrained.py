@@ -22,8 +22,9 @@ from robo_rl.moments import Normalizer
 from robo_rl.protocols.contract import ANY_SPACE, ROLLOUTS, Feature, Needs
 from robo_rl.spec.cost import cost_names
 from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.training.advantages import generalized_advantages
 from robo_rl.training.on_policy import VectorStep
-from robo_rl.training.rollout_buffer import RolloutBuffer, Value, generalized_advantages
+from robo_rl.training.rollout_buffer import RolloutBuffer, Value
 from robo_rl.types import Array, Metrics, StateDict
 
 
@@ -91,12 +92,14 @@ class ConstrainedBuffer(RolloutBuffer):
         values: (T+1, N, C).
         """
         steps, config = len(values) - 1, self._learner.config
-        gamma, ended = np.float32(config.discount), self.ended[:steps, :, None]
-        following = np.where(ended, self.final_cost_values[:steps], values[1:])
-        costs = self.costs[:steps] / self.deviations.astype(np.float32)
-        residuals = costs + gamma * following - values[:-1]
-        decay = np.broadcast_to(gamma * np.float32(config.cost_gae_lambda) * ~ended, residuals.shape)
-        advantages = generalized_advantages(residuals, decay, np.ones(residuals.shape, np.bool_))
+        advantages = generalized_advantages(
+            self.costs[:steps] / self.deviations.astype(np.float32),
+            values,
+            discount=config.discount,
+            gae_lambda=config.cost_gae_lambda,
+            ended=self.ended[:steps, :, None],
+            final_values=self.final_cost_values[:steps],
+        )
         return advantages, advantages + values[:-1]
 
     @override

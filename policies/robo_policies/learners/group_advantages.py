@@ -20,7 +20,6 @@ from robo_policies.learners.parts import LearnerParts
 from robo_policies.learners.step_credit import (
     Floats,
     anchored,
-    generalised,
     group_advantages,
     merged,
     set_advantages,
@@ -28,6 +27,7 @@ from robo_policies.learners.step_credit import (
 )
 from robo_rl.extras import returns_to_go
 from robo_rl.protocols.components import Stateful
+from robo_rl.training.advantages import episode_advantages
 from robo_rl.types import Episode, StateDict
 
 REMEMBERED = 256
@@ -141,8 +141,8 @@ class Critic(Advantages):
         for each, features in zip(episodes, seen, strict=True):
             with torch.no_grad():
                 values = self.critic(features).reshape(-1).cpu().numpy().astype(np.float64)
-            rewards = each.rewards.astype(np.float64)
-            found.append(generalised(rewards, values, config.discount, config.gae_lambda, terminated=each.terminated))
+            rule = {"discount": config.discount, "gae_lambda": config.gae_lambda, "terminated": each.terminated}
+            found.append(episode_advantages(each.rewards.astype(np.float64), values, **rule))
             targets.append(found[-1] + values[:-1])
         inputs = torch.cat([features[:-1] for features in seen])
         wanted = torch.from_numpy(np.concatenate(targets).astype(np.float32)).to(inputs.device)

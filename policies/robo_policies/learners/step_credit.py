@@ -75,13 +75,3 @@ def set_advantages(
         total[each] += value
         count[each] += 1
     return total / np.maximum(count, 1), float(np.mean(diversity))
-
-
-def generalised(rewards: Floats, values: Floats, discount: float, decay: float, *, terminated: bool) -> Floats:
-    """Return the generalised advantage estimate (T,) of an episode (Schulman et al. 2016, arXiv:1506.02438).
-
-    values: (T + 1,), with that of the last observation, which does not count if the episode terminated.
-    """
-    following = np.append(values[1:-1], 0.0 if terminated else values[-1])
-    errors = rewards + discount * following - values[:-1]
-    return returns_to_go(errors, discount * decay)

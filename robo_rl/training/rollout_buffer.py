@@ -99,6 +99,15 @@ class RolloutBuffer(Stateful):
             self.rewards[step] = self.scaled_rewards(values, ended)  # one that is missing, a zero, counts for the scale alone
         self.valid[taken] = labels.valid.reshape(-1, count)
 
+    def scaled(self, observations: Mapping[str, Array]) -> Floats:
+        """Return the scaled vectors (K, D) of observations."""
+        return self.observations.scaled(self._spec.stack(observations))
+
+    @property
+    def reward_deviation(self) -> float:
+        """Deviation by which rewards are divided."""
+        return 1.0 / float(self._scale.scaled(np.ones((1, 1)))[0, 0])
+
     def scaled_rewards(self, rewards: Array, ended: Array) -> Floats:
         """Return rewards (N,) over the deviation of the discounted return so far, which is near 1 then; signs are kept."""
         np.add(self.returns * self._discount, rewards, out=self.returns)
@@ -140,8 +149,8 @@ class RolloutBuffer(Stateful):
         number, ended = self.length, step.terminated | step.truncated
         self.ended[number], self.valid[number], self.final_values[number] = ended, True, 0.0
         if step.final_observations:
-            cut, scaled = step.truncated & ~step.terminated, self.observations.scaled(self._spec.stack(step.final_observations))
-            self.final_values[number][cut] = value(scaled, step.final_observations)
+            cut = step.truncated & ~step.terminated
+            self.final_values[number][cut] = value(self.scaled(step.final_observations), step.final_observations)
         self.rewards[number] = 0.0 if step.rewards is None else self.scaled_rewards(step.rewards, ended)
         self._place(number + 1, vectors, step.observations)
         self.length = number + 1

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.extras import returns_to_go
+from robo_rl.types import Episode
 
 Floats = npt.NDArray[np.float64]
 Keys = Sequence[Sequence[Hashable]]
@@ -75,3 +76,16 @@ def set_advantages(
         total[each] += value
         count[each] += 1
     return total / np.maximum(count, 1), float(np.mean(diversity))
+
+
+def state_keys(episode: Episode, names: Sequence[str], resolution: float) -> list[Hashable]:
+    """Return a key of the state before each step: entries of the observation, rounded to multiples of `resolution`."""
+    rows = [np.floor(episode.observations[name][:-1] / resolution + 0.5) for name in names]
+    flat = np.concatenate([row.reshape(len(episode), -1) for row in rows], 1) + 0.0  # no -0.0, which has other bytes
+    return [row.tobytes() for row in flat]
+
+
+def action_keys(episode: Episode, *, is_discrete: bool) -> list[Hashable]:
+    """Return a key of each action: itself, or its place in a grid of 0.25 if it is continuous."""
+    taken = episode.actions if is_discrete else np.floor(episode.actions / 0.25 + 0.5) + 0.0
+    return [action.tobytes() for action in np.asarray(taken)]

@@ -11,7 +11,7 @@ import torch
 from scipy.optimize import minimize
 
 from factories import choices, make_spec
-from robo_policies.learners.constrained import ConstrainedConfig, CostRollout
+from robo_policies.learners.constrained import ConstrainedSettings, CostRollout
 from robo_policies.learners.cpo import CPOConfig, TrustRegion, actor_of, solve, step_within
 from robo_policies.learners.multipliers import PIDMultiplier, relative_violation
 from robo_policies.learners.ppo_lagrangian import Lagrangian, PPOLagrangianConfig
@@ -440,7 +440,7 @@ def test_limits_of_the_learner_replace_those_of_the_environment():
 )
 def test_settings_out_of_range_are_named(settings, said):
     with pytest.raises(InvalidSetting, match=said):
-        ConstrainedConfig.__post_init__(replace(CONFIGS["adam"], **settings))
+        ConstrainedSettings.__post_init__(replace(CONFIGS["adam"], **settings))
 
 
 def test_cpo_settings_out_of_range_are_named():

@@ -117,7 +117,7 @@ def test_anchors_are_added_to_the_episodes_advantage():
 
 def test_sets_count_in_the_window_of_all_but_the_first(monkeypatch):
     learner = replace(SMALL, advantages="set", set_size=2, window=3, episodes=4).build(Walled.environment_spec, 0)
-    monkeypatch.setattr(learner.rule.kind, "estimates", lambda episodes: (np.arange(32.0), 0.0))
+    monkeypatch.setattr(learner.rule.kind.critic, "estimates", lambda episodes: (np.arange(32.0), 0.0))
     critic = (np.arange(32.0) - 15.5) / np.arange(32.0).std()
     episodes = walked(1.0, 1.0, 0.0, 0.0)
     found, figures = learner.rule.kind.of(episodes, np.array([1.0, 1.0, 0.0, 0.0]))

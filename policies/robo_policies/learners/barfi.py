@@ -31,7 +31,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from robo_policies.learners.episodic import LearnsFromEpisodes
-from robo_policies.learners.episodic_settings import EpisodicConfig
+from robo_policies.learners.episodic_settings import EpisodeSettings
 from robo_rl.errors import UnknownName, require_allowed
 from robo_rl.extras import returns_to_go
 from robo_rl.spec.environment import EnvironmentSpec
@@ -39,7 +39,7 @@ from robo_rl.types import Episode, Metrics, StateDict
 
 
 @dataclass(frozen=True)
-class BARFIConfig(EpisodicConfig):
+class BARFIConfig(EpisodeSettings):
     """Settings of BARFI."""
 
     engine: Literal["auto", "reference", "accelerated"] = "reference"

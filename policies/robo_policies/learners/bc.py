@@ -68,11 +68,6 @@ class CategoricalActor(nn.Module):
         """Returns -log pi(a|s), (B,)."""
         return functional.cross_entropy(self.layers(observations).squeeze(0), actions, reduction="none")
 
-    def log_density(self, observations: Tensor, actions: Tensor, generator: torch.Generator) -> Tensor:
-        """Returns log pi(a|s), (B,)."""
-        del generator
-        return -self.loss(observations, actions)
-
     def mode(self, observations: Tensor) -> Tensor:
         """Returns the most likely choices (B,)."""
         choices: Tensor = self.layers(observations).squeeze(0).argmax(-1)

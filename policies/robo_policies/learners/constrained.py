@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from robo_policies.learners.clipped_step import ClippedAdam
 from robo_policies.learners.multipliers import LimitSettings
-from robo_policies.learners.ppo import PPOConfig, copied
+from robo_policies.learners.ppo import PPOSettings, copied
 from robo_policies.networks.policy_value import CRITIC_GAIN, Floats, TanhMLP, critic_vectors, orthogonal
 from robo_policies.networks.settings import resolve_device
 from robo_rl.errors import InvalidSetting, require_allowed
@@ -33,7 +33,7 @@ from robo_rl.types import Array, Metrics, StateDict
 
 
 @dataclass(frozen=True)
-class ConstrainedConfig(PPOConfig, LimitSettings):
+class ConstrainedSettings(PPOSettings, LimitSettings):
     """Settings of constrained on-policy learners."""
 
     needs = Needs((ROLLOUTS,), ANY_SPACE - {Feature.PICTURES})
@@ -84,7 +84,7 @@ class CostCritic(nn.Module):
 class CostRollout(Stateful):
     """Costs of a rollout beside its buffer, which ends and scaled observations are read from."""
 
-    def __init__(self, config: ConstrainedConfig, count: int) -> None:
+    def __init__(self, config: ConstrainedSettings, count: int) -> None:
         shape = (config.steps_per_env, config.num_envs, count)
         self._config = config
         self.costs = np.zeros(shape, np.float32)
@@ -159,7 +159,7 @@ class CostRollout(Stateful):
 class Costs(Stateful):
     """Costs of a policy: their rollout, their critics, and J_C."""
 
-    def __init__(self, spec: EnvironmentSpec, config: ConstrainedConfig, seed: int) -> None:
+    def __init__(self, spec: EnvironmentSpec, config: ConstrainedSettings, seed: int) -> None:
         self.config, self.limits, self.device = config, config.limits_of(spec), resolve_device(config.device)
         self.names = cost_names(spec.costs)
         self.bounds = np.array([self.limits[name] for name in self.names])

@@ -17,7 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from robo_policies.learners.clipped_step import divergence, probability_ratio
-from robo_policies.learners.constrained import ConstrainedConfig, Costs
+from robo_policies.learners.constrained import ConstrainedSettings, Costs
 from robo_policies.learners.ppo import PPO, Constraint, Numbers, Passes, Pictures, Rows
 from robo_policies.networks.policy_value import PolicyValue
 from robo_rl.errors import require_allowed
@@ -31,7 +31,7 @@ SMALLEST = 1e-8
 
 
 @dataclass(frozen=True)
-class CPOConfig(ConstrainedConfig):
+class CPOConfig(ConstrainedSettings):
     """Settings of CPO; lr, epochs and batch_size are those of the critics."""
 
     max_kl: float = 0.01

@@ -35,7 +35,7 @@ class EpisodeActor(Stateful):
     """A policy that is learned from episodes."""
 
     def __init__(self, spec: EnvironmentSpec, settings: Any, seed: int, make: Callable[..., Any]) -> None:
-        """make: returns the network of a NetworkFactory, features and actions: one with `log_density`, `mode` and `draw`."""
+        """make: returns an actor, given a NetworkFactory, the number of features and that of actions."""
         self.parts = parts = LearnerParts(spec, settings, seed)
         self.network: Any = parts.add("actor", make(parts.networks, parts.encoder.size, spec.action.size), settings.lr)
         self.policy: ActorPolicy = parts.act_with(self.network)
@@ -71,7 +71,8 @@ class EpisodeActor(Stateful):
     def log_densities(self, features: Tensor, actions: Tensor, network: nn.Module | None = None) -> Tensor:
         """Return log pi(a|s), (B,), of the policy or of another network of its kind."""
         of: Any = network or self.network
-        found: Tensor = of.log_density(features, actions, self.parts.generator)
+        is_discrete, generator = self.parts.spec.action.is_discrete, self.parts.generator
+        found: Tensor = -of.loss(features, actions) if is_discrete else of.log_density(features, actions, generator)
         return found
 
     def clone(self, demonstrations: Sequence[Episode], cloning: Cloning) -> Metrics:

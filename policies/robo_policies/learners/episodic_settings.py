@@ -20,7 +20,7 @@ from robo_rl.training.episodic import EpisodicTraining, Player, Plays
 
 
 @dataclass(frozen=True)
-class EpisodicConfig(NetworkSettings, OwnLoop):
+class EpisodeSettings(NetworkSettings, OwnLoop):
     """Settings of a learner from whole episodes."""
 
     needs = Needs(
@@ -68,7 +68,7 @@ class EpisodicConfig(NetworkSettings, OwnLoop):
 
 
 @dataclass(frozen=True)
-class ClippedConfig(EpisodicConfig):
+class ClippedSettings(EpisodeSettings):
     """Settings of learners that take several clipped steps over their episodes."""
 
     clip_low: float = 0.2

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from robo_policies.learners.episodic import LearnsFromEpisodes
-from robo_policies.learners.episodic_settings import EpisodicConfig
+from robo_policies.learners.episodic_settings import EpisodeSettings
 from robo_rl.errors import require_allowed
 from robo_rl.extras import returns_to_go
 from robo_rl.spec.environment import EnvironmentSpec
@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class ExploRSConfig(EpisodicConfig):
+class ExploRSConfig(EpisodeSettings):
     """Settings of ExploRS."""
 
     engine: Literal["auto", "reference", "accelerated"] = "reference"

@@ -84,15 +84,15 @@ class Group(Advantages):
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
-        return np.repeat(group_advantages(returns, self.config.group), [len(each) for each in episodes]), {}
+        return for_each_step(group_advantages(returns, self.config.group), episodes), {}
 
 
-class Anchor(Group):
-    """That, and the return from a state among all visits of it in the group."""
+class Anchor(Advantages):
+    """The group's, and the return from a state among all visits of it in the group."""
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
-        found, _ = super().of(episodes, returns)
+        found = for_each_step(group_advantages(returns, self.config.group), episodes)
         states, spans = self.states(episodes), self.spans(episodes)
         rewards = [each.rewards.astype(np.float64) for each in episodes]
         steps = [anchored(states[span], rewards[span], self.config.discount) for span in spans]
@@ -202,15 +202,17 @@ class Credit(Advantages):
             self._past.append((torch.as_tensor(np.array(pair)).to(self.actor.parts.device), float(value)))
 
 
-class Sets(Critic):
+class Sets(Advantages):
     """The critic's, and those of sets of episodes in the window after the common state; each to its own scale."""
 
-    least_group = 2
+    def __init__(self, actor: EpisodeActor, settings: Any) -> None:
+        super().__init__(actor, settings)
+        self.critic = Critic(actor, settings)
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
         config, random = self.config, self.actor.random
-        estimates, loss = self.estimates(episodes)
+        estimates, loss = self.critic.estimates(episodes)
         found, lengths = standardised(estimates), [len(each) for each in episodes]
         by_episode, differs, variety = np.zeros(len(episodes)), np.zeros(len(episodes), np.bool_), list[float]()
         for first in range(0, len(episodes), config.group):
@@ -247,6 +249,11 @@ class BranchingPlays:
         place = np.random.default_rng([self._plays.seed, number]).integers(len(first))
         self._branching.branch = (first, int(place))
         return first
+
+
+def for_each_step(by_episode: Floats, episodes: Sequence[Episode]) -> Floats:
+    """Return values of episodes (E,) for all of their steps (B,)."""
+    return np.repeat(by_episode, [len(each) for each in episodes])
 
 
 def shared_little(states: Sequence[Sequence[Hashable]], spans: Sequence[slice]) -> float:

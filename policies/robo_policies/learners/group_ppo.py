@@ -16,7 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from robo_policies.learners.episodic import ClippedLearner, Cloning, EpisodeActor, Figures, Rule, Term
-from robo_policies.learners.episodic_settings import ClippedConfig
+from robo_policies.learners.episodic_settings import ClippedSettings
 from robo_policies.learners.group_advantages import Advantages, Anchor, Credit, Critic, Graph, Group, Sets
 from robo_policies.learners.macro_critic import Macro
 from robo_policies.learners.mixed_imitation import IMITATIONS, MixedImitation
@@ -43,7 +43,7 @@ KINDS: dict[str, type[Advantages]] = {
 
 
 @dataclass(frozen=True)
-class GroupPPOConfig(ClippedConfig):
+class GroupPPOConfig(ClippedSettings):
     """Settings of PPO from groups of episodes."""
 
     needs = Needs((EPISODES,), frozenset({Feature.CONTINUOUS, Feature.DISCRETE}), {Feature.REWARD: "leave reward out"})

@@ -26,7 +26,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from robo_policies.learners.episodic import Advantages, ClippedLearner, EpisodeActor, Figures, Rule, Term
-from robo_policies.learners.episodic_settings import ClippedConfig
+from robo_policies.learners.episodic_settings import ClippedSettings
 from robo_policies.learners.step_credit import Floats, standardised
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.extras import returns_to_go
@@ -40,7 +40,7 @@ CORRECTED = "corrected_actions"
 
 
 @dataclass(frozen=True)
-class GTRConfig(ClippedConfig):
+class GTRConfig(ClippedSettings):
     """Settings of GTR."""
 
     corrections: int = 64

@@ -52,8 +52,8 @@ Passes = list[list[Step]]
 
 
 @dataclass(frozen=True)
-class PPOConfig(PolicyValueSettings, OnPolicyConfig):
-    """Settings of PPO; defaults are those of Stable-Baselines3's PPO unless a field says otherwise."""
+class PPOSettings(PolicyValueSettings, OnPolicyConfig):
+    """Settings of PPO and its kin; defaults are those of Stable-Baselines3's PPO unless a field says otherwise."""
 
     needs = Needs((ROLLOUTS, COLLECTED_ROLLOUTS), ANY_SPACE)
 
@@ -111,8 +111,13 @@ class PPOConfig(PolicyValueSettings, OnPolicyConfig):
         return PPO(spec, self, seed, constraint=constraint, rollouts=math.ceil(steps / self.rollout_size))
 
     def constraint(self, spec: EnvironmentSpec, seed: int) -> Constraint:
-        """Return what constrains the policy: nothing."""
+        """Return what constrains the policy: by default nothing."""
         return Constraint()
+
+
+@dataclass(frozen=True)
+class PPOConfig(PPOSettings):
+    """Settings of PPO."""
 
 
 class Constraint(Stateful):
@@ -156,7 +161,7 @@ class PPO(RolloutLearner):
     """Collects T steps of N environments, then takes some passes of gradient steps over them (algorithm 1)."""
 
     def __init__(
-        self, spec: EnvironmentSpec, config: PPOConfig, seed: int, *, constraint: Constraint | None = None, rollouts: int = 0
+        self, spec: EnvironmentSpec, config: PPOSettings, seed: int, *, constraint: Constraint | None = None, rollouts: int = 0
     ) -> None:
         """`rollouts` are those of the training, over which the learning rate falls; 0: it stays."""
         children = np.random.SeedSequence(seed).spawn(4)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.constrained import ConstrainedConfig, Costs
+from robo_policies.learners.constrained import ConstrainedSettings, Costs
 from robo_policies.learners.multipliers import MultiplierSettings, relative_violation
 from robo_policies.learners.ppo import Constraint
 from robo_rl.spec.environment import EnvironmentSpec
@@ -21,7 +21,7 @@ from robo_rl.types import Metrics, StateDict
 
 
 @dataclass(frozen=True)
-class PPOLagrangianConfig(ConstrainedConfig, MultiplierSettings):
+class PPOLagrangianConfig(ConstrainedSettings, MultiplierSettings):
     """Settings of PPO with Lagrange multipliers."""
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from typing_extensions import override
 
 from robo_policies.learners.constrained import required
-from robo_policies.learners.ppo import Constraint, PPOConfig
+from robo_policies.learners.ppo import Constraint, PPOSettings
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.contract import ANY_SPACE, ROLLOUTS, Feature, Needs
 from robo_rl.spec.cost import cost_names
@@ -26,7 +26,7 @@ BUDGET = "budget_"
 
 
 @dataclass(frozen=True)
-class PPOSauteConfig(PPOConfig):
+class PPOSauteConfig(PPOSettings):
     """Settings of PPO-Saute."""
 
     needs = Needs((ROLLOUTS,), ANY_SPACE - {Feature.PICTURES}, {Feature.REWARD: "leave reward out: it comes after the budget"})

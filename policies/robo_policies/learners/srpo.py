@@ -28,7 +28,7 @@ from scipy.spatial.distance import cdist
 from typing_extensions import override
 
 from robo_policies.learners.episodic import ClippedLearner, Cloning, EpisodeActor, Figures, Rule
-from robo_policies.learners.episodic_settings import ClippedConfig
+from robo_policies.learners.episodic_settings import ClippedSettings
 from robo_policies.learners.step_credit import group_advantages
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.contract import EPISODES, Feature, Needs
@@ -45,7 +45,7 @@ REMEMBERED = 256
 
 
 @dataclass(frozen=True)
-class SRPOConfig(ClippedConfig):
+class SRPOConfig(ClippedSettings):
     """Settings of SRPO; `group` episodes begin in one state."""
 
     needs = Needs(

@@ -20,7 +20,7 @@ from robo_policies.learners.self_imitation import SelfImitation
 from robo_policies.learners.step_credit import anchored, group_advantages, merged, set_advantages
 from robo_rl.environments.make import make_environment
 from robo_rl.environments.starts import BranchingEnv
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
 
@@ -435,3 +435,9 @@ def test_bad_settings_are_refused():
 def test_groups_find_the_way_between_walls(kind):
     found = successes(1, advantages=kind)
     assert np.mean(found[:100]) < 0.1 and np.mean(found[-100:]) > 0.9
+
+
+def test_state_of_an_earlier_version_is_refused():
+    learner = SMALL.build(Walled.environment_spec, 0)
+    with pytest.raises(RunError, match=r"train again(.|\n)*got: +encoder, networks"):
+        learner.load_state_dict({"networks": {}, "encoder": {}})

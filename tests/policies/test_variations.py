@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 
 import pytest
@@ -40,3 +41,18 @@ def test_a_learner_that_inherits_is_found():
 def test_no_settings_inherit_from_another_methods(name):
     others = {load("learners", each) for each in known("learners")} - {load("learners", name)}
     assert [base for base in load("learners", name).__mro__[1:] if base in others] == []
+
+
+MOST_OWN = 20
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_method_has_few_settings_of_its_own(name):
+    """The others are of groups (classes called ...Settings) that several methods share."""
+    kind = load("learners", name)
+    inherited = {item.name for base in kind.__mro__[1:] for item in getattr(base, "__dataclass_fields__", {}).values()}
+    own = {item.name for item in dataclasses.fields(kind)} - inherited
+    groups = [base for base in kind.__mro__[1:] if dataclasses.is_dataclass(base)]
+    sizes = [len(set(vars(base).get("__annotations__", {})) & set(base.__dataclass_fields__)) for base in groups]
+    assert len(own) <= MOST_OWN and all(size <= MOST_OWN for size in sizes)
+    assert all(base.__name__.endswith("Settings") for base in groups)

@@ -66,8 +66,8 @@ class ClippedAdam:
         excess = torch.add(self._tiny, norm, alpha=1.0 / self._max_norm).clamp_(min=1.0)
         mean, square, step = self.state.values()
         step += 1.0
-        rates = {"lr": self.lr, "grad_scale": excess}
-        torch._fused_adam_([self.flat], [gradient], [mean], [square], [], [step], **self._constants, **rates)
+        moments = ([mean], [square], [], [step])
+        torch._fused_adam_([self.flat], [gradient], *moments, **self._constants, lr=self.lr, grad_scale=excess)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return copies of moments and count on the CPU."""

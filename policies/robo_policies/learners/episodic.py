@@ -21,7 +21,7 @@ from robo_policies.learners.clipped_step import clipped_surrogate, probability_r
 from robo_policies.learners.parts import ActorPolicy, LearnerParts
 from robo_policies.networks.encoders import Observations
 from robo_rl.protocols.components import Stateful
-from robo_rl.requirements import require_finite_data
+from robo_rl.requirements import require_finite_data, require_same_networks
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode, Metrics, StateDict
 
@@ -97,7 +97,8 @@ class EpisodeActor(Stateful):
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self.parts.load_state_dict(state)
-        self.random.bit_generator.state = state["random"]
+        if "random" in state:  # learners that draw nothing had none
+            self.random.bit_generator.state = state["random"]
 
 
 @dataclass(frozen=True)
@@ -238,6 +239,8 @@ class ClippedLearner(LearnsFromEpisodes):
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
+        """Restore the state returned by `state_dict`; raises RunError for that of an earlier version."""
+        require_same_networks(", ".join(sorted(state)), "actor, rule, terms")
         self.actor.load_state_dict(state["actor"])
         self.rule.load_state_dict(state["rule"])
         for number, term in enumerate(self.terms):

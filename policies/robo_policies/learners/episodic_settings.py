@@ -9,7 +9,7 @@ import gymnasium
 from typing_extensions import override
 
 from robo_policies.learners.bc import CategoricalActor
-from robo_policies.learners.episodic import EpisodeActor
+from robo_policies.learners.episodic import Cloning, EpisodeActor
 from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.networks.regression_actors import GaussianActor
 from robo_policies.networks.settings import NetworkSettings
@@ -85,3 +85,22 @@ class ClippedSettings(EpisodeSettings):
         positive = {name: (getattr(self, name) > 0, "above 0") for name in ("clip_low", "clip_high")}
         counts = {name: (getattr(self, name) >= 1, "1 or more") for name in ("epochs", "batch_size")}
         require_allowed(self, positive | counts)
+
+
+@dataclass(frozen=True)
+class CloningSettings:
+    """Settings of learners that clone demonstrations before the first episode."""
+
+    clone_updates: int = 2000
+    """Updates of behaviour cloning, if there are demonstrations."""
+    initial_std: float = 0.3
+    """Deviation of continuous actions after cloning, to explore with."""
+
+    def require_cloning_allowed(self) -> None:
+        """Raise InvalidSetting for a number out of range."""
+        allowed = {"clone_updates": (self.clone_updates >= 0, "0 or more"), "initial_std": (self.initial_std > 0, "above 0")}
+        require_allowed(self, allowed)
+
+    def cloning(self) -> Cloning:
+        """Return what is cloned, and how."""
+        return Cloning(self.clone_updates, self.initial_std)

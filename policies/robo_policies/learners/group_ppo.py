@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.episodic import ClippedLearner, Cloning, EpisodeActor, Figures, Rule, Term
-from robo_policies.learners.episodic_settings import ClippedSettings
+from robo_policies.learners.episodic import ClippedLearner, EpisodeActor, Figures, Rule, Term
+from robo_policies.learners.episodic_settings import ClippedSettings, CloningSettings
 from robo_policies.learners.group_advantages import Advantages, Anchor, Credit, Critic, Graph, Group, Sets
 from robo_policies.learners.macro_critic import Macro
 from robo_policies.learners.mixed_imitation import IMITATIONS, MixedImitation
@@ -43,7 +43,7 @@ KINDS: dict[str, type[Advantages]] = {
 
 
 @dataclass(frozen=True)
-class GroupPPOConfig(ClippedSettings):
+class GroupPPOConfig(ClippedSettings, CloningSettings):
     """Settings of PPO from groups of episodes."""
 
     needs = Needs((EPISODES,), frozenset({Feature.CONTINUOUS, Feature.DISCRETE}), {Feature.REWARD: "leave reward out"})
@@ -77,10 +77,6 @@ class GroupPPOConfig(ClippedSettings):
     """set: steps after the common state that have the set's advantage; those after it have the critic's."""
     largest_return: float = 1.0
     """set: the return that counts as 1; less than 0 counts as 0."""
-    clone_updates: int = 2000
-    """Updates of behaviour cloning before the first episode, if there are demonstrations."""
-    initial_std: float = 0.3
-    """Deviation of continuous actions after cloning, to explore with."""
     variety: float = 0.0
     """Share of its return's size, at most, that an episode loses for the share of its group that takes the same actions."""
     self_imitation: float = 0.0
@@ -100,14 +96,14 @@ class GroupPPOConfig(ClippedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive = ("resolution", "critic_lr", "largest_return", "initial_std")
+        self.require_cloning_allowed()
+        positive = ("resolution", "critic_lr", "largest_return")
         allowed = {name: (getattr(self, name) > 0, "above 0") for name in positive}
         allowed |= {
             name: (getattr(self, name) >= 1, "1 or more")
             for name in ("sets", "window", "kept_episodes", "macro_steps", "prover_tries")
         }
         allowed |= {
-            "clone_updates": (self.clone_updates >= 0, "0 or more"),
             "self_imitation": (0.0 <= self.self_imitation < np.inf, "0 or more"),
             "self_imitation_rise": (self.self_imitation_rise >= 0, "0 or more"),
             "imitation": (0.0 <= self.imitation < np.inf, "0 or more"),
@@ -134,7 +130,7 @@ class GroupPPOConfig(ClippedSettings):
             terms.append(MixedImitation(actor, self.imitation, self.imitates, self.group))
         if self.reference_weight:
             terms.append(NearClone(actor, self.reference_weight))
-        return ClippedLearner(actor, self, rule, terms, Cloning(self.clone_updates, self.initial_std))
+        return ClippedLearner(actor, self, rule, terms, self.cloning())
 
     @override
     def player(self, environment: gymnasium.Env[Any, Any], learner: ClippedLearner, seed: int) -> Player:

@@ -364,14 +364,14 @@ class PPO(RolloutLearner):
         return {f"train/{name}": value for name, value in found.items()}
 
     def _learnt_state(self) -> StateDict:
-        learnt = {"networks": copied(self.networks.state_dict()), "optimizer": self.optimizer.state_dict()}
+        learnt: StateDict = {"networks": copied(self.networks.state_dict()), "optimizer": self.optimizer.state_dict()}
         learnt |= {"shuffling": self._shuffling.bit_generator.state, "updates": self.updates}
         return learnt | {"constraint": self.constraint.state_dict()}
 
     def _load_learnt_state(self, state: StateDict) -> None:
         self.networks.load(state["networks"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.constraint.load_state_dict(state["constraint"])
+        self.constraint.load_state_dict(state.get("constraint", {}))  # plain PPO of earlier versions has none
         self._shuffling.bit_generator.state, self.updates = state["shuffling"], int(state["updates"])
 
     def state_dict(self) -> StateDict:

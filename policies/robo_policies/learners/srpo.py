@@ -27,8 +27,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 from typing_extensions import override
 
-from robo_policies.learners.episodic import ClippedLearner, Cloning, EpisodeActor, Figures, Rule
-from robo_policies.learners.episodic_settings import ClippedSettings
+from robo_policies.learners.episodic import ClippedLearner, EpisodeActor, Figures, Rule
+from robo_policies.learners.episodic_settings import ClippedSettings, CloningSettings
 from robo_policies.learners.step_credit import group_advantages
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.contract import EPISODES, Feature, Needs
@@ -45,7 +45,7 @@ REMEMBERED = 256
 
 
 @dataclass(frozen=True)
-class SRPOConfig(ClippedSettings):
+class SRPOConfig(ClippedSettings, CloningSettings):
     """Settings of SRPO; `group` episodes begin in one state."""
 
     needs = Needs(
@@ -63,21 +63,16 @@ class SRPOConfig(ClippedSettings):
     """Scale of distances: quantiles of recent failures, or least and largest of the batch as in the authors' code."""
     clusters: Literal["quantile", "official"] = "quantile"
     """Radius of DBSCAN: the 20 % quantile of distances between successes, or 0.5 as in the authors' code."""
-    clone_updates: int = 2000
-    """Updates of behaviour cloning before the first episode."""
-    initial_std: float = 0.3
-    """Deviation of continuous actions after cloning, to explore with."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        allowed = {"initial_std": (self.initial_std > 0, "above 0"), "clone_updates": (self.clone_updates >= 0, "0 or more")}
-        allowed["group"] = (self.group >= 2, "2 or more: an episode is compared with its group")
-        require_allowed(self, allowed)
+        self.require_cloning_allowed()
+        require_allowed(self, {"group": (self.group >= 2, "2 or more: an episode is compared with its group")})
 
     @override
     def build(self, spec: EnvironmentSpec, seed: int) -> ClippedLearner:
         actor = self.actor(spec, seed)
-        return ClippedLearner(actor, self, Resemblance(actor, self), cloning=Cloning(self.clone_updates, self.initial_std))
+        return ClippedLearner(actor, self, Resemblance(actor, self), cloning=self.cloning())
 
 
 class Resemblance(Rule):

@@ -9,6 +9,7 @@ import mujoco
 import pytest
 
 from robo_policies.learners.prior import PriorEnv
+from robo_rl.conformance.corrector import Corrector
 from robo_rl.conformance.swerving import Swerving
 from robo_rl.conformance.trainings import TRAINING_CHECKS, check_training, run_trial
 from robo_rl.entry_points import known, load
@@ -83,31 +84,14 @@ def small(name):
     return kind(**{key: value for key, value in (SMALL | OWN.get(name, {})).items() if key in fields})
 
 
-class Corrector:
-    """Commands the same action in two steps of each episode."""
-
-    source = ActionSource.HUMAN
-
-    def reset(self):
-        self._step = 0
-
-    def command(self, observation, proposed):
-        self._step += 1
-        return proposed * 0 + 0.5 if self._step in (2, 3) else None
-
-    def state_dict(self):
-        return {"step": self._step}
-
-    def load_state_dict(self, state):
-        self._step = state["step"]
-
-
 @functools.cache
-def trial_of(name):
+def trial_of(name, corrected=False):
+    """Return the trial of a learner. corrected: a person takes over now and then."""
     config = small(name)
     able = Capabilities.of(config)
     environment = ENVIRONMENTS.get(name, functools.partial(Swerving, is_discrete=Feature.CONTINUOUS not in able.spaces))
     loop = next((each for each in able.loops if each in (OFFLINE_THEN_ONLINE, OFFLINE_THEN_CORRECTED)), able.loops[0])
+    corrected |= loop is OFFLINE_THEN_CORRECTED
     is_offline_first = (loop not in (ONLINE,) and any(each in able.loops for each in DATA)) or loop is OFFLINE_THEN_CORRECTED
     needs_data = is_offline_first or Feature.DEMONSTRATIONS in able.requires
     updates = UPDATES if is_offline_first else 0
@@ -119,9 +103,7 @@ def trial_of(name):
         if name == "sac-prior":
             made = lambda: PriorEnv(factory(), source.scripted_policy)  # noqa: E731
         online = OnlinePhase(steps, replay_capacity=1_000) if updates else OnlinePhase()
-        person = None
-        if loop is OFFLINE_THEN_CORRECTED:
-            person = lambda inner: (inner, PersonInTheLoop(Corrector(), None))  # noqa: E731
+        person = (lambda inner: (inner, PersonInTheLoop(Corrector(), None))) if corrected else None
         spec = made().environment_spec
         factory.made.clear()
         plan = TrainingPlan(config, loop, spec, made, updates or steps, 0, demonstrations=data, online=online, person=person)
@@ -129,7 +111,25 @@ def trial_of(name):
 
     # rollouts are resumed exactly where environments can be saved; those of the suite cannot
     resume = "warm" if loop is ROLLOUTS else loop.resume
-    return run_trial(make, environment=environment, steps=STEPS, updates=updates, resume=resume)
+    return run_trial(make, environment=environment, steps=STEPS, updates=updates, resume=resume, corrected=corrected)
+
+
+def takes_corrections(name):
+    able = Capabilities.of(small(name))
+    return Feature.PERSON in able.features and Feature.CONTINUOUS in able.spaces
+
+
+CORRECTED_ROWS = [
+    pytest.param(name, marks=[] if name in {"rlpd", "hg-dagger", "sb3-sac-hil"} else [pytest.mark.slow])
+    for name in LEARNERS
+    if takes_corrections(name)
+]
+
+
+@pytest.mark.parametrize("check", TRAINING_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", CORRECTED_ROWS)
+def test_corrected_training_keeps_the_rule(name, check):
+    check(trial_of(name, corrected=True))
 
 
 @pytest.mark.parametrize("check", TRAINING_CHECKS, ids=lambda check: check.__name__)
@@ -160,6 +160,18 @@ def reports(monkeypatch, **changes):
     monkeypatch.setattr("robo_rl.training.step_sources.report_episode", broken)
 
 
+def forgets_the_person(monkeypatch):
+    add = ReplayBuffer.add
+    broken = lambda self, step: add(self, dataclasses.replace(step, source=ActionSource.POLICY))  # noqa: E731
+    monkeypatch.setattr(ReplayBuffer, "add", broken)
+
+
+def ignores_commands(monkeypatch):
+    override = PersonInTheLoop.override
+    broken = lambda self, seen, proposed: (proposed, override(self, seen, proposed)[1])  # noqa: E731
+    monkeypatch.setattr(PersonInTheLoop, "override", broken)
+
+
 def takes_one_more(monkeypatch):
     monkeypatch.setattr(StepLoop, "step", property(lambda self: self.source.taken - (self.source.taken > 20)))
 
@@ -185,6 +197,8 @@ def forgets_its_generator(monkeypatch):
         (functools.partial(reports, costs=lambda episode: {}), "costs reach the log"),
         (functools.partial(reports, rewards=lambda episode: episode.rewards * 2), "episodes are reported as they were"),
         (functools.partial(reports, stop_reason=lambda episode: "time_limit"), "divergence ends an episode"),
+        (forgets_the_person, "corrections arrive"),
+        (ignores_commands, "corrections arrive"),
         (takes_one_more, "budget is kept"),
         (forgets_its_generator, "resume keeps its word"),
     ],
@@ -194,7 +208,8 @@ def test_a_broken_loop_is_found(breaks, rule, monkeypatch):
     config = small("sac")
 
     def make(factory, steps):
-        return TrainingPlan(config, ONLINE, Swerving().environment_spec, factory, steps, 0).training()
+        person = lambda inner: (inner, PersonInTheLoop(Corrector(), None))  # noqa: E731
+        return TrainingPlan(config, ONLINE, Swerving().environment_spec, factory, steps, 0, person=person).training()
 
     with pytest.raises(ConformanceFailure, match=rule):
-        check_training(make)
+        check_training(make, corrected=True)

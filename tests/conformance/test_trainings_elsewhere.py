@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -119,8 +120,8 @@ class TwoHalves:
         def nothing_more():
             raise Finished
 
-        self.learning.source.open(StepReader(self._where), nothing_more)
-        with pytest.raises(Finished):
+        with closing(StepReader(self._where)) as steps, pytest.raises(Finished):
+            self.learning.source.open(steps, nothing_more)
             self.learning.run(Silent())
         assert self.learning.step == self.acting.step
 

@@ -13,11 +13,19 @@ from robo_rl.conformance.swerving import Swerving
 from robo_rl.conformance.trainings import TRAINING_CHECKS, check_training, run_trial
 from robo_rl.entry_points import known, load
 from robo_rl.errors import ConformanceFailure
-from robo_rl.protocols.contract import DATA, OFFLINE_THEN_CORRECTED, OFFLINE_THEN_ONLINE, ONLINE, ROLLOUTS, Feature
+from robo_rl.protocols.contract import (
+    DATA,
+    OFFLINE_THEN_CORRECTED,
+    OFFLINE_THEN_ONLINE,
+    ONLINE,
+    ONLINE_IN_MANY,
+    ROLLOUTS,
+    Feature,
+)
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.rollout.episode import rollout
 from robo_rl.rollout.intervention import PersonInTheLoop
-from robo_rl.training.compatibility import Capabilities
+from robo_rl.training.compatibility import Capabilities, learners
 from robo_rl.training.episode_reports import report_episode
 from robo_rl.training.off_policy import StepLoop
 from robo_rl.training.plan import OnlinePhase, TrainingPlan
@@ -75,6 +83,11 @@ ENVIRONMENTS = {
 LEARNERS = sorted(set(known("learners")) - set(ELSEWHERE))
 ONE_OF_EACH_LOOP = {"sac", "hg-dagger", "iql", "ppo", "gtr", "bresa", "rarl", "stepmix-sac", "sb3-sac", "sb3-ppo"}
 ROWS = [pytest.param(name, marks=[] if name in ONE_OF_EACH_LOOP else [pytest.mark.slow]) for name in LEARNERS]
+MANY = 4  # environments; 123 is no multiple
+OFTEN = {"sac", "hil-serl", "dqn"}
+"""Learners of many environments that the fast tests train."""
+IN_MANY = [name for name, able in learners() if name in LEARNERS and ONLINE_IN_MANY in able.loops]
+ROWS_OF_MANY = [pytest.param(name, marks=[] if name in OFTEN else [pytest.mark.slow]) for name in IN_MANY]
 
 
 def small(name):
@@ -103,12 +116,15 @@ class Corrector:
 
 
 @functools.cache
-def trial_of(name):
+def trial_of(name, count=1):
     config = small(name)
     able = Capabilities.of(config)
     environment = ENVIRONMENTS.get(name, functools.partial(Swerving, is_discrete=Feature.CONTINUOUS not in able.spaces))
     loop = next((each for each in able.loops if each in (OFFLINE_THEN_ONLINE, OFFLINE_THEN_CORRECTED)), able.loops[0])
-    is_offline_first = (loop not in (ONLINE,) and any(each in able.loops for each in DATA)) or loop is OFFLINE_THEN_CORRECTED
+    loop = ONLINE_IN_MANY if count > 1 else loop
+    is_offline_first = (
+        loop not in (ONLINE, ONLINE_IN_MANY) and any(each in able.loops for each in DATA)
+    ) or loop is OFFLINE_THEN_CORRECTED
     needs_data = is_offline_first or Feature.DEMONSTRATIONS in able.requires
     updates = UPDATES if is_offline_first else 0
 
@@ -120,15 +136,15 @@ def trial_of(name):
             made = lambda: PriorEnv(factory(), source.scripted_policy)  # noqa: E731
         online = OnlinePhase(steps, replay_capacity=1_000) if updates else OnlinePhase()
         person = None
-        if loop is OFFLINE_THEN_CORRECTED:
+        if loop is OFFLINE_THEN_CORRECTED or (name == "hil-serl" and count > 1):
             person = lambda inner: (inner, PersonInTheLoop(Corrector(), None))  # noqa: E731
         spec = made().environment_spec
         factory.made.clear()
         plan = TrainingPlan(config, loop, spec, made, updates or steps, 0, demonstrations=data, online=online, person=person)
-        return plan.training()
+        return dataclasses.replace(plan, count=count).training()
 
     # rollouts are resumed exactly where environments can be saved; those of the suite cannot
-    resume = "warm" if loop is ROLLOUTS else loop.resume
+    resume = "warm" if loop is ROLLOUTS else "exact" if loop is ONLINE_IN_MANY else loop.resume
     return run_trial(make, environment=environment, steps=STEPS, updates=updates, resume=resume)
 
 
@@ -136,6 +152,27 @@ def trial_of(name):
 @pytest.mark.parametrize("name", ROWS)
 def test_training_keeps_the_rule(name, check):
     check(trial_of(name))
+
+
+@pytest.mark.parametrize("check", TRAINING_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", ROWS_OF_MANY)
+def test_training_in_many_keeps_the_rule(name, check):
+    check(trial_of(name, MANY))
+
+
+@pytest.mark.parametrize("name", ROWS_OF_MANY)
+def test_many_environments_share_the_steps(name):
+    made = trial_of(name, MANY).factory.made
+    assert [each.steps for each in made] == [STEPS // MANY] * MANY
+
+
+def test_a_person_corrects_in_the_first_of_many():
+    learner = trial_of("hil-serl", MANY).training.step_learner
+    whole = [outcome for outcome in trial_of("hil-serl", MANY).factory.made[0].finished]
+    corrected = len(learner.offline.corrections)
+    assert 2 * len(whole) <= corrected <= 2 * (len(whole) + 1)
+    assert learner.memory.online is learner.replay
+    assert learner.replay.sample(2_000).is_human.mean() == pytest.approx(corrected / len(learner.replay), abs=0.05)
 
 
 def stores_proposals(monkeypatch):

@@ -122,7 +122,8 @@ def trial_of(name, count=1):
     environment = ENVIRONMENTS.get(name, functools.partial(Swerving, is_discrete=Feature.CONTINUOUS not in able.spaces))
     loop = next((each for each in able.loops if each in (OFFLINE_THEN_ONLINE, OFFLINE_THEN_CORRECTED)), able.loops[0])
     loop = ONLINE_IN_MANY if count > 1 else loop
-    is_offline_first = (
+    has_data = any(each in able.loops for each in DATA)
+    is_offline_first = (loop not in (ONLINE, ONLINE_IN_MANY) and has_data) or loop is OFFLINE_THEN_CORRECTED
         loop not in (ONLINE, ONLINE_IN_MANY) and any(each in able.loops for each in DATA)
     ) or loop is OFFLINE_THEN_CORRECTED
     needs_data = is_offline_first or Feature.DEMONSTRATIONS in able.requires

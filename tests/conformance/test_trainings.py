@@ -124,8 +124,6 @@ def trial_of(name, count=1):
     loop = ONLINE_IN_MANY if count > 1 else loop
     has_data = any(each in able.loops for each in DATA)
     is_offline_first = (loop not in (ONLINE, ONLINE_IN_MANY) and has_data) or loop is OFFLINE_THEN_CORRECTED
-        loop not in (ONLINE, ONLINE_IN_MANY) and any(each in able.loops for each in DATA)
-    ) or loop is OFFLINE_THEN_CORRECTED
     needs_data = is_offline_first or Feature.DEMONSTRATIONS in able.requires
     updates = UPDATES if is_offline_first else 0
 

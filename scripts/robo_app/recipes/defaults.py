@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,7 @@ from robo_datasets.figures import content_hash
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import DatasetNotFound, InvalidSetting
 from robo_rl.runs.run import Run
-
-OWN_NUMBERS = ("num_envs", "n_envs")
-"""Settings of learners that bring their own loops: environments that step together."""
+from robo_rl.training.compatibility import own_number
 
 
 def learnt_from(recipe: Recipe[Any]) -> dict[str, Any]:
@@ -77,10 +75,10 @@ def with_online_phase(recipe: Recipe[Any], steps: int = 0) -> Recipe[Any]:
 
 def with_environments(recipe: Recipe[Any]) -> Recipe[Any]:
     """Return the recipe with its number of environments as that of its learner, if that has a setting for it."""
-    own = [item.name for item in fields(recipe.learner) if item.name in OWN_NUMBERS]
+    own = own_number(recipe.learner)
     if not recipe.environments or not own:
         return recipe
-    return replace(recipe, learner=replace(recipe.learner, **{own[0]: recipe.environments}), environments=0)
+    return replace(recipe, learner=replace(recipe.learner, **{own: recipe.environments}), environments=0)
 
 
 def completed(recipe: Recipe[Any]) -> Recipe[Any]:

@@ -200,12 +200,14 @@ class ReplayBuffer(Stateful):
     def _add_at_once(self, steps: VectorTransition) -> None:
         """Store the rows of all environments, without extras and histories, in a few array operations."""
         kept = np.flatnonzero(~steps.diverged)
+        if not len(kept):
+            return
         rows = self._cursors[kept]
         following = (rows + self._environments) % self._capacity
         starts, stored = self._rows["starts"], self._rows
         self._count += len(rows) - int(np.count_nonzero(starts[rows])) - int(np.count_nonzero(starts[following]))
         starts[following], starts[rows] = False, True
-        self._used = max(self._used, int(following.max(initial=-1)) + 1)
+        self._used = max(self._used, int(following.max()) + 1)
         for name, values in self._spec.observation.newest(steps.next_observations).items():
             if name in self._columns:
                 stored["vectors"][following, self._columns[name]] = values[kept].reshape(len(kept), -1)

@@ -25,8 +25,10 @@ from robo_rl.protocols.contract import (
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.rollout.episode import rollout
 from robo_rl.rollout.intervention import PersonInTheLoop
+from robo_rl.rollout.running_episodes import RunningEpisodes
+from robo_rl.rollout.vector import VectorRollout
 from robo_rl.training.compatibility import Capabilities, learners
-from robo_rl.training.episode_reports import report_episode
+from robo_rl.training.episode_reports import EpisodeReports, report_episode
 from robo_rl.training.off_policy import StepLoop
 from robo_rl.training.plan import OnlinePhase, TrainingPlan
 from robo_rl.types import ActionSource
@@ -231,6 +233,64 @@ def test_a_broken_loop_is_found(breaks, rule, monkeypatch):
 
     def make(factory, steps):
         return TrainingPlan(config, ONLINE, Swerving().environment_spec, factory, steps, 0).training()
+
+    with pytest.raises(ConformanceFailure, match=rule):
+        check_training(make)
+
+
+def changed_step(monkeypatch, **changes):
+    """Break what the stepper of many tells of each step."""
+    step = VectorRollout.step
+
+    def broken(self, actions):
+        found = step(self, actions)
+        return dataclasses.replace(found, **{name: of(found) for name, of in changes.items()})
+
+    monkeypatch.setattr(VectorRollout, "step", broken)
+
+
+def changed_end(monkeypatch, **changes):
+    """Break what it tells of each episode."""
+    end = RunningEpisodes.end
+    broken = lambda self, *given: dataclasses.replace(end(self, *given), **changes)  # noqa: E731
+    monkeypatch.setattr(RunningEpisodes, "end", broken)
+
+
+def reports_divergence_as_time(monkeypatch):
+    report = EpisodeReports.report_ended
+    broken = lambda self, observer, step, ended, count: report(  # noqa: E731
+        self, observer, step, dataclasses.replace(ended, stop_reason="time_limit"), count
+    )
+    monkeypatch.setattr(EpisodeReports, "report_ended", broken)
+
+
+def goes_on_to_the_end(monkeypatch):
+    monkeypatch.setattr(StepLoop, "step", property(lambda self: self.source.taken - self.source.stride))
+
+
+@pytest.mark.parametrize(
+    ("breaks", "rule"),
+    [
+        (functools.partial(changed_step, actions=lambda step: step.policy_actions), "executed actions are learnt from"),
+        (functools.partial(changed_step, terminated=lambda step: step.ended), "only terminated steps end the bootstrap"),
+        (
+            functools.partial(changed_step, diverged=lambda step: step.diverged & False),
+            "divergence ends an episode and teaches",
+        ),
+        (functools.partial(changed_step, next_observations=lambda step: step.following), "executed actions are learnt from"),
+        (functools.partial(changed_end, success=False), "success of any step counts"),
+        (functools.partial(changed_end, costs={}), "costs reach the log"),
+        (functools.partial(changed_end, episode_return=1.0), "episodes are reported as they were"),
+        (reports_divergence_as_time, "divergence ends an episode"),
+        (goes_on_to_the_end, "budget is kept"),
+        (forgets_its_generator, "resume keeps its word"),
+    ],
+)
+def test_a_broken_loop_of_many_is_found(breaks, rule, monkeypatch):
+    breaks(monkeypatch)
+
+    def make(factory, steps):
+        return TrainingPlan(small("sac"), ONLINE_IN_MANY, Swerving().environment_spec, factory, steps, 0, count=MANY).training()
 
     with pytest.raises(ConformanceFailure, match=rule):
         check_training(make)

@@ -52,6 +52,8 @@ class DQNConfig(NetworkSettings):
     """That chance afterwards."""
     learning_starts: int = 1_000
     """Environment steps with random choices before the first update."""
+    update_every: int = 1
+    """Environment steps, over all environments, from one update to the next."""
     replay_capacity: int = 1_000_000
     """Rows of the replay memory."""
     replay_folder: str | None = None

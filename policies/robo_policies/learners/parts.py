@@ -241,14 +241,21 @@ class ActorPolicy(Stateful):
         """Return an action (A,) float32 in [-1, 1], or an int64 scalar."""
         return self.proposed(observation, None if deterministic else self._generator)
 
-    @torch.no_grad()  # not inference mode, which would forbid training to use the memory that is taken here
+    def act_all(self, observations: Mapping[str, Array]) -> Array:
+        """Return sampled actions (N, ...) for observations name -> (N, ...)."""
+        return self._chosen({name: observations[name] for name in self._encoder.reads}, self._generator)
+
     def proposed(self, observation: Observation, generator: torch.Generator | None) -> Array:
         """Return a sample of the actor with a generator, or its mode without one."""
+        chosen: Array = self._chosen({name: np.array(observation[name])[None] for name in self._encoder.reads}, generator)[0]
+        return chosen
+
+    @torch.no_grad()  # not inference mode, which would forbid training to use the memory that is taken here
+    def _chosen(self, rows: Mapping[str, Array], generator: torch.Generator | None) -> Array:
         encoder, actor = self._followed()
-        rows = {name: np.array(observation[name])[None] for name in encoder.reads}
         features = encoder(encoder.tensors(encoder.stack(rows, is_acting=True), rows, self._device))
-        action = actor.mode(features) if generator is None else actor.draw(features, generator)
-        chosen: Array = action.cpu().numpy()[0]
+        actions = actor.mode(features) if generator is None else actor.draw(features, generator)
+        chosen: Array = actions.cpu().numpy()
         return chosen
 
     def _followed(self) -> tuple[ObservationEncoder, Any]:

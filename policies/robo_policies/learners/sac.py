@@ -54,6 +54,8 @@ class SACConfig(NetworkSettings):
     """Steps of reward before the bootstrap value."""
     learning_starts: int = 5_000
     """Environment steps with random actions before the first update; Stable-Baselines3 has 100, its tuned settings 10,000."""
+    update_every: int = 1
+    """Environment steps, over all environments, from one update to the next."""
     replay_capacity: int = 1_000_000
     """Rows of the replay memory."""
     replay_folder: str | None = None

@@ -16,6 +16,7 @@ from robo_rl.moments import Normalizer
 from robo_rl.protocols.components import Stateful
 from robo_rl.requirements import require_finite_data
 from robo_rl.spec.environment import ActionSpec, ArraySpec, ObservationSpec
+from robo_rl.training.advantages import generalized_advantages
 from robo_rl.training.collectors.rollouts import CollectedRollout
 from robo_rl.training.on_policy import OnPolicyConfig, VectorStep
 from robo_rl.types import Array, StateDict, StepRewards
@@ -98,6 +99,15 @@ class RolloutBuffer(Stateful):
             self.rewards[step] = self.scaled_rewards(values, ended)  # one that is missing, a zero, counts for the scale alone
         self.valid[taken] = labels.valid.reshape(-1, count)
 
+    def scaled(self, observations: Mapping[str, Array]) -> Floats:
+        """Return the scaled vectors (K, D) of observations."""
+        return self.observations.scaled(self._spec.stack(observations))
+
+    @property
+    def reward_deviation(self) -> float:
+        """Deviation by which rewards are divided."""
+        return 1.0 / float(self._scale.scaled(np.ones((1, 1)))[0, 0])
+
     def scaled_rewards(self, rewards: Array, ended: Array) -> Floats:
         """Return rewards (N,) over the deviation of the discounted return so far, which is near 1 then; signs are kept."""
         np.add(self.returns * self._discount, rewards, out=self.returns)
@@ -106,17 +116,17 @@ class RolloutBuffer(Stateful):
         return self._scale.scaled(rewards[:, None])[:, 0]
 
     def advantages(self, values: Floats) -> Floats:
-        """Return A (T, N), generalised advantage estimates, given the values (T+1, N) of all observations.
-
-        Schulman et al. 2016, arXiv:1506.02438, eq. 16, which is eq. 11 and 12 of the paper on PPO. Differs from them: if a time
-        limit cut an episode, the value of its last observation replaces the missing rest, as in Stable-Baselines3,
-        because the limit is no property of the task. Before a step without a reward the sum ends with the value of its state.
-        """
-        gamma, taken = np.float32(self._discount), slice(len(values) - 1)
-        following = np.where(self.ended[taken], self.final_values[taken], values[1:])
-        residuals = self.rewards[taken] + gamma * following - values[:-1]  # delta, eq. 12
-        decay = gamma * np.float32(self._lambda) * ~self.ended[taken]
-        return generalized_advantages(residuals, decay, self.valid)
+        """Return A (T, N), generalised advantage estimates, given the values (T+1, N) of all observations."""
+        taken = slice(len(values) - 1)
+        return generalized_advantages(
+            self.rewards[taken],
+            values,
+            discount=self._discount,
+            gae_lambda=self._lambda,
+            ended=self.ended[taken],
+            final_values=self.final_values[taken],
+            valid=self.valid[taken],
+        )
 
     def newest(self) -> tuple[Floats, dict[str, Array]]:
         """Return vectors (N, D) and pictures (N, ...) of the newest observations."""
@@ -139,8 +149,8 @@ class RolloutBuffer(Stateful):
         number, ended = self.length, step.terminated | step.truncated
         self.ended[number], self.valid[number], self.final_values[number] = ended, True, 0.0
         if step.final_observations:
-            cut, scaled = step.truncated & ~step.terminated, self.observations.scaled(self._spec.stack(step.final_observations))
-            self.final_values[number][cut] = value(scaled, step.final_observations)
+            cut = step.truncated & ~step.terminated
+            self.final_values[number][cut] = value(self.scaled(step.final_observations), step.final_observations)
         self.rewards[number] = 0.0 if step.rewards is None else self.scaled_rewards(step.rewards, ended)
         self._place(number + 1, vectors, step.observations)
         self.length = number + 1
@@ -180,15 +190,6 @@ class RolloutBuffer(Stateful):
     def _arrays(self) -> dict[str, Array]:
         arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         return arrays | {f"pictures_{name}": frames for name, frames in self.pictures.items()}
-
-
-def generalized_advantages(residuals: Array, decay: Array, valid: npt.NDArray[np.bool_]) -> Floats:
-    """Return A_t = delta_t + decay_t A_(t+1), (T, N), of residuals delta; 0 for steps that are not valid, which end a sum."""
-    total, advantages = np.zeros_like(residuals[0]), np.empty(residuals.shape, np.float32)
-    for step in reversed(range(len(residuals))):
-        total = np.where(valid[step], residuals[step] + decay[step] * total, np.float32(0.0))  # eq. 11
-        advantages[step] = total
-    return advantages
 
 
 class RolloutLearner(ABC):

@@ -14,7 +14,8 @@ import numpy as np
 from typing_extensions import override
 
 from robo_bench.exploration import Successes
-from robo_policies.learners.group_ppo import GroupPPO, GroupPPOConfig
+from robo_policies.learners.episodic import ClippedLearner
+from robo_policies.learners.group_ppo import GroupPPOConfig
 from robo_policies.learners.self_imitation import Kept, SelfImitation
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Array, Episode
@@ -87,9 +88,9 @@ class ImitatesNewest(GroupPPOConfig):
     """Settings of that control."""
 
     @override
-    def build(self, spec: EnvironmentSpec, seed: int) -> GroupPPO:
+    def build(self, spec: EnvironmentSpec, seed: int) -> ClippedLearner:
         learner = super().build(spec, seed)
-        learner.best = Newest(learner, self.self_imitation, self.kept_episodes)
+        learner.terms = [Newest(learner.actor, self.self_imitation, self.kept_episodes)]
         return learner
 
 

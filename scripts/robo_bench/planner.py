@@ -19,8 +19,8 @@ import numpy.typing as npt
 import torch
 
 from robo_bench.trainings import Silent
-from robo_policies.learners.episodic import EpisodicTraining
-from robo_policies.learners.group_ppo import GroupPPO, GroupPPOConfig
+from robo_policies.learners.episodic import ClippedLearner, EpisodeActor
+from robo_policies.learners.group_ppo import GroupPPOConfig
 from robo_rl.environments.levels import level_seed
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
@@ -28,6 +28,7 @@ from robo_rl.protocols.components import Policy
 from robo_rl.rollout.episode import rollout
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Observation, ObservationSpec
 from robo_rl.system.durable_files import write_durably
+from robo_rl.training.episodic import EpisodicTraining
 from robo_sims.carla.plans import PLANS, WAYS, is_blocked
 
 Floats = npt.NDArray[np.float64]
@@ -69,15 +70,21 @@ class Sets(gymnasium.Env[Any, Any]):
         return {"one": np.ones(1, np.float32)}, self._worth(SETS[int(action)]), True, False, {}
 
 
-def chances(learner: GroupPPO, observation: Observation) -> Floats:
+def chances(actor: EpisodeActor, observation: Observation) -> Floats:
     """Return the probabilities of a policy's actions."""
-    encoder = learner.parts.encoder
+    encoder = actor.parts.encoder
     seen = {name: observation[name][None] for name in encoder.reads}
     with torch.no_grad():
-        features = encoder(encoder.tensors(encoder.stack(seen), seen, learner.parts.device))
-        actions = torch.arange(learner.parts.spec.action.size)
-        found = torch.exp(learner.log_densities(features.expand(len(actions), -1), actions))
+        features = encoder(encoder.tensors(encoder.stack(seen), seen, actor.parts.device))
+        actions = torch.arange(actor.parts.spec.action.size)
+        found = torch.exp(actor.log_densities(features.expand(len(actions), -1), actions))
     return found.numpy().astype(np.float64)
+
+
+def actor_of(training: EpisodicTraining) -> EpisodeActor:
+    """Return the actor of a training."""
+    assert isinstance(training.learner, ClippedLearner)
+    return training.learner.actor
 
 
 def toy(name: str, variety: float, seed: int) -> tuple[Floats, float]:
@@ -86,8 +93,7 @@ def toy(name: str, variety: float, seed: int) -> tuple[Floats, float]:
     config = GroupPPOConfig(**settings, variety=variety)
     training = EpisodicTraining(Sets(TOYS[name]), config, steps=6_400, seed=seed)
     training.run(Silent())
-    assert isinstance(training.learner, GroupPPO)
-    found = chances(training.learner, {"one": np.ones(1, np.float32)})
+    found = chances(actor_of(training), {"one": np.ones(1, np.float32)})
     return found, float(sum(chance * TOYS[name](each) for chance, each in zip(found, SETS, strict=True)))
 
 
@@ -137,17 +143,16 @@ def drive(method: Method, seed: int, demonstrations: int = 300) -> dict[str, flo
     settings: dict[str, Any] = {"episodes": 32, "group": 8, "hidden": (64, 64), "lr": 1e-3, "clone_updates": 500}
     config = GroupPPOConfig(**settings, advantages=method.advantages, variety=method.variety)
     training = EpisodicTraining(environment, config, steps=32 * max(method.updates, 1), seed=seed, demonstrations=learnt)
-    assert isinstance(training.learner, GroupPPO)
     if method.updates:
         training.run(Silent())
     else:
         training.learner.standardise(learnt)
         training.learner.prepare(learnt)
     environment.close()
-    return {**judged(training.learner, training.policy)}
+    return {**judged(actor_of(training), training.policy)}
 
 
-def judged(learner: GroupPPO, policy: Policy, snapshots: int = 400) -> dict[str, float]:
+def judged(actor: EpisodeActor, policy: Policy, snapshots: int = 400) -> dict[str, float]:
     """Return worth of plans at snapshots of the test, entropy of the way between two free lanes, and routes driven."""
     environment = make_environment("planned:carla/HighwayTest-v0", **HIGHWAY)
     entropies, lesser = list[float](), list[float]()
@@ -155,7 +160,7 @@ def judged(learner: GroupPPO, policy: Policy, snapshots: int = 400) -> dict[str,
     for seed in found.seeds:
         observation, _ = environment.reset(seed=seed)
         if is_blocked(observation) and observation["lanes"].all() and abs(observation["route"][0][1]) < 0.5:
-            plans = chances(learner, observation)
+            plans = chances(actor, observation)
             ways = np.array([sum(plans[number] for number, each in enumerate(PLANS) if each.endswith(way)) for way in WAYS])
             entropies.append(float(-(ways * np.log(np.maximum(ways, 1e-12))).sum()))
             lesser.append(float(min(ways[1:])))

@@ -11,10 +11,10 @@ import torch
 from scipy.optimize import minimize
 
 from factories import choices, make_spec
-from robo_policies.learners.constrained import ConstrainedConfig
-from robo_policies.learners.cpo import CPO, CPOConfig, solve, step_within
+from robo_policies.learners.constrained import ConstrainedSettings, CostRollout
+from robo_policies.learners.cpo import CPOConfig, TrustRegion, actor_of, solve, step_within
 from robo_policies.learners.multipliers import PIDMultiplier, relative_violation
-from robo_policies.learners.ppo_lagrangian import PPOLagrangian, PPOLagrangianConfig
+from robo_policies.learners.ppo_lagrangian import Lagrangian, PPOLagrangianConfig
 from robo_policies.learners.ppo_saute import PPOSauteConfig
 from robo_rl.errors import InvalidEpisode, InvalidSetting, UnknownName
 from robo_rl.rollout.running_episodes import costs_in
@@ -110,16 +110,14 @@ def test_costs_that_are_missing_or_none_are_refused(infos, kind, said):
 
 def test_cost_advantages_by_hand():
     config = replace(CONFIGS["adam"], num_envs=1, steps_per_env=3, batch_size=3, discount=0.5, cost_gae_lambda=0.5)
-    buffer = replace(config, normalize_costs=False).build(SPEC, 0).buffer
-    buffer.costs[:, 0] = [[1, 0], [2, 0], [3, 0]]
-    buffer.ended[:, 0] = [False, True, False]
-    buffer.final_cost_values[:, 0] = [[0, 0], [8, 0], [0, 0]]
+    rollout = CostRollout(replace(config, normalize_costs=False), 2)
+    rollout.costs[:, 0] = [[1, 0], [2, 0], [3, 0]]
+    rollout.final_values[:, 0] = [[0, 0], [8, 0], [0, 0]]
     values = np.array([[[1, 0]], [[2, 0]], [[7, 0]], [[4, 0]]], np.float32)
     third, second = 3 + 0.5 * 4 - 7, 2 + 0.5 * 8 - 2
     first = 1 + 0.5 * 2 - 1 + 0.25 * second
-    advantages, targets = buffer.cost_advantages(values)
+    advantages = rollout.advantages(values, np.array([[False], [True], [False]]))
     np.testing.assert_allclose(advantages[:, 0, 0], [first, second, third], rtol=1e-6)
-    np.testing.assert_allclose(targets[:, 0, 0], [first + 1, second + 2, third + 7], rtol=1e-6)
     assert not advantages[..., 1].any()
 
 
@@ -130,30 +128,31 @@ def test_episode_costs_are_undiscounted_sums_of_ended_episodes():
         ends = np.array([number == 4, False, number == 7, False])
         learner.act()
         learner.observe(step_of(random, costs=[[1, 0], [2, 0], [3, 1], [4, 0]], terminated=ends))
-    assert learner.buffer.finished.tolist() == [[5.0, 0.0], [24.0, 8.0]]
+    costs = learner.constraint.costs
+    assert costs.rollout.finished.tolist() == [[5.0, 0.0], [24.0, 8.0]]
     metrics = learner.update()
-    assert learner.episode_costs.tolist() == [14.5, 4.0]
+    assert costs.per_episode.tolist() == [14.5, 4.0]
     assert (metrics["train/cost_rate_a"], metrics["train/cost_rate_b"]) == (2.5, 0.25)
-    assert learner.buffer.finished.shape == (0, 2)
+    assert costs.rollout.finished.shape == (0, 2)
 
 
 # multipliers
 
 
 def test_lagrangian_weighs_advantages():
-    learner = CONFIGS["adam"].build(SPEC, 0)
-    for multiplier, value in zip(learner.multipliers, (0.5, 1.0), strict=True):
+    constraint = CONFIGS["adam"].constraint(SPEC, 0)
+    for multiplier, value in zip(constraint.multipliers, (0.5, 1.0), strict=True):
         multiplier.load_state_dict({"value": value})
-    weighed = learner.weigh(torch.tensor([1.0, 2.0]), torch.tensor([[2.0, 0.0], [0.0, 3.0]]))
+    weighed = constraint.weighed(torch.tensor([1.0, 2.0]), torch.tensor([[2.0, 0.0], [0.0, 3.0]]))
     np.testing.assert_allclose(weighed, [0.0, -0.4], atol=1e-6)
 
 
 def test_multiplier_grows_only_beyond_the_limit():
-    learner = CONFIGS["adam"].build(SPEC, 0)
-    learner.episode_costs = np.array([3.0, 1.0])  # limits 2 and 4
+    constraint = CONFIGS["adam"].constraint(SPEC, 0)
+    constraint.costs.per_episode = np.array([3.0, 1.0])  # limits 2 and 4
     for _ in range(5):
-        learner.constrain()
-    first, second = (multiplier.value for multiplier in learner.multipliers)
+        constraint.ascend()
+    first, second = (multiplier.value for multiplier in constraint.multipliers)
     assert first == pytest.approx(5 * 0.035, rel=1e-3) and second == 0.0
 
 
@@ -245,8 +244,8 @@ def test_frozen_multiplier_violates_a_known_cmdp():
 
 @pytest.mark.slow
 def test_flipped_cost_violates_a_known_cmdp(monkeypatch):
-    plain = PPOLagrangian.weigh
-    monkeypatch.setattr(PPOLagrangian, "weigh", lambda self, gains, costs: plain(self, gains, -costs))
+    plain = Lagrangian.weighed
+    monkeypatch.setattr(Lagrangian, "weighed", lambda self, gains, costs: plain(self, gains, -costs))
     means, _ = trained(PPOLagrangianConfig(**EXACT, multiplier_lr=0.01, initial_multiplier=0.3), 20_000)
     assert means["cost"] > 0.9
 
@@ -322,7 +321,8 @@ def stepped(horizon, cost, *, reward=float, mean_cost=10.5, **settings):
     plain = {"normalize_costs": False, "discount": 0.0, **settings}
     config = CPOConfig(num_envs=4, steps_per_env=32, batch_size=128, epochs=1, hidden=(8,), **plain)
     learner = config.build(spec, 0)
-    learner.cost_critic.weight.detach().zero_()  # no values, so that advantages are costs
+    costs_of = learner.constraint.costs
+    costs_of.critic.weight.detach().zero_()  # no values, so that advantages are costs
     random = np.random.default_rng(0)
     learner.begin(step_of(random).observations)
     for number in range(32):
@@ -330,19 +330,19 @@ def stepped(horizon, cost, *, reward=float, mean_cost=10.5, **settings):
         costs = cost * (1.0 + (executed > 0))[:, None]
         ends = np.full(4, (number + 1) % horizon == 0)
         learner.observe(step_of(random, costs=costs, terminated=ends, rewards=np.array([reward(each) for each in executed])))
-    learner.episode_costs = np.array([mean_cost])
-    learner.buffer.finished = learner.buffer.finished[:0]
+    costs_of.per_episode = np.array([mean_cost])
+    costs_of.rollout.finished = costs_of.rollout.finished[:0]
     learner.update()
     return learner
 
 
 def parameters(learner):
-    return torch.cat([each.detach().reshape(-1) for each in learner._actor]).numpy()
+    return torch.cat([each.detach().reshape(-1) for each in actor_of(learner.networks)]).numpy()
 
 
 def test_cpo_step_scales_with_horizon_and_cost():
     short, long, double = stepped(8, 1.0), stepped(16, 0.5), stepped(16, 1.0)
-    assert min(learner.constraint_metrics()["train/step_share"] for learner in (short, long, double)) > 0.0
+    assert min(learner.constraint.newest["train/step_share"] for learner in (short, long, double)) > 0.0
     np.testing.assert_allclose(parameters(short), parameters(long), rtol=1e-4, atol=1e-6)
     assert not np.allclose(parameters(short), parameters(double), rtol=1e-4, atol=1e-6)  # a cost that did double
 
@@ -350,21 +350,20 @@ def test_cpo_step_scales_with_horizon_and_cost():
 def test_above_the_limit_a_step_may_cost_reward():
     """The reward is the cost, so that a lower cost is a lower reward."""
     learner = stepped(8, 1.0, reward=lambda executed: 1.0 + (executed > 0), mean_cost=10.2)
-    metrics = learner.constraint_metrics()
+    metrics = learner.constraint.newest
     assert metrics["train/recovery"] == 0.0 and metrics["train/step_share"] > 0.0
 
 
 def test_margin_of_standard_errors_tightens_the_constraint():
-    learner = CPOConfig(**SMALL, standard_errors=2.0).build(SPEC, 0)
-    learner.buffer.finished = np.array([[1.0, 4.0], [3.0, 4.0], [2.0, 4.0], [2.0, 4.0]])
-    learner.episode_costs = learner.buffer.finished.mean(0)
-    learner.constrain()
+    region = CPOConfig(**SMALL, standard_errors=2.0).constraint(SPEC, 0)
+    assert np.isneginf(region.violations).all(), "no episode has ended"
+    region.costs.rollout.finished = np.array([[1.0, 4.0], [3.0, 4.0], [2.0, 4.0], [2.0, 4.0]])
+    region.adapt()
     deviation = np.sqrt(2.0 / 3.0)  # of 1, 3, 2, 2
-    np.testing.assert_allclose(learner._violations, [2.0 + 2.0 * deviation / 2.0 - 2.0, 0.0])
-    learner.buffer.finished = learner.buffer.finished[:1]  # one episode has no deviation
-    learner.episode_costs = np.array([2.0, 4.0])
-    learner.constrain()
-    np.testing.assert_allclose(learner._violations, [0.0, 0.0])
+    np.testing.assert_allclose(region.violations, [2.0 + 2.0 * deviation / 2.0 - 2.0, 0.0])
+    region.costs.rollout.finished = np.array([[2.0, 4.0]])  # one episode has no deviation
+    region.adapt()
+    np.testing.assert_allclose(region.violations, [0.0, 0.0])
 
 
 # Saute
@@ -430,9 +429,9 @@ def test_limits_that_are_none_are_refused(changes, costs, kind, said):
 
 
 def test_limits_of_the_learner_replace_those_of_the_environment():
-    learner = replace(CONFIGS["adam"], limits={"a": "7 N per episode"}).build(SPEC, 0)
-    assert learner.limits == {"a": 7.0, "b": 4.0}
-    plain = replace(CONFIGS["adam"], limits={"cost": 25}).build(replace(SPEC, costs=()), 0)
+    costs = replace(CONFIGS["adam"], limits={"a": "7 N per episode"}).constraint(SPEC, 0).costs
+    assert costs.limits == {"a": 7.0, "b": 4.0} and costs.bounds.tolist() == [7.0, 4.0]
+    plain = replace(CONFIGS["adam"], limits={"cost": 25}).constraint(replace(SPEC, costs=()), 0).costs
     assert plain.limits == {"cost": 25.0} and plain.names == ("cost",)
 
 
@@ -442,13 +441,13 @@ def test_limits_of_the_learner_replace_those_of_the_environment():
 )
 def test_settings_out_of_range_are_named(settings, said):
     with pytest.raises(InvalidSetting, match=said):
-        ConstrainedConfig.__post_init__(replace(CONFIGS["adam"], **settings))
+        ConstrainedSettings.__post_init__(replace(CONFIGS["adam"], **settings))
 
 
 def test_cpo_settings_out_of_range_are_named():
     with pytest.raises(InvalidSetting, match="shrink"):
         CPOConfig(shrink=1.0)
-    assert isinstance(CONFIGS["cpo"].build(SPEC, 0), CPO)
+    assert isinstance(CONFIGS["cpo"].build(SPEC, 0).constraint, TrustRegion)
 
 
 @pytest.mark.parametrize("unit", [0.001, 1.0, 1000.0])

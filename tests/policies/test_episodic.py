@@ -13,7 +13,7 @@ from factories import axes, choices, make_episode, make_spec
 from robo_cli.main import dispatch
 from robo_policies.learners.barfi import BARFI, BARFIConfig, largest_curvature, neumann
 from robo_policies.learners.srpo import (
-    SRPO,
+    Resemblance,
     SRPOConfig,
     density_clusters,
     failure_scores,
@@ -123,25 +123,25 @@ def test_srpo_improves_a_clone_and_permuted_scores_do_not(monkeypatch):
     training, heard = srpo("progress", 0)
     assert np.mean(heard.episodes[:64]) < 0.6
     assert np.mean(evaluate(training.policy, Line(), seeds=range(50)).successes) > 0.9
-    plain = SRPO.scores
+    plain = Resemblance.scores
     random = np.random.default_rng(0)
-    monkeypatch.setattr(SRPO, "scores", lambda self, episodes: random.permutation(plain(self, episodes)))
+    monkeypatch.setattr(Resemblance, "scores", lambda self, episodes: random.permutation(plain(self, episodes)))
     _, dealt = srpo("progress", 0)
     assert np.mean(dealt.episodes[-128:]) < 0.6
 
 
 def test_failures_near_a_success_are_worth_more():
     training, _ = srpo("progress", 0, steps=0)
-    learner = training.learner
+    rule = training.learner.rule
     ways = [np.linspace(0, end, 9, dtype=np.float32)[:, None] for end in (1.0, 1.02, 0.85, 0.5, 0.1)]
     episodes = [
         make_episode({"x": way}, actions=np.zeros((8, 1), np.float32), success=number < 2) for number, way in enumerate(ways)
     ]
-    scores = learner.scores(episodes)
+    scores = rule.scores(episodes)
     assert scores[:2].tolist() == [1.0, 1.0] and scores[2] > scores[3] > scores[4] and scores[2:].max() <= 0.6
-    learner.config = SRPOConfig(score="outcome")
-    assert learner.scores(episodes).tolist() == [1.0, 1.0, 0.0, 0.0, 0.0]
-    assert learner.scores(episodes[2:]).tolist() == [0.0] * 3  # nothing to compare with
+    blunt = Resemblance(training.learner.actor, SRPOConfig(score="outcome"))
+    assert blunt.scores(episodes).tolist() == [1.0, 1.0, 0.0, 0.0, 0.0]
+    assert rule.scores(episodes[2:]).tolist() == [0.0] * 3  # nothing to compare with
 
 
 def test_srpo_resumes_and_keeps_its_scale(tmp_path):
@@ -150,7 +150,7 @@ def test_srpo_resumes_and_keeps_its_scale(tmp_path):
     again, _ = srpo("progress", 0, steps=0)
     again.load_state_dict(state)
     assert again.step == training.step and again.resumed == "warm"
-    assert list(again.learner._distances) == list(training.learner._distances)
+    assert list(again.learner.rule.distances) == list(training.learner.rule.distances) != []
     seen = {"x": np.array([0.3], np.float32)}
     np.testing.assert_array_equal(*[each.policy.act(seen, deterministic=True) for each in (training, again)])
 

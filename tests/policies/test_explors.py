@@ -27,14 +27,14 @@ PLAYED = episode([0, 1, 2, 1], [1, 1, 0], [0.0, 0.0, 1.0])
 def test_actions_are_wanted_as_much_as_they_become_likelier():
     """Along the gradient of the task, the densities change as finite differences say."""
     made = learner()
-    features, actions = made.inputs([PLAYED])
+    features, actions = made.actor.inputs([PLAYED])
     slope = made.slope(features, actions, np.array([1.0, 0.0, -1.0]))
     wanted = made.wanted(slope, features, actions)
-    before = made.log_densities(features, actions).detach().numpy()
+    before = made.actor.log_densities(features, actions).detach().numpy()
     with torch.no_grad():
-        for name, parameter in made.actor.named_parameters():
+        for name, parameter in made.actor.network.named_parameters():
             parameter.add_(1e-3 * slope[name])
-    after = made.log_densities(features, actions).detach().numpy()
+    after = made.actor.log_densities(features, actions).detach().numpy()
     np.testing.assert_allclose(wanted, (after - before) / 1e-3, atol=2e-3)
     assert wanted[0] > 0 > wanted[2]
 
@@ -47,7 +47,7 @@ def test_weights_of_steps_sum_those_before():
 
 def test_learned_reward_rises_where_the_task_wants_more():
     made = learner(reward_lr=0.05)
-    features, actions = made.inputs([PLAYED])
+    features, actions = made.actor.inputs([PLAYED])
     made._before = features.detach(), actions, [3]
     pairs = made.pairs(features, actions)
     assert not made.reward(pairs).detach().numpy().any()  # 0 at first

@@ -13,9 +13,11 @@ from robo_bench.credit import SETTINGS, Walled, successes
 from robo_bench.planner import SETS, toy
 from robo_bench.trainings import Silent
 from robo_policies.learners.group_advantages import single_share
-from robo_policies.learners.group_ppo import GroupPPOConfig
+from robo_policies.learners.group_ppo import GroupPPOConfig, NearClone
+from robo_policies.learners.mixed_imitation import MixedImitation
 from robo_policies.learners.provers import PROVED, Prover
-from robo_policies.learners.step_credit import anchored, generalised, group_advantages, merged, set_advantages
+from robo_policies.learners.self_imitation import SelfImitation
+from robo_policies.learners.step_credit import anchored, group_advantages, merged, set_advantages
 from robo_rl.environments.make import make_environment
 from robo_rl.environments.starts import BranchingEnv
 from robo_rl.errors import InvalidSetting
@@ -42,14 +44,6 @@ def test_anchor_compares_visits_of_one_state():
 def test_graph_shares_common_steps_and_keeps_others():
     steps = [["x", "y"], ["x", "z", "z"]]
     np.testing.assert_allclose(merged(steps, np.array([1.0, -0.5])), [0.25, 1.0, 0.25, -0.5, -0.5])
-
-
-def test_generalised_estimates_by_hand():
-    rewards, values = np.array([0.0, 1.0]), np.array([0.5, 0.2, 7.0])
-    first, second = 0.9 * 0.2 - 0.5, 1.0 - 0.2
-    np.testing.assert_allclose(generalised(rewards, values, 0.9, 0.8, terminated=True), [first + 0.72 * second, second])
-    cut = 1.0 + 0.9 * 7.0 - 0.2  # a time limit is no end
-    np.testing.assert_allclose(generalised(rewards, values, 0.9, 0.8, terminated=False), [first + 0.72 * cut, cut])
 
 
 def test_sets_prefer_success_in_different_ways():
@@ -116,17 +110,17 @@ def walked(*rewards):
 def test_anchors_are_added_to_the_episodes_advantage():
     learner = replace(SMALL, advantages="anchor", step_weight=0.5, episodes=4).build(Walled.environment_spec, 0)
     episodes, returns = walked(1.0, 0.0, 0.0, 0.0), np.array([1.0, 0.0, 0.0, 0.0])
-    found, figures = learner.advantages.of(episodes, returns)
+    found, figures = learner.rule.kind.of(episodes, returns)
     np.testing.assert_allclose(found, 1.5 * np.repeat(group_advantages(returns, 4), 8), atol=1e-6)  # all visit the same states
     assert figures["single_states"] == 0.0
 
 
 def test_sets_count_in_the_window_of_all_but_the_first(monkeypatch):
     learner = replace(SMALL, advantages="set", set_size=2, window=3, episodes=4).build(Walled.environment_spec, 0)
-    monkeypatch.setattr(learner.advantages, "estimates", lambda episodes: (np.arange(32.0), 0.0))
+    monkeypatch.setattr(learner.rule.kind.critic, "estimates", lambda episodes: (np.arange(32.0), 0.0))
     critic = (np.arange(32.0) - 15.5) / np.arange(32.0).std()
     episodes = walked(1.0, 1.0, 0.0, 0.0)
-    found, figures = learner.advantages.of(episodes, np.array([1.0, 1.0, 0.0, 0.0]))
+    found, figures = learner.rule.kind.of(episodes, np.array([1.0, 1.0, 0.0, 0.0]))
     np.testing.assert_allclose(found[:8], critic[:8])
     for first in (8, 16, 24):
         assert len({*found[first : first + 3]}) == 1 and found[first] != critic[first]
@@ -153,9 +147,9 @@ def test_state_goes_on_as_before(kind, more):
     other.load_state_dict(one.state_dict())
     one.learn(episodes)
     other.learn(episodes)
-    weights = [next(iter(learner.actor.parameters())).detach().numpy() for learner in (one, other)]
+    weights = [next(iter(learner.actor.network.parameters())).detach().numpy() for learner in (one, other)]
     np.testing.assert_array_equal(*weights)
-    assert np.abs(weights[0] - next(iter(config.build(spec, 0).actor.parameters())).detach().numpy()).max() > 1e-4
+    assert np.abs(weights[0] - next(iter(config.build(spec, 0).actor.network.parameters())).detach().numpy()).max() > 1e-4
 
 
 def test_contributions_sum_to_returns():
@@ -165,7 +159,7 @@ def test_contributions_sum_to_returns():
     good = make_episode(observations, rewards=np.eye(35)[-1], actions=np.arange(35) % 4)
     poor = make_episode(observations, rewards=np.zeros(35), actions=np.append(np.arange(34) % 4, 0))  # its last action differs
     for _ in range(150):
-        found, _ = learner.advantages.credited([good, poor] * 4, np.array([1.0, 0.0] * 4))
+        found, _ = learner.rule.kind.credited([good, poor] * 4, np.array([1.0, 0.0] * 4))
     first, last = found[:35], found[35:70]
     assert first[0] - last[0] == pytest.approx(1.0, abs=0.1) and first[0] == pytest.approx(1.0, abs=0.1)
     assert first[-1] - last[-1] > 0.7  # which is what the two differ by
@@ -177,14 +171,14 @@ def test_stretches_are_actions_of_the_upper_level():
     places = {"place": np.eye(36, dtype=np.float32)[:6]}
     actions = np.array([0, 1, 2, 3, 1])
     episode = make_episode(places, rewards=np.arange(1.0, 6.0), actions=actions, terminated=True)
-    found = learner.advantages.stretches(episode)
+    found = learner.rule.kind.stretches(episode)
     assert found.reward.tolist() == pytest.approx([1 + 0.5 * 2, 3 + 0.5 * 4, 5.0])
     assert found.factor.tolist() == pytest.approx([0.25, 0.25, 0.0])
     wanted = np.zeros((3, 8))
     wanted[[0, 0, 1, 1, 2], [0, 4 + 1, 2, 4 + 3, 1]] = 1.0
     np.testing.assert_array_equal(found.actions.numpy(), wanted)
     assert found.features.argmax(1).tolist() == [0, 2, 4] and found.following.argmax(1).tolist() == [2, 4, 5]
-    cut = learner.advantages.stretches(replace(episode, terminated=False, truncated=True))
+    cut = learner.rule.kind.stretches(replace(episode, terminated=False, truncated=True))
     assert cut.factor.tolist() == pytest.approx([0.25, 0.25, 0.5])
 
 
@@ -196,11 +190,11 @@ def test_macro_critic_finds_values_and_the_better_stretch():
     good, poor = (replace(each, terminated=True, truncated=False) for each in walked(1.0, 0.0))
     poor = replace(poor, actions=np.where(np.arange(8) == 4, 1, poor.actions))
     for _ in range(40):
-        found, _ = learner.advantages.of([good, poor] * 4, np.array([1.0, 0.0] * 4))
-    start = learner.features(good)[:1]
-    assert float(learner.advantages.v(start).detach()) == pytest.approx(0.9**7 * 0.5, abs=0.06)
-    second = learner.advantages.stretches(good).features[1:]
-    assert float(learner.advantages.v(second).detach()) == pytest.approx(0.9**3 * 0.5, abs=0.06)
+        found, _ = learner.rule.kind.of([good, poor] * 4, np.array([1.0, 0.0] * 4))
+    start = learner.actor.features(good)[:1]
+    assert float(learner.rule.kind.v(start).detach()) == pytest.approx(0.9**7 * 0.5, abs=0.06)
+    second = learner.rule.kind.stretches(good).features[1:]
+    assert float(learner.rule.kind.v(second).detach()) == pytest.approx(0.9**3 * 0.5, abs=0.06)
     assert found[4] > 1.0 and found[12] < -1.0 and abs(found[0]) < 0.5  # the first stretches are the same
     assert len({*found[:4]}) == len({*found[4:8]}) == 1
 
@@ -208,7 +202,7 @@ def test_macro_critic_finds_values_and_the_better_stretch():
 def test_the_prover_ends_the_last_episode_of_each_group():
     config, kept = replace(SMALL, advantages="prover", lr=1.0), Kept()
     training = config.training(Walled, steps=6 * 8 * 24, seed=0)
-    prover = training.learner.advantages.policy
+    prover = training.learner.rule.kind.policy
     first = prover.act({"place": np.eye(36, dtype=np.float32)[0]}, deterministic=True)
     begun = []
 
@@ -221,7 +215,7 @@ def test_the_prover_ends_the_last_episode_of_each_group():
         def act(self, observation, deterministic=False):
             return np.int64(1)
 
-    training.learner.advantages.__class__ = type("Fixed", (Prover,), {"policy": property(lambda self: Always())})
+    training.learner.rule.kind.__class__ = type("Fixed", (Prover,), {"policy": property(lambda self: Always())})
     training.run(kept)
     own = [each for each in kept.episodes if PROVED not in each.metadata]
     proved = [each for number, each in enumerate(kept.episodes) if number % 4 == 3]
@@ -236,7 +230,7 @@ def test_progress_is_the_gain_in_the_provers_chance():
     """The prover succeeds from the second half of the places alone: the step between the halves gains, no other does."""
     config = replace(SMALL, advantages="prover", prover_tries=1, step_weight=2.0, episodes=4)
     learner = config.build(Walled.environment_spec, 0)
-    prover = learner.advantages
+    prover = learner.rule.kind
 
     def proved(first, success):
         return replace(at_place(first, success), metadata={PROVED: 0})
@@ -255,8 +249,8 @@ def test_progress_is_the_gain_in_the_provers_chance():
     assert figures["prover_success"] == pytest.approx(30 / 61)
     twice = replace(config, prover_tries=2).build(Walled.environment_spec, 0)
     twice.load_state_dict(learner.state_dict())
-    values = prover.value(learner.features(episodes[0])).detach().numpy().reshape(-1).clip(0, 1)
-    np.testing.assert_allclose(twice.advantages.gains(episodes[0])[:-1], np.diff(1 - (1 - values) ** 2)[:-1], atol=1e-5)
+    values = prover.value(learner.actor.features(episodes[0])).detach().numpy().reshape(-1).clip(0, 1)
+    np.testing.assert_allclose(twice.rule.kind.gains(episodes[0])[:-1], np.diff(1 - (1 - values) ** 2)[:-1], atol=1e-5)
 
 
 def at_place(first, success, advantage_action=0):
@@ -271,14 +265,15 @@ def test_demonstrations_near_the_tasks_that_fail_are_imitated():
     learner = config.build(Walled.environment_spec, 0)
     demonstrations = [at_place(first, 1) for first in (0, 10, 20)]
     learner.prepare(demonstrations)
+    mixed = term_of(learner, MixedImitation)
     solved, failed = [at_place(0, each) for each in (1, 0, 0, 0)], [at_place(10, 0) for _ in range(4)]
-    assert learner.mixed.weigh([*solved, *failed], np.zeros(32)) == pytest.approx(0.15), "one group of two failed"
-    learner.random = np.random.default_rng(3)
-    found = float(learner.mixed.loss().detach())
+    assert mixed.weigh([*solved, *failed], np.zeros(32)) == pytest.approx(0.15), "one group of two failed"
+    learner.actor.random = np.random.default_rng(3)
+    found = float(mixed.cloning().detach())
     rows = np.random.default_rng(3).integers(4, size=256)
-    densities = learner.log_densities(*learner.inputs(demonstrations[1:2]))
+    densities = learner.actor.log_densities(*learner.actor.inputs(demonstrations[1:2]))
     assert found == pytest.approx(-0.15 * float(densities[rows].mean().detach()), rel=1e-5), "the demonstration from place 10"
-    assert learner.mixed.weigh([*solved, *solved], np.zeros(32)) == 0.0 and float(learner.mixed.loss()) == 0.0
+    assert mixed.weigh([*solved, *solved], np.zeros(32)) == 0.0 and float(mixed.cloning()) == 0.0
 
 
 def test_imitation_without_demonstrations_is_refused():
@@ -291,27 +286,28 @@ def test_learned_weight_follows_what_imitation_would_do():
     """Advantages for the demonstrated actions raise the weight, those against lower it, and none leave it."""
     learner = replace(SMALL, imitation=0.4, imitates="learned", clone_updates=0, episodes=4).build(Walled.environment_spec, 0)
     learner.prepare([at_place(0, 1, 2)])
+    mixed = term_of(learner, MixedImitation)
     taken, others = [at_place(0, 1, 2)] * 4, [at_place(0, 0, 1)] * 4
-    assert learner.mixed.weigh(taken, np.zeros(16)) == pytest.approx(0.2)
-    assert learner.mixed.weigh(taken, np.ones(16)) == pytest.approx(0.4 / (1 + np.exp(-0.3)), rel=1e-3), "equal gradients"
-    before = learner.mixed.logit
-    assert learner.mixed.agreement(others, np.ones(16)) < -0.1
-    learner.mixed.weigh(others, np.ones(16))
-    assert learner.mixed.logit < before
+    assert mixed.weigh(taken, np.zeros(16)) == pytest.approx(0.2)
+    assert mixed.weigh(taken, np.ones(16)) == pytest.approx(0.4 / (1 + np.exp(-0.3)), rel=1e-3), "equal gradients"
+    before = mixed.logit
+    assert mixed.agreement(others, np.ones(16)) < -0.1
+    mixed.weigh(others, np.ones(16))
+    assert mixed.logit < before
 
 
 def test_self_imitation_rises():
     learner = replace(SMALL, self_imitation=0.3, self_imitation_rise=4).build(Walled.environment_spec, 0)
     episodes = [paid(float(seed == 1), seed) for seed in range(8)]
-    shares = []
+    best, shares = term_of(learner, SelfImitation), []
     for _ in range(5):
         learner.learn(episodes)
-        shares.append(learner.best.share)
+        shares.append(best.share)
     assert shares == [0.25, 0.5, 0.75, 1.0, 1.0]
-    before, losses = learner.random.bit_generator.state, []
-    for learner.best.share in (0.25, 1.0):
-        learner.random.bit_generator.state = before
-        losses.append(learner.best.loss().item())
+    before, losses = learner.actor.random.bit_generator.state, []
+    for best.share in (0.25, 1.0):
+        learner.actor.random.bit_generator.state = before
+        losses.append(best.cloning().item())
     assert losses[1] == pytest.approx(4 * losses[0]) and losses[0] > 0
 
 
@@ -320,9 +316,9 @@ def test_common_plans_are_worth_less():
     learner = replace(SMALL, variety=0.4, episodes=8).build(Walled.environment_spec, 0)
     ways = [0, 0, 1, 2, 3, 3, 3, 3]
     episodes = [replace(each, actions=np.full(8, way)) for each, way in zip(walked(*[1.0] * 8), ways, strict=True)]
-    np.testing.assert_allclose(learner.common(episodes), [0.5, 0.5, 0.25, 0.25, 1, 1, 1, 1])
+    np.testing.assert_allclose(learner.rule.common(episodes), [0.5, 0.5, 0.25, 0.25, 1, 1, 1, 1])
     seen = []
-    learner.advantages.of = lambda episodes, returns: (seen.append(returns), (np.zeros(64), {}))[1]
+    learner.rule.kind.of = lambda episodes, returns: (seen.append(returns), (np.zeros(64), {}))[1]
     learner.learn(episodes)
     np.testing.assert_allclose(seen[0], [0.6, 0.6, 0.75, 0.75, 0.6, 0.6, 0.6, 0.6])
     costly = [replace(each, rewards=-each.rewards) for each in episodes]  # the rarer plan is not the worse one
@@ -344,6 +340,12 @@ def test_variety_keeps_two_right_plans_and_f1_is_not_hacked():
     assert sum(chance for chance, each in zip(chances, SETS, strict=True) if len(each) >= 3) > 0.5
 
 
+def term_of(learner, kind):
+    """Return the only term of a kind."""
+    (found,) = (each for each in learner.terms if isinstance(each, kind))
+    return found
+
+
 def paid(total, seed):
     episode = rollout(Walled(), RandomPolicy(Walled.environment_spec, seed), seed=seed)
     return replace(episode, rewards=np.full(len(episode), total / len(episode), np.float32))
@@ -351,9 +353,9 @@ def paid(total, seed):
 
 def test_the_best_and_newest_episodes_are_kept():
     learner = replace(SMALL, self_imitation=0.3, kept_episodes=3).build(Walled.environment_spec, 0)
-    best = learner.best
+    best = term_of(learner, SelfImitation)
     best.remember([paid(0.0, seed) for seed in range(4)])
-    assert best.kept == [] and float(best.loss()) == 0.0, "none is better than the worst"
+    assert best.kept == [] and float(best.cloning()) == 0.0, "none is better than the worst"
     best.remember([paid(0.5, 4), paid(1.0, 5), paid(0.5, 6)])
     best.remember([paid(0.5, 7), paid(0.0, 8)])
     assert [round(each.score, 3) for each in best.kept] == [1.0, 0.5, 0.5]
@@ -365,24 +367,25 @@ def test_the_best_and_newest_episodes_are_kept():
 def test_loss_is_that_of_cloning_them():
     learner = replace(SMALL, self_imitation=0.3, kept_episodes=2).build(Walled.environment_spec, 0)
     episodes = [paid(0.0, 0), paid(1.0, 1), paid(0.5, 2)]
-    learner.best.remember(episodes)
+    best = term_of(learner, SelfImitation)
+    best.remember(episodes)
     rows = np.random.default_rng(0).integers(sum(map(len, episodes[1:])), size=256)
-    assert learner.random.bit_generator.state == np.random.default_rng(0).bit_generator.state
-    features, actions = learner.inputs(episodes[1:])
-    expected = -0.3 * learner.log_densities(features, actions)[rows].mean()
-    assert float(learner.best.loss().detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
+    assert learner.actor.random.bit_generator.state == np.random.default_rng(0).bit_generator.state
+    features, actions = learner.actor.inputs(episodes[1:])
+    expected = -0.3 * learner.actor.log_densities(features, actions)[rows].mean()
+    assert float(best.cloning().detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
 
 
 def test_distance_to_the_clone_by_hand_and_its_pull():
     episodes = [rollout(Walled(), RandomPolicy(Walled.environment_spec, seed), seed=seed) for seed in range(8)]
     learner = replace(SMALL, reference_weight=5.0, clone_updates=50).build(Walled.environment_spec, 0)
     learner.prepare(episodes[:4])
-    features, actions = learner.inputs(episodes)
-    clone = learner.log_densities(features, actions).detach()
+    features, actions = learner.actor.inputs(episodes)
+    clone = learner.actor.log_densities(features, actions).detach()
 
     def distance():
-        now = learner.log_densities(features, actions)
-        return now.detach(), learner.other_loss(features, actions, now).item()
+        now = learner.actor.log_densities(features, actions)
+        return now.detach(), term_of(learner, NearClone).loss(features, actions, now).item()
 
     assert distance()[1] == pytest.approx(0.0, abs=1e-6)
     moved = [replace(each, rewards=np.full(len(each), float(number), np.float32)) for number, each in enumerate(episodes)]
@@ -395,7 +398,7 @@ def test_distance_to_the_clone_by_hand_and_its_pull():
     free.prepare(episodes[:4])
     for _ in range(20):
         free.learn(moved)
-    away = [(clone - each.log_densities(features, actions)).square().mean().item() for each in (learner, free)]
+    away = [(clone - each.actor.log_densities(features, actions)).square().mean().item() for each in (learner, free)]
     assert away[0] < 0.5 * away[1], "it stays nearer to the clone"
 
 

@@ -90,25 +90,29 @@ def test_a_corrector_of_noise_teaches_nothing():
 
 def test_loss_of_corrections_is_their_mean_surprise():
     training = trained(160, weight=0.5, corrections=1, remembered=1, fades_over=0)
-    learner = training.learner
-    ((row, action),) = learner._corrections
-    encoder = learner.parts.encoder
+    (term,), actor = training.learner.terms, training.learner.actor
+    ((row, action),) = term.kept
+    encoder = actor.parts.encoder
     seen = {"place": row["place"][None]}
-    features = encoder(encoder.tensors(encoder.stack(seen), seen, learner.parts.device))
-    expected = -0.5 * learner.log_densities(features, torch.from_numpy(action[None]))
-    assert learner.other_loss(*3 * [torch.zeros(0)]).item() == pytest.approx(expected.item(), rel=1e-5)
+    features = encoder(encoder.tensors(encoder.stack(seen), seen, actor.parts.device))
+    expected = -0.5 * actor.log_densities(features, torch.from_numpy(action[None]))
+    assert term.loss(*3 * [torch.zeros(0)]).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_weight_fades_to_nothing_and_may_stay():
     training = trained(480, fades_over=4)  # three updates
-    assert training.learner.weight == pytest.approx(0.25)
-    assert trained(160 * 5, fades_over=4).learner.weight == 0.0
-    assert trained(480, fades_over=0, weight=0.7).learner.weight == 0.7
+    assert weight_of(training) == pytest.approx(0.25)
+    assert weight_of(trained(160 * 5, fades_over=4)) == 0.0
+    assert weight_of(trained(480, fades_over=0, weight=0.7)) == 0.7
+
+
+def weight_of(training):
+    return training.learner.terms[0].weight
 
 
 def test_corrector_sees_every_step_of_the_policy_in_order():
     training = trained(0)
-    episode = training._play(0)
+    episode = training.player.play(0)
     observed = [{name: values[step] for name, values in episode.observations.items()} for step in range(len(episode))]
     np.testing.assert_array_equal(episode.metadata[CORRECTED], [Follower(0, 0.0).act(each) for each in observed])
     assert not np.array_equal(episode.metadata[CORRECTED], episode.actions)
@@ -118,12 +122,13 @@ def test_a_resume_remembers_corrections():
     training = trained(480)
     again = trained(0)
     again.load_state_dict(training.state_dict())
-    assert again.step == training.step and len(again.learner._corrections) == len(training.learner._corrections)
-    losses = [each.learner.other_loss(*3 * [torch.zeros(0)]).item() for each in (again, training)]
+    terms = [each.learner.terms[0] for each in (again, training)]
+    assert again.step == training.step and len(terms[0].kept) == len(terms[1].kept) > 0
+    losses = [term.loss(*3 * [torch.zeros(0)]).item() for term in terms]
     assert losses[0] == pytest.approx(losses[1])
     fresh = trained(0)
     fresh.load_state_dict(trained(0).state_dict())
-    assert not fresh.learner._corrections
+    assert not fresh.learner.terms[0].kept
 
 
 def test_environment_without_corrector_is_refused():

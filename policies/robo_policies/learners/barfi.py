@@ -30,7 +30,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.episodic import EpisodicConfig, EpisodicLearner
+from robo_policies.learners.episodic import LearnsFromEpisodes
+from robo_policies.learners.episodic_settings import EpisodeSettings
 from robo_rl.errors import UnknownName, require_allowed
 from robo_rl.extras import returns_to_go
 from robo_rl.spec.environment import EnvironmentSpec
@@ -38,7 +39,7 @@ from robo_rl.types import Episode, Metrics, StateDict
 
 
 @dataclass(frozen=True)
-class BARFIConfig(EpisodicConfig):
+class BARFIConfig(EpisodeSettings):
     """Settings of BARFI."""
 
     engine: Literal["auto", "reference", "accelerated"] = "reference"
@@ -76,13 +77,13 @@ class BARFIConfig(EpisodicConfig):
         return BARFI(spec, self, seed)
 
 
-class BARFI(EpisodicLearner):
+class BARFI(LearnsFromEpisodes):
     """Policy gradient on a blend of rewards that is learned."""
 
     def __init__(self, spec: EnvironmentSpec, config: BARFIConfig, seed: int) -> None:
         require_allowed(config, {"auxiliary": (bool(config.auxiliary), "the name of a term of the reward")})
-        super().__init__(spec, config, seed)
-        self.config = config
+        self.config, self.actor = config, config.actor(spec, seed)
+        self.parts = self.actor.parts
         self.weight = config.first_weight
         """phi"""
         self._memory: deque[Episode] = deque(maxlen=config.remembered)
@@ -91,7 +92,7 @@ class BARFI(EpisodicLearner):
     @override
     def learn(self, episodes: Sequence[Episode]) -> Metrics:
         self._memory.extend(episodes)
-        features, actions = self.inputs([*self._memory])
+        features, actions = self.actor.inputs([*self._memory])
         returns = torch.from_numpy(np.concatenate([self.returns(each) for each in self._memory]))
         for _ in range(self.config.inner_updates):
             self.parts.descend("actor", -self.surrogate(features, actions, returns[:, 0] + self.weight * returns[:, 1]))
@@ -110,19 +111,19 @@ class BARFI(EpisodicLearner):
     def surrogate(self, features: Tensor, actions: Tensor, returns: Tensor) -> Tensor:
         """Return the mean of log pi(a|s) (G - mean G), less the penalty: its gradient is that of the policy."""
         penalty = sum(parameter.square().sum() for parameter in self._parameters)
-        gains = (self.log_densities(features, actions) * (returns - returns.mean())).mean()
+        gains = (self.actor.log_densities(features, actions) * (returns - returns.mean())).mean()
         return gains - 0.5 * self.config.decay * penalty
 
     @property
     def _parameters(self) -> list[Tensor]:
-        return [each for each in self.actor.parameters() if each.requires_grad]
+        return [each for each in self.actor.network.parameters() if each.requires_grad]
 
     def _learn_blend(self, episodes: Sequence[Episode], inner: tuple[Tensor, Tensor, Tensor]) -> dict[str, float]:
         """Take one step of phi along the implicit gradient; returns figures."""
         parameters, weight = self._parameters, torch.tensor(self.weight, requires_grad=True)
-        seen, done = self.inputs(episodes)
+        seen, done = self.actor.inputs(episodes)
         own = torch.from_numpy(np.concatenate([self.returns(each)[:, 0] for each in episodes]))
-        task = flat(torch.autograd.grad((self.log_densities(seen, done) * (own - own.mean())).mean(), parameters))
+        task = flat(torch.autograd.grad((self.actor.log_densities(seen, done) * (own - own.mean())).mean(), parameters))
         features, actions, returns = inner
         blended = self.surrogate(features, actions, returns[:, 0] + weight * returns[:, 1])
         slope = flat(torch.autograd.grad(blended, parameters, create_graph=True))
@@ -144,11 +145,11 @@ class BARFI(EpisodicLearner):
 
     @override
     def state_dict(self) -> StateDict:
-        return super().state_dict() | {"blend": {"weight": self.weight}}
+        return self.actor.state_dict() | {"blend": {"weight": self.weight}}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
+        self.actor.load_state_dict(state)
         self.weight = float(state["blend"]["weight"])
 
 

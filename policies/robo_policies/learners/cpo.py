@@ -6,7 +6,7 @@ Equation numbers are those of the paper; g, b, H, c and delta as there, for the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,18 +16,22 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.constrained import ConstrainedConfig, ConstrainedPPO
-from robo_policies.learners.ppo import Pictures, Rows, Step, divergence, minibatches
+from robo_policies.learners.clipped_step import divergence, probability_ratio
+from robo_policies.learners.constrained import ConstrainedSettings, Costs
+from robo_policies.learners.ppo import PPO, Constraint, Numbers, Passes, Pictures, Rows
+from robo_policies.networks.policy_value import PolicyValue
 from robo_rl.errors import require_allowed
 from robo_rl.spec.environment import EnvironmentSpec
-from robo_rl.types import Metrics
+from robo_rl.training.on_policy import VectorStep
+from robo_rl.training.rollout_buffer import RolloutBuffer
+from robo_rl.types import Metrics, StateDict
 
 SMALLEST = 1e-8
 """Squared norms below it count as no gradient."""
 
 
 @dataclass(frozen=True)
-class CPOConfig(ConstrainedConfig):
+class CPOConfig(ConstrainedSettings):
     """Settings of CPO; lr, epochs and batch_size are those of the critics."""
 
     max_kl: float = 0.01
@@ -51,88 +55,88 @@ class CPOConfig(ConstrainedConfig):
         require_allowed(self, allowed)
 
     @override
-    def build(self, spec: EnvironmentSpec, seed: int, *, steps: int = 0) -> CPO:
-        return CPO(spec, self, seed, rollouts=math.ceil(steps / self.rollout_size))
+    def constraint(self, spec: EnvironmentSpec, seed: int) -> TrustRegion:
+        return TrustRegion(Costs(spec, self, seed), self)
 
 
-class CPO(ConstrainedPPO):
+class TrustRegion(Constraint):
     """One step of the policy per rollout, in a trust region and inside the linearised constraint.
 
     With several costs the step respects the one with the largest relative violation.
     """
 
-    config: CPOConfig
-
-    def __init__(self, spec: EnvironmentSpec, config: CPOConfig, seed: int, *, rollouts: int = 0) -> None:
-        super().__init__(spec, config, seed, rollouts=rollouts)
-        self.bounds = np.array([self.limits[name] for name in self.names])
-        networks, names = self.networks, ("actor_trunk", "actor_weight", "actor_bias", "distribution", "encoder")
-        self._actor = [value for name, value in networks.named_parameters() if name.partition(".")[0] in names]
-        self._cost_gains = torch.zeros(0)
-        self._newest: Metrics = {}
+    def __init__(self, costs: Costs, config: CPOConfig) -> None:
+        self.costs, self.config = costs, config
+        self._cost_gains, self._violation = torch.zeros(0), 0.0
+        self.newest: Metrics = {}
+        """Share of the last step that was taken, and 1 if it only lowered the cost."""
 
     @override
-    def constrain(self) -> None:
-        finished, count = self.buffer.finished, len(self.buffer.finished)
-        deviations = finished.std(0, ddof=1) if count > 1 else np.zeros(len(self.names))
-        self.episode_costs = self.episode_costs + self.config.standard_errors * deviations / math.sqrt(count)
+    def begin(self) -> None:
+        self.costs.rollout.begin()
 
     @override
-    def weigh(self, advantages: Tensor, cost_advantages: Tensor) -> Tensor:
-        number = int(np.argmax(self._violations / np.maximum(self.bounds, 1.0)))
+    def observe(self, step: VectorStep, buffer: RolloutBuffer) -> None:
+        self.costs.observe(step, buffer)
+
+    @override
+    def adapt(self) -> None:
+        if count := len(finished := self.costs.count()):
+            deviations = finished.std(0, ddof=1) if count > 1 else np.zeros(len(self.costs.names))
+            self.costs.per_episode = self.costs.per_episode + self.config.standard_errors * deviations / math.sqrt(count)
+
+    @override
+    def judge(self, advantages: Tensor, vectors: Tensor, buffer: RolloutBuffer) -> Tensor:
+        cost_advantages, rollout = self.costs.advantages(vectors, buffer), self.costs.rollout
+        number = int(np.argmax(self.violations / np.maximum(self.costs.bounds, 1.0)))
         # b is the gradient of a mean over steps and c a sum over an episode: with the steps of an episode both have one unit
-        scale = float(self.buffer.deviations[number] * self.buffer.steps_per_episode)
-        self._cost_gains, self._violation = scale * cost_advantages[:, number], float(self._violations[number])
+        scale = float(rollout.deviations[number] * rollout.steps_per_episode)
+        self._cost_gains, self._violation = scale * cost_advantages[:, number], float(self.violations[number])
         return advantages
 
     @property
-    def _violations(self) -> npt.NDArray[np.float64]:
+    def violations(self) -> npt.NDArray[np.float64]:
         """(C,) c = J_C - d; far inside before the first episode has ended."""
-        return np.where(np.isfinite(self.episode_costs), self.episode_costs - self.bounds, -np.inf)
+        found = self.costs.per_episode
+        return np.where(np.isfinite(found), found - self.costs.bounds, -np.inf)
 
     @override
-    def _descend(self, pictures: Pictures, rows: Rows, learnt: npt.NDArray[np.int64]) -> list[list[Step]]:
-        ratio = self._climb(rows)
-        optimizer = self._optimizer
-        optimizer.lr, optimizer.norms = self.learning_rate, []
-        for _ in range(self.config.epochs):
-            order = learnt[self._shuffling.permutation(len(learnt))]
-            for _, vectors, *_, returns, _ in minibatches(rows, order, self.config.batch_size):
-                values = self.networks.heads(self.networks.encoded(vectors, {}))[1]
-                optimizer.gradient.zero_()
-                (values - returns).square().mean().backward()
-                optimizer.step(optimizer.gradient)  # the actor's gradient is 0, and so is its step
-            self.updates += 1
+    def improve(self, learner: PPO, pictures: Pictures, rows: Rows, learnt: Numbers) -> Passes:
+        ratio, networks = self.climb(learner.networks, rows), learner.networks
+        for batches in learner.passes(rows, learnt):
+            for _, vectors, *_, returns, _ in batches:
+                values = networks.heads(networks.encoded(vectors, {}))[1]
+                learner.optimizer.descend((values - returns).square().mean())  # the actor's gradient is 0, and so is its step
         with torch.no_grad():
-            values = self.networks.heads(self.networks.encoded(rows[1], {}))[1]
+            values = networks.heads(networks.encoded(rows[1], {}))[1]
         return [[(ratio, rows[5], (values - rows[4]).square())]]
 
-    def _climb(self, rows: Rows) -> Tensor:
+    def climb(self, networks: PolicyValue, rows: Rows) -> Tensor:
         """Take the step of the policy, algorithm 1; returns the ratios of all rows (T N,)."""
         _, vectors, actions, old, _, gains = rows
-        distribution, config, violation = self.networks.distribution, self.config, self._violation
-        inputs = self.networks.encoded(vectors, {})
+        distribution, config, violation, actor = networks.distribution, self.config, self._violation, actor_of(networks)
+        inputs = networks.encoded(vectors, {})
 
         def ratios() -> Tensor:
-            return self.ratio(distribution.log_density(self.networks.act(inputs[:, : self.networks.seen]), actions), old)
+            return probability_ratio(distribution.log_density(networks.act(inputs[:, : networks.seen]), actions), old)
 
         def kl() -> Tensor:
             return divergence(ratios())
 
         ratio = ratios()
-        g = flat_gradient((ratio * (gains - gains.mean()) / (gains.std() + 1e-8)).mean(), self._actor)
-        b = flat_gradient((ratio * self._cost_gains).mean(), self._actor)
+        g = flat_gradient((ratio * (gains - gains.mean()) / (gains.std() + 1e-8)).mean(), actor)
+        b = flat_gradient((ratio * self._cost_gains).mean(), actor)
 
         def product(vector: Tensor) -> Tensor:
-            gradient = flat_gradient(kl(), self._actor, keeps=True)
-            return flat_gradient(gradient @ vector, self._actor) + config.damping * vector
+            gradient = flat_gradient(kl(), actor, keeps=True)
+            return flat_gradient(gradient @ vector, actor) + config.damping * vector
 
         found = step_within(g, b, violation, config.max_kl, lambda v: solve(product, v, config.conjugate_steps))
-        before = torch.cat([each.detach().reshape(-1) for each in self._actor])
+        before = torch.cat([each.detach().reshape(-1) for each in actor])
         reward_before, accepted, step = float((ratio.detach() * gains).mean()), 0.0, found.step
         for number in range(config.backtracks):
             share = config.shrink**number
-            self._set_actor(before + share * step)
+            set_parameters(actor, before + share * step)
             with torch.no_grad():
                 ratio = ratios()
                 cost_change = float(((ratio - 1.0) * self._cost_gains).mean())
@@ -142,21 +146,36 @@ class CPO(ConstrainedPPO):
                 accepted = share
                 break
         if not accepted:
-            self._set_actor(before)
+            set_parameters(actor, before)
             with torch.no_grad():
                 ratio = ratios()
-        self._let_act()
-        self._newest = {"train/step_share": accepted, "train/recovery": float(found.kind == "recovery")}
+        self.newest = {"train/step_share": accepted, "train/recovery": float(found.kind == "recovery")}
         return ratio
 
-    def _set_actor(self, flat: Tensor) -> None:
-        for each, values in zip(self._actor, flat.split([each.numel() for each in self._actor]), strict=True):
-            each.data.copy_(values.view(each.shape))
+    @override
+    def metrics(self, buffer: RolloutBuffer) -> Metrics:
+        """Return rates of costs, the share of the last step that was taken, and 1 if it only lowered the cost."""
+        return self.costs.metrics() | self.newest
 
     @override
-    def constraint_metrics(self) -> Metrics:
-        """Return the share of the last step that was taken, and 1 if it only lowered the cost."""
-        return self._newest
+    def state_dict(self) -> StateDict:
+        return {"costs": self.costs.state_dict()}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        self.costs.load_state_dict(state["costs"])
+
+
+def actor_of(networks: PolicyValue) -> list[torch.nn.Parameter]:
+    """Return the parameters that the policy depends on."""
+    names = ("actor_trunk", "actor_weight", "actor_bias", "distribution", "encoder")
+    return [value for name, value in networks.named_parameters() if name.partition(".")[0] in names]
+
+
+def set_parameters(parameters: Sequence[torch.nn.Parameter], flat: Tensor) -> None:
+    """Write the values of one tensor into parameters."""
+    for each, values in zip(parameters, flat.split([each.numel() for each in parameters]), strict=True):
+        each.data.copy_(values.view(each.shape))
 
 
 class PolicyStep(NamedTuple):

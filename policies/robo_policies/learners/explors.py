@@ -24,7 +24,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from robo_policies.learners.episodic import EpisodicConfig, EpisodicLearner
+from robo_policies.learners.episodic import LearnsFromEpisodes
+from robo_policies.learners.episodic_settings import EpisodeSettings
 from robo_rl.errors import require_allowed
 from robo_rl.extras import returns_to_go
 from robo_rl.spec.environment import EnvironmentSpec
@@ -34,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class ExploRSConfig(EpisodicConfig):
+class ExploRSConfig(EpisodeSettings):
     """Settings of ExploRS."""
 
     engine: Literal["auto", "reference", "accelerated"] = "reference"
@@ -78,12 +79,12 @@ class LearnedReward(nn.Module):
         return found
 
 
-class ExploRS(EpisodicLearner):
+class ExploRS(LearnsFromEpisodes):
     """Policy gradient on the task's reward, one that is learned, and a bonus."""
 
     def __init__(self, spec: EnvironmentSpec, config: ExploRSConfig, seed: int) -> None:
-        super().__init__(spec, config, seed)
-        self.config = config
+        self.config, self.actor = config, config.actor(spec, seed)
+        self.parts = self.actor.parts
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             reward = LearnedReward(self.parts.encoder.size + spec.action.size, config.reward_limit)
@@ -95,7 +96,7 @@ class ExploRS(EpisodicLearner):
 
     @override
     def learn(self, episodes: Sequence[Episode]) -> Metrics:
-        features, actions = self.inputs(episodes)
+        features, actions = self.actor.inputs(episodes)
         own = centred(np.concatenate([returns_to_go(each.rewards, self.config.discount) for each in episodes]))
         figures: dict[str, float | Tensor] = {"visited_cells": float(len(self.counts))}
         if self.config.reward_lr and self._before is not None:
@@ -114,19 +115,19 @@ class ExploRS(EpisodicLearner):
     def surrogate(self, features: Tensor, actions: Tensor, gains: Floats) -> Tensor:
         """Return the mean of log pi(a|s) times gains (B,): its gradient is that of the policy."""
         weights = torch.from_numpy(gains.astype(np.float32)).to(features.device)
-        return (self.log_densities(features, actions) * weights).mean()
+        return (self.actor.log_densities(features, actions) * weights).mean()
 
     def slope(self, features: Tensor, actions: Tensor, gains: Floats) -> dict[str, Tensor]:
         """Return the gradient of the task's own return, by name of the policy's parameters."""
-        parameters = dict(self.actor.named_parameters())
+        parameters = dict(self.actor.network.named_parameters())
         found = torch.autograd.grad(self.surrogate(features, actions, gains), [*parameters.values()], allow_unused=True)
         zeros = (torch.zeros_like(each) for each in parameters.values())
         return {name: zero if each is None else each for name, each, zero in zip(parameters, found, zeros, strict=True)}
 
     def wanted(self, slope: dict[str, Tensor], features: Tensor, actions: Tensor) -> Floats:
         """Return c_t (B,): how much more likely each action becomes along a direction of the parameters."""
-        parameters = dict(self.actor.named_parameters())
-        densities = self.log_densities(features, actions)
+        parameters = dict(self.actor.network.named_parameters())
+        densities = self.actor.log_densities(features, actions)
         weights = torch.zeros_like(densities, requires_grad=True)
         # the gradient of sum_t weights_t log pi(a_t|s_t) is linear in the weights: its slope along each is c_t
         gradients = torch.autograd.grad(densities, [*parameters.values()], weights, create_graph=True, allow_unused=True)
@@ -167,11 +168,11 @@ class ExploRS(EpisodicLearner):
     def state_dict(self) -> StateDict:
         cells = np.frombuffer(b"".join(self.counts), np.int32).reshape(len(self.counts), -1).copy() if self.counts else None
         kept: dict[str, Any] = {} if cells is None else {"cells": cells, "visits": np.array([*self.counts.values()])}
-        return super().state_dict() | {"counts": kept}
+        return self.actor.state_dict() | {"counts": kept}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
+        self.actor.load_state_dict(state)
         kept: Any = state["counts"]
         rows = zip(kept.get("cells", ()), kept.get("visits", ()), strict=True)
         self.counts = Counter({np.asarray(cell, np.int32).tobytes(): int(visits) for cell, visits in rows})

@@ -8,63 +8,46 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Hashable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import mse_loss, one_hot
 from typing_extensions import override
 
-from robo_policies.learners.parts import LearnerParts
+from robo_policies.learners.episodic import EpisodeActor, Figures
 from robo_policies.learners.step_credit import (
     Floats,
+    action_keys,
     anchored,
-    generalised,
     group_advantages,
     merged,
     set_advantages,
     standardised,
+    state_keys,
 )
+from robo_rl.environments.starts import BranchingEnv
 from robo_rl.extras import returns_to_go
-from robo_rl.protocols.components import Stateful
+from robo_rl.protocols.components import Policy, Stateful
+from robo_rl.training.advantages import episode_advantages
+from robo_rl.training.episodic import Player, Plays
 from robo_rl.types import Episode, StateDict
 
 REMEMBERED = 256
 """Newest episodes that contributions are fitted to."""
-Figures = dict[str, float | Tensor]
-
-
-class GroupLearner(Protocol):
-    """A learner whose episodes are judged."""
-
-    config: Any
-    """GroupPPOConfig."""
-    parts: LearnerParts
-    random: np.random.Generator
-
-    @property
-    def actor(self) -> nn.Module:
-        """The policy's network."""
-
-    def keys(self, episode: Episode, names: Sequence[str] = ()) -> list[Hashable]:
-        """Return a key of the state before each step."""
-
-    def action_keys(self, episode: Episode) -> list[Hashable]:
-        """Return a key of each action."""
-
-    def features(self, episode: Episode) -> Tensor:
-        """Return features (T + 1, F) of all observations of an episode."""
 
 
 class Advantages(Stateful, ABC):
-    """Advantages of one learner."""
+    """Advantages of one learner from groups."""
 
     least_group = 2
     """Episodes of a group; 1 if single ones do."""
 
-    def __init__(self, learner: GroupLearner) -> None:
-        self.learner, self.config = learner, learner.config
+    def __init__(self, actor: EpisodeActor, settings: Any) -> None:
+        """settings: GroupPPOConfig."""
+        self.actor, self.config = actor, settings
 
     @abstractmethod
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
@@ -73,10 +56,19 @@ class Advantages(Stateful, ABC):
     def begin(self) -> None:
         """Hear that the first episode comes next."""
 
+    def player(self, environment: gymnasium.Env[Any, Any], seed: int) -> Player:
+        """Return what plays the episodes."""
+        return Plays(environment, self.actor.policy, seed, self.config.group)
+
     def spans(self, episodes: Sequence[Episode]) -> list[slice]:
         """Return the places of each group."""
         group = self.config.group
         return [slice(first, first + group) for first in range(0, len(episodes), group)]
+
+    def states(self, episodes: Sequence[Episode], names: Sequence[str] = ()) -> list[list[Hashable]]:
+        """Return keys of the states of each episode; names: entries that count, by default all that the policy reads."""
+        chosen = names or self.actor.parts.encoder.reads
+        return [state_keys(each, chosen, self.config.resolution) for each in episodes]
 
     @override
     def state_dict(self) -> StateDict:
@@ -92,16 +84,16 @@ class Group(Advantages):
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
-        return np.repeat(group_advantages(returns, self.config.group), [len(each) for each in episodes]), {}
+        return for_each_step(group_advantages(returns, self.config.group), episodes), {}
 
 
-class Anchor(Group):
-    """That, and the return from a state among all visits of it in the group."""
+class Anchor(Advantages):
+    """The group's, and the return from a state among all visits of it in the group."""
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
-        found, _ = super().of(episodes, returns)
-        states, spans = [self.learner.keys(each) for each in episodes], self.spans(episodes)
+        found = for_each_step(group_advantages(returns, self.config.group), episodes)
+        states, spans = self.states(episodes), self.spans(episodes)
         rewards = [each.rewards.astype(np.float64) for each in episodes]
         steps = [anchored(states[span], rewards[span], self.config.discount) for span in spans]
         return found + self.config.step_weight * np.concatenate(steps), {"single_states": shared_little(states, spans)}
@@ -112,8 +104,10 @@ class Graph(Advantages):
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
-        states, spans = [self.learner.keys(each) for each in episodes], self.spans(episodes)
-        taken = [[*zip(keys, self.learner.action_keys(each), strict=True)] for keys, each in zip(states, episodes, strict=True)]
+        states, spans = self.states(episodes), self.spans(episodes)
+        is_discrete = self.actor.parts.spec.action.is_discrete
+        acts = [action_keys(each, is_discrete=is_discrete) for each in episodes]
+        taken = [[*zip(*pair, strict=True)] for pair in zip(states, acts, strict=True)]
         by_episode = group_advantages(returns, self.config.group)
         found = np.concatenate([merged(taken[span], by_episode[span]) for span in spans])
         return found, {"single_states": shared_little(states, spans)}
@@ -124,9 +118,9 @@ class Critic(Advantages):
 
     least_group = 1
 
-    def __init__(self, learner: GroupLearner) -> None:
-        super().__init__(learner)
-        parts = learner.parts
+    def __init__(self, actor: EpisodeActor, settings: Any) -> None:
+        super().__init__(actor, settings)
+        parts = actor.parts
         self.critic = parts.add("critic", parts.networks.critic(parts.encoder.size, 1), self.config.critic_lr)
 
     @override
@@ -137,12 +131,12 @@ class Critic(Advantages):
     def estimates(self, episodes: Sequence[Episode]) -> tuple[Floats, Tensor]:
         """Return generalised advantage estimates (B,), and the loss of the critic, which then learns from the returns."""
         config, found, targets = self.config, list[Floats](), list[Floats]()
-        seen = [self.learner.features(each) for each in episodes]
+        seen = [self.actor.features(each) for each in episodes]
         for each, features in zip(episodes, seen, strict=True):
             with torch.no_grad():
                 values = self.critic(features).reshape(-1).cpu().numpy().astype(np.float64)
-            rewards = each.rewards.astype(np.float64)
-            found.append(generalised(rewards, values, config.discount, config.gae_lambda, terminated=each.terminated))
+            rule = {"discount": config.discount, "gae_lambda": config.gae_lambda, "terminated": each.terminated}
+            found.append(episode_advantages(each.rewards.astype(np.float64), values, **rule))
             targets.append(found[-1] + values[:-1])
         inputs = torch.cat([features[:-1] for features in seen])
         wanted = torch.from_numpy(np.concatenate(targets).astype(np.float32)).to(inputs.device)
@@ -152,11 +146,11 @@ class Critic(Advantages):
         """Take some passes of the critic towards targets (B,); return the last loss."""
         loss, rows = torch.zeros(()), np.arange(len(wanted))
         for _ in range(self.config.epochs):
-            self.learner.random.shuffle(rows)
+            self.actor.random.shuffle(rows)
             for part in np.array_split(rows, max(1, len(rows) // self.config.batch_size)):
                 chosen = torch.from_numpy(part)
                 loss = mse_loss(self.critic(features[chosen]).reshape(-1), wanted[chosen])
-                self.learner.parts.descend("critic", loss)
+                self.actor.parts.descend("critic", loss)
         return loss
 
 
@@ -165,9 +159,9 @@ class Credit(Advantages):
 
     least_group = 1
 
-    def __init__(self, learner: GroupLearner) -> None:
-        super().__init__(learner)
-        parts = learner.parts
+    def __init__(self, actor: EpisodeActor, settings: Any) -> None:
+        super().__init__(actor, settings)
+        parts = actor.parts
         wide = parts.encoder.size + parts.spec.action.size
         self.credit = parts.add("credit", parts.networks.critic(wide, 1), self.config.critic_lr)
         self._past: deque[tuple[Tensor, float]] = deque(maxlen=REMEMBERED)
@@ -179,9 +173,9 @@ class Credit(Advantages):
 
     def credited(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Tensor]:
         """Return the sum of contributions from each step on (B,), and the loss of their fit to whole returns."""
-        inputs, random = [pairs_of(self.learner, each) for each in episodes], self.learner.random
+        inputs, random = [pairs_of(self.actor, each) for each in episodes], self.actor.random
         self._past.extend((pair, float(value)) for pair, value in zip(inputs, returns, strict=True))
-        loss, device = torch.zeros(()), self.learner.parts.device
+        loss, device = torch.zeros(()), self.actor.parts.device
         for _ in range(4 * self.config.epochs):
             drawn = random.integers(len(self._past), size=min(32, len(self._past)))
             pairs = [self._past[number][0] for number in drawn]
@@ -189,7 +183,7 @@ class Credit(Advantages):
             owner = torch.from_numpy(np.repeat(np.arange(len(pairs)), [len(pair) for pair in pairs])).to(wanted.device)
             each_step = self.credit(torch.cat(pairs)).reshape(-1)
             loss = mse_loss(torch.zeros_like(wanted).index_add(0, owner, each_step), wanted)
-            self.learner.parts.descend("credit", loss)
+            self.actor.parts.descend("credit", loss)
         if np.ptp([value for _, value in self._past]) < 1e-6:
             return np.zeros(sum(map(len, inputs))), loss  # nothing differs yet: only noise would be scaled up
         with torch.no_grad():
@@ -205,23 +199,25 @@ class Credit(Advantages):
         own: Any = state
         self._past.clear()
         for pair, value in zip(own["pairs"], own["returns"], strict=True):
-            self._past.append((torch.as_tensor(np.array(pair)).to(self.learner.parts.device), float(value)))
+            self._past.append((torch.as_tensor(np.array(pair)).to(self.actor.parts.device), float(value)))
 
 
-class Sets(Critic):
+class Sets(Advantages):
     """The critic's, and those of sets of episodes in the window after the common state; each to its own scale."""
 
-    least_group = 2
+    def __init__(self, actor: EpisodeActor, settings: Any) -> None:
+        super().__init__(actor, settings)
+        self.critic = Critic(actor, settings)
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
-        config, random = self.config, self.learner.random
-        estimates, loss = self.estimates(episodes)
+        config, random = self.config, self.actor.random
+        estimates, loss = self.critic.estimates(episodes)
         found, lengths = standardised(estimates), [len(each) for each in episodes]
         by_episode, differs, variety = np.zeros(len(episodes)), np.zeros(len(episodes), np.bool_), list[float]()
         for first in range(0, len(episodes), config.group):
             span = slice(first + 1, first + config.group)  # the first one began elsewhere, and has the critic's
-            visited = [frozenset(self.learner.keys(each, config.signature)) for each in episodes[span]]
+            visited = [frozenset(each) for each in self.states(episodes[span], config.signature)]
             scores = np.clip(returns[span] / config.largest_return, 0.0, 1.0)
             by_episode[span], diversity = set_advantages(scores, visited, config.set_size, config.sets, random)
             variety.append(diversity)
@@ -231,6 +227,33 @@ class Sets(Critic):
         for begin, length, value in zip(begins, np.array(lengths)[differs], scaled, strict=True):
             found[begin : begin + min(length, config.window)] = value
         return found, {"critic_loss": loss, "diversity": float(np.mean(variety))}
+
+    @override
+    def player(self, environment: gymnasium.Env[Any, Any], seed: int) -> Player:
+        return BranchingPlays(environment, self.actor.policy, seed, self.config.group)
+
+
+class BranchingPlays:
+    """Plays the first episode of a group from its beginning, and the others from one of the states in it."""
+
+    def __init__(self, environment: gymnasium.Env[Any, Any], policy: Policy, seed: int, group: int) -> None:
+        self._branching = BranchingEnv(environment)
+        self._plays = Plays(self._branching, policy, seed, group)
+
+    def play(self, number: int) -> Episode:
+        """Return the episode of a number."""
+        if number % self._plays.group:
+            return self._plays.play(number)
+        self._branching.branch = None
+        first = self._plays.play(number)
+        place = np.random.default_rng([self._plays.seed, number]).integers(len(first))
+        self._branching.branch = (first, int(place))
+        return first
+
+
+def for_each_step(by_episode: Floats, episodes: Sequence[Episode]) -> Floats:
+    """Return values of episodes (E,) for all of their steps (B,)."""
+    return np.repeat(by_episode, [len(each) for each in episodes])
 
 
 def shared_little(states: Sequence[Sequence[Hashable]], spans: Sequence[slice]) -> float:
@@ -244,9 +267,9 @@ def single_share(states: Sequence[Sequence[Hashable]]) -> float:
     return sum(count == 1 for count in counts.values()) / max(counts.total(), 1)
 
 
-def pairs_of(learner: GroupLearner, episode: Episode) -> Tensor:
+def pairs_of(actor: EpisodeActor, episode: Episode) -> Tensor:
     """Return features and actions (T, F + A) of an episode, side by side; discrete actions one-hot."""
-    action, features = learner.parts.spec.action, learner.features(episode)[:-1]
+    action, features = actor.parts.spec.action, actor.features(episode)[:-1]
     actions = torch.from_numpy(np.asarray(episode.actions)).to(features.device)
     rows = one_hot(actions.long(), action.size) if action.is_discrete else actions
     return torch.cat([features, rows.to(features.dtype).reshape(len(features), -1)], 1)

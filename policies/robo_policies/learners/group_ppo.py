@@ -5,7 +5,7 @@ The advantages are classes of `group_advantages` and files beside it: a further 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,19 +15,19 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.episodic import ClippedConfig, ClippedLearner, EpisodicTraining
+from robo_policies.learners.episodic import ClippedLearner, Cloning, EpisodeActor, Figures, Rule, Term
+from robo_policies.learners.episodic_settings import ClippedSettings
 from robo_policies.learners.group_advantages import Advantages, Anchor, Credit, Critic, Graph, Group, Sets
 from robo_policies.learners.macro_critic import Macro
 from robo_policies.learners.mixed_imitation import IMITATIONS, MixedImitation
-from robo_policies.learners.provers import Prover, ProverTraining
+from robo_policies.learners.provers import Prover
 from robo_policies.learners.self_imitation import SelfImitation
-from robo_policies.learners.step_credit import Floats
-from robo_rl.environments.starts import BranchingEnv
+from robo_policies.learners.step_credit import Floats, action_keys
 from robo_rl.errors import require_allowed
-from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.contract import EPISODES, Feature, Needs
 from robo_rl.spec.environment import EnvironmentSpec
-from robo_rl.types import Episode, Metrics, StateDict
+from robo_rl.training.episodic import Player
+from robo_rl.types import Episode, StateDict
 
 KINDS: dict[str, type[Advantages]] = {
     "group": Group,
@@ -43,7 +43,7 @@ KINDS: dict[str, type[Advantages]] = {
 
 
 @dataclass(frozen=True)
-class GroupPPOConfig(ClippedConfig):
+class GroupPPOConfig(ClippedSettings):
     """Settings of PPO from groups of episodes."""
 
     needs = Needs((EPISODES,), frozenset({Feature.CONTINUOUS, Feature.DISCRETE}), {Feature.REWARD: "leave reward out"})
@@ -125,133 +125,78 @@ class GroupPPOConfig(ClippedConfig):
         require_allowed(self, allowed)
 
     @override
-    def build(self, spec: EnvironmentSpec, seed: int) -> GroupPPO:
-        return GroupPPO(spec, self, seed)
+    def build(self, spec: EnvironmentSpec, seed: int) -> ClippedLearner:
+        actor = self.actor(spec, seed)
+        rule, terms = GroupRule(actor, self, KINDS[self.advantages](actor, self)), list[Term]()
+        if self.self_imitation:
+            terms.append(SelfImitation(actor, self.self_imitation, self.kept_episodes, self.self_imitation_rise))
+        if self.imitation:
+            terms.append(MixedImitation(actor, self.imitation, self.imitates, self.group))
+        if self.reference_weight:
+            terms.append(NearClone(actor, self.reference_weight))
+        return ClippedLearner(actor, self, rule, terms, Cloning(self.clone_updates, self.initial_std))
 
     @override
-    def loop(self) -> type[EpisodicTraining]:
-        return LOOPS.get(self.advantages, EpisodicTraining)
+    def player(self, environment: gymnasium.Env[Any, Any], learner: ClippedLearner, seed: int) -> Player:
+        assert isinstance(learner.rule, GroupRule)
+        return learner.rule.kind.player(environment, seed)
 
 
-class GroupPPO(ClippedLearner):
-    """Learns from groups of episodes."""
+class GroupRule(Rule):
+    """Advantages of one kind, by the return of each episode among its group."""
 
-    def __init__(self, spec: EnvironmentSpec, config: GroupPPOConfig, seed: int) -> None:
-        super().__init__(spec, config, seed)
-        self.config = config
-        self.advantages: Advantages = KINDS[config.advantages](self)
-        self.best = SelfImitation(self, config.self_imitation, config.kept_episodes) if config.self_imitation else None
-        self.mixed = MixedImitation(self, config.imitation, config.imitates) if config.imitation else None
-        self.reference = self.parts.add_target("reference", self.actor) if config.reference_weight else None
+    def __init__(self, actor: EpisodeActor, config: GroupPPOConfig, kind: Advantages) -> None:
+        self._actor, self._config, self.kind = actor, config, kind
 
     @override
-    def prepare(self, demonstrations: Sequence[Episode]) -> Metrics:
-        found = self.clone(demonstrations, self.config.clone_updates, self.config.initial_std)
-        if self.reference is not None:
-            self.reference.load_state_dict(self.actor.state_dict())
-        if self.mixed is not None:
-            self.mixed.take(demonstrations)
-        self.advantages.begin()
-        return found
+    def begin(self) -> None:
+        self.kind.begin()
 
     @override
-    def learn(self, episodes: Sequence[Episode]) -> Metrics:
-        config = self.config
-        returns = np.array([each.undiscounted_return for each in episodes])
-        figures: dict[str, float | Tensor] = {
+    def of(self, episodes: Sequence[Episode]) -> tuple[Floats, Figures]:
+        config, returns = self._config, np.array([each.undiscounted_return for each in episodes])
+        figures: Figures = {
             "return": float(returns.mean()),
             "useless_groups": float(np.mean([np.ptp(each) < 1e-6 for each in returns.reshape(-1, config.group)])),
         }
         if config.variety:
             returns = returns - np.abs(returns) * np.minimum(config.variety, self.common(episodes))
-        advantages, more = self.advantages.of(episodes, returns)
+        advantages, more = self.kind.of(episodes, returns)
         if config.shuffles:
             parts = np.split(advantages, np.cumsum([len(each) for each in episodes])[:-1])
-            advantages = np.concatenate([self.random.permutation(part) for part in parts])
-        figures |= more
-        if self.best is not None:
-            self.best.remember(episodes)
-            figures["kept"] = len(self.best.kept)
-            self.best.share = min(1.0, (self.parts.updates + 1) / max(config.self_imitation_rise, 1))
-        if self.mixed is not None:
-            figures["imitation"] = self.mixed.weigh(episodes, advantages)
-        is_clear = bool(advantages.any()) or (self.best is not None and bool(self.best.kept))
-        is_clear |= self.mixed is not None and self.mixed.share > 0
-        figures["ratio"] = self.climb(episodes, advantages) if is_clear else 1.0
-        return self.parts.finish_update(figures)
-
-    @override
-    def other_loss(self, features: Tensor, actions: Tensor, log_densities: Tensor) -> Tensor:
-        """Return the losses of imitation and of the divergence from the clone, e^d - 1 - d with d = log clone - log pi."""
-        found = super().other_loss(features, actions, log_densities)
-        found = sum((each.loss() for each in (self.best, self.mixed) if each is not None), found)
-        if self.reference is None:
-            return found
-        with torch.no_grad():
-            of_clone = self.log_densities(features, actions, self.reference)
-        away = (of_clone - log_densities).clamp(max=20.0)
-        return found + self.config.reference_weight * (torch.exp(away) - 1.0 - away).mean()
+            advantages = np.concatenate([self._actor.random.permutation(part) for part in parts])
+        return advantages, figures | more
 
     def common(self, episodes: Sequence[Episode]) -> Floats:
         """Return the share of each episode's group (E,) that takes its actions, itself included."""
-        taken = [tuple(self.action_keys(each)) for each in episodes]
-        groups = [taken[first : first + self.config.group] for first in range(0, len(taken), self.config.group)]
+        is_discrete = self._actor.parts.spec.action.is_discrete
+        taken = [tuple(action_keys(each, is_discrete=is_discrete)) for each in episodes]
+        groups = [taken[first : first + self._config.group] for first in range(0, len(taken), self._config.group)]
         return np.array([group.count(each) / len(group) for group in groups for each in group])
-
-    def keys(self, episode: Episode, names: Sequence[str] = ()) -> list[Hashable]:
-        """Return a key of the state before each step; names: entries that count, by default all that the policy reads."""
-        chosen = names or self.parts.encoder.reads
-        rows = [np.floor(episode.observations[name][:-1] / self.config.resolution + 0.5) for name in chosen]
-        flat = np.concatenate([row.reshape(len(episode), -1) for row in rows], 1) + 0.0  # no -0.0, which has other bytes
-        return [row.tobytes() for row in flat]
-
-    def action_keys(self, episode: Episode) -> list[Hashable]:
-        """Return a key of each action: itself, or its place in a grid of 0.25 if it is continuous."""
-        is_discrete = self.parts.spec.action.is_discrete
-        taken = episode.actions if is_discrete else np.floor(episode.actions / 0.25 + 0.5) + 0.0
-        return [action.tobytes() for action in np.asarray(taken)]
-
-    def features(self, episode: Episode) -> Tensor:
-        """Return features (T + 1, F) of all observations of an episode."""
-        encoder = self.parts.encoder
-        seen = {name: episode.observations[name] for name in encoder.reads}
-        with torch.no_grad():
-            found: Tensor = encoder(encoder.tensors(encoder.stack(seen), seen, self.parts.device))
-        return found
 
     @override
     def state_dict(self) -> StateDict:
-        found = super().state_dict() | {"advantages": self.advantages.state_dict()}
-        return found | {name: each.state_dict() for name, each in self._imitations().items()}
-
-    def _imitations(self) -> dict[str, Stateful]:
-        return {name: each for name, each in (("best", self.best), ("mixed", self.mixed)) if each is not None}
+        return self.kind.state_dict()
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
-        self.advantages.load_state_dict(state["advantages"])
-        for name, each in self._imitations().items():
-            each.load_state_dict(state[name])
+        self.kind.load_state_dict(state)
 
 
-class BranchingTraining(EpisodicTraining):
-    """Plays the first episode of a group from its beginning, and the others from one of the states in it."""
+class NearClone(Term):
+    """The divergence from the clone, e^d - 1 - d with d = log clone(a|s) - log pi(a|s)."""
 
-    def __init__(self, environment: gymnasium.Env[Any, Any], config: Any, *, steps: int, seed: int, **other: Any) -> None:
-        self._branching = BranchingEnv(environment)
-        super().__init__(self._branching, config, steps=steps, seed=seed, **other)
+    def __init__(self, actor: EpisodeActor, weight: float) -> None:
+        self._actor, self._weight = actor, weight
+        self._clone = actor.parts.add_target("reference", actor.network)
 
     @override
-    def _play(self, number: int) -> Episode:
-        if number % self.config.group:
-            return super()._play(number)
-        self._branching.branch = None
-        first = super()._play(number)
-        place = np.random.default_rng([self.seed, number]).integers(len(first))
-        self._branching.branch = (first, int(place))
-        return first
+    def begin(self, demonstrations: Sequence[Episode]) -> None:
+        self._clone.load_state_dict(self._actor.network.state_dict())
 
-
-LOOPS: dict[str, type[EpisodicTraining]] = {"set": BranchingTraining, "prover": ProverTraining}
-"""Of advantages that need episodes of their own."""
+    @override
+    def loss(self, features: Tensor, actions: Tensor, log_densities: Tensor) -> Tensor:
+        with torch.no_grad():
+            of_clone = self._actor.log_densities(features, actions, self._clone)
+        away = (of_clone - log_densities).clamp(max=20.0)
+        return self._weight * (torch.exp(away) - 1.0 - away).mean()

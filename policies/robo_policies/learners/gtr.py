@@ -25,19 +25,22 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.episodic import ClippedConfig, ClippedLearner, EpisodicTraining
+from robo_policies.learners.episodic import Advantages, ClippedLearner, EpisodeActor, Figures, Rule, Term
+from robo_policies.learners.episodic_settings import ClippedSettings
+from robo_policies.learners.step_credit import Floats, standardised
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.extras import returns_to_go
 from robo_rl.protocols.components import Policy
-from robo_rl.spec.environment import EnvironmentSpec
-from robo_rl.types import Array, Episode, Metrics, StateDict
+from robo_rl.spec.environment import EnvironmentSpec, specification
+from robo_rl.training.episodic import Player
+from robo_rl.types import Array, Episode, StateDict
 
 CORRECTED = "corrected_actions"
 """Metadata of an episode: actions (T, ...) of its corrector."""
 
 
 @dataclass(frozen=True)
-class GTRConfig(ClippedConfig):
+class GTRConfig(ClippedSettings):
     """Settings of GTR."""
 
     corrections: int = 64
@@ -60,100 +63,101 @@ class GTRConfig(ClippedConfig):
         require_allowed(self, counts | {name: (getattr(self, name) >= 0, "0 or more") for name in least})
 
     @override
-    def build(self, spec: EnvironmentSpec, seed: int) -> GTR:
-        return GTR(spec, self, seed)
+    def build(self, spec: EnvironmentSpec, seed: int) -> ClippedLearner:
+        actor = self.actor(spec, seed)
+        return ClippedLearner(actor, self, ReturnsToGo(self.discount, self.reward_weight), [Corrections(actor, self)])
 
     @override
-    def loop(self) -> type[EpisodicTraining]:
-        return CorrectedTraining
+    def player(self, environment: gymnasium.Env[Any, Any], learner: ClippedLearner, seed: int) -> Player:
+        if not environment.has_wrapper_attr("scripted_policy"):
+            raise InvalidSetting(
+                f"{specification(environment).name} has no corrector of the policy.",
+                got="no scripted policy",
+                allowed="an environment with one, such as those of robo/ and tabular/",
+            )
+        corrector = environment.get_wrapper_attr("scripted_policy")(seed, noise=self.corrector_noise)
+        return CorrectedPlays(super().player(environment, learner, seed), corrector)
 
 
-class GTR(ClippedLearner):
-    """Learns from returns and from corrections."""
+class ReturnsToGo(Rule):
+    """The return from each step on, standardised over the batch."""
 
-    def __init__(self, spec: EnvironmentSpec, config: GTRConfig, seed: int) -> None:
-        super().__init__(spec, config, seed)
-        self.config = config
-        self._corrections: deque[tuple[dict[str, Array], Array]] = deque(maxlen=config.remembered)
+    def __init__(self, discount: float, weight: float) -> None:
+        self._discount, self._weight = discount, weight
+
+    @override
+    def of(self, episodes: Sequence[Episode]) -> tuple[Floats, Figures]:
+        returns = np.concatenate([returns_to_go(each.rewards, self._discount) for each in episodes])
+        return self._weight * standardised(returns), {}
+
+
+class Corrections(Term):
+    """What the corrector would have done, of all episodes so far."""
+
+    def __init__(self, actor: EpisodeActor, config: GTRConfig) -> None:
+        self._actor, self._config = actor, config
+        self.kept: deque[tuple[dict[str, Array], Array]] = deque(maxlen=config.remembered)
         """Observation that the policy reads, and the corrector's action."""
-        self._batch: tuple[Tensor, Tensor] | None = None
 
     @property
     def weight(self) -> float:
         """Weight of the corrections at this update."""
-        fading = self.config.fades_over
-        return self.config.weight * (max(0.0, 1.0 - self.parts.updates / fading) if fading else 1.0)
+        fading = self._config.fades_over
+        return self._config.weight * (max(0.0, 1.0 - self._actor.parts.updates / fading) if fading else 1.0)
+
+    @property
+    @override
+    def counts(self) -> bool:
+        return True
 
     @override
-    def learn(self, episodes: Sequence[Episode]) -> Metrics:
-        self._take(episodes)
-        returns = np.concatenate([returns_to_go(each.rewards, self.config.discount) for each in episodes])
-        deviation = returns.std()
-        advantages = (returns - returns.mean()) / deviation if deviation > 1e-6 else np.zeros_like(returns)
-        ratio = self.climb(episodes, self.config.reward_weight * advantages)
-        figures: dict[str, float | Tensor] = {
-            "ratio": ratio,
-            "corrections": float(len(self._corrections)),
-            "correction_weight": self.weight,
-        }
-        return self.parts.finish_update(figures)
-
-    def _take(self, episodes: Sequence[Episode]) -> None:
+    def take(self, episodes: Sequence[Episode], advantages: Advantages) -> Figures:
         """Remember corrections of some steps."""
         places = [(each, step) for each in episodes for step in range(len(each))]
-        names = self.parts.encoder.reads
-        for number in self.random.permutation(len(places))[: self.config.corrections].tolist():
+        names = self._actor.parts.encoder.reads
+        for number in self._actor.random.permutation(len(places))[: self._config.corrections].tolist():
             episode, step = places[number]
             row = {name: episode.observations[name][step] for name in names}
-            self._corrections.append((row, episode.metadata[CORRECTED][step]))
+            self.kept.append((row, episode.metadata[CORRECTED][step]))
+        return {"corrections": float(len(self.kept)), "correction_weight": self.weight}
 
     @override
-    def other_loss(self, features: Tensor, actions: Tensor, log_densities: Tensor) -> Tensor:
+    def loss(self, features: Tensor, actions: Tensor, log_densities: Tensor) -> Tensor:
+        parts = self._actor.parts
         if not self.weight:
-            return super().other_loss(features, actions, log_densities)
-        drawn = self.random.integers(len(self._corrections), size=self._clipped.batch_size).tolist()
-        rows = [self._corrections[number] for number in drawn]
-        encoder, device = self.parts.encoder, self.parts.device
-        seen = {name: np.stack([row[name] for row, _ in rows]) for name in encoder.reads}
-        actions = torch.from_numpy(np.stack([action for _, action in rows])).to(device)
-        features = encoder(encoder.tensors(encoder.stack(seen), seen, device))
-        return -self.weight * self.log_densities(features, actions).mean()
+            return torch.zeros((), device=parts.device)
+        drawn = self._actor.random.integers(len(self.kept), size=self._config.batch_size).tolist()
+        rows = [self.kept[number] for number in drawn]
+        seen = {name: np.stack([row[name] for row, _ in rows]) for name in parts.encoder.reads}
+        right = torch.from_numpy(np.stack([action for _, action in rows])).to(parts.device)
+        corrected = parts.encoder(parts.encoder.tensors(parts.encoder.stack(seen), seen, parts.device))
+        return -self.weight * self._actor.log_densities(corrected, right).mean()
 
     @override
     def state_dict(self) -> StateDict:
-        rows = [row for row, _ in self._corrections]
-        seen = {name: np.stack([row[name] for row in rows]) for name in self.parts.encoder.reads} if rows else {}
-        kept: dict[str, Any] = {"observations": seen}
-        if rows:
-            kept["actions"] = np.stack([action for _, action in self._corrections])
-        return super().state_dict() | {"corrections": kept}
+        rows = [row for row, _ in self.kept]
+        if not rows:
+            return {"observations": {}}
+        seen = {name: np.stack([row[name] for row in rows]) for name in self._actor.parts.encoder.reads}
+        return {"observations": seen, "actions": np.stack([action for _, action in self.kept])}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
-        kept: Any = state["corrections"]
-        self._corrections.clear()
-        for number, action in enumerate(kept.get("actions", ())):
-            row = {name: np.array(values[number]) for name, values in kept["observations"].items()}
-            self._corrections.append((row, np.array(action)))
+        self.kept.clear()
+        for number, action in enumerate(state.get("actions", ())):
+            row = {name: np.array(values[number]) for name, values in state["observations"].items()}
+            self.kept.append((row, np.array(action)))
 
 
-class CorrectedTraining(EpisodicTraining):
+class CorrectedPlays:
     """Shows each episode to the corrector."""
 
-    def __init__(self, environment: gymnasium.Env[Any, Any], config: Any, *, steps: int, seed: int, **other: Any) -> None:
-        super().__init__(environment, config, steps=steps, seed=seed, **other)
-        if not environment.has_wrapper_attr("scripted_policy"):
-            raise InvalidSetting(
-                f"{self._spec.name} has no corrector of the policy.",
-                got="no scripted policy",
-                allowed="an environment with one, such as those of robo/ and tabular/",
-            )
-        self._corrector: Policy = environment.get_wrapper_attr("scripted_policy")(seed, noise=config.corrector_noise)
+    def __init__(self, plays: Player, corrector: Policy) -> None:
+        self._plays, self._corrector = plays, corrector
 
-    @override
-    def _play(self, number: int) -> Episode:
-        episode = super()._play(number)
+    def play(self, number: int) -> Episode:
+        """Return the episode of a number."""
+        episode = self._plays.play(number)
         self._corrector.reset()
         actions = [
             self._corrector.act({name: values[step] for name, values in episode.observations.items()})

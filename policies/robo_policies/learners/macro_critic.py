@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,8 @@ from torch import Tensor
 from torch.nn.functional import mse_loss, pad
 from typing_extensions import override
 
-from robo_policies.learners.group_advantages import REMEMBERED, Advantages, Figures, GroupLearner, pairs_of
+from robo_policies.learners.episodic import EpisodeActor, Figures
+from robo_policies.learners.group_advantages import REMEMBERED, Advantages, pairs_of
 from robo_policies.learners.step_credit import Floats, standardised
 from robo_rl.types import Episode, StateDict
 
@@ -51,9 +53,9 @@ class Macro(Advantages):
 
     least_group = 1
 
-    def __init__(self, learner: GroupLearner) -> None:
-        super().__init__(learner)
-        parts, config = learner.parts, self.config
+    def __init__(self, actor: EpisodeActor, settings: Any) -> None:
+        super().__init__(actor, settings)
+        parts, config = actor.parts, self.config
         wide = parts.encoder.size + config.macro_steps * parts.spec.action.size
         self.q = [parts.add(f"macro_q{each}", parts.networks.critic(wide, 1), config.critic_lr) for each in range(2)]
         self.q_targets = [parts.add_target(f"macro_q{each}_target", one) for each, one in enumerate(self.q)]
@@ -65,7 +67,7 @@ class Macro(Advantages):
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
         new = [self.stretches(each) for each in episodes]
         self._past.extend(new)
-        everything, newest, parts = Stretches.joined([*self._past]), Stretches.joined(new), self.learner.parts
+        everything, newest, parts = Stretches.joined([*self._past]), Stretches.joined(new), self.actor.parts
         loss = torch.zeros(())
         for _ in range(10 * self.config.epochs):
             loss = self.descend(self._drawn(everything), self._drawn(newest))
@@ -82,7 +84,7 @@ class Macro(Advantages):
 
         Q learns from all remembered stretches; V from the newest alone, whose actions are those of the present policy.
         """
-        parts = self.learner.parts
+        parts = self.actor.parts
         with torch.no_grad():
             wanted = replayed.reward + replayed.factor * self.v_target(replayed.following).reshape(-1)
             of_newest = value_of(self.q_targets, newest.features, newest.actions)
@@ -95,8 +97,8 @@ class Macro(Advantages):
 
     def stretches(self, episode: Episode) -> Stretches:
         """Return the stretches of an episode, the last one shorter if it must be."""
-        features, length, discount = self.learner.features(episode), self.config.macro_steps, self.config.discount
-        taken = pairs_of(self.learner, episode)[:, features.shape[1] :]
+        features, length, discount = self.actor.features(episode), self.config.macro_steps, self.config.discount
+        taken = pairs_of(self.actor, episode)[:, features.shape[1] :]
         spans = self._spans(len(episode))
         begins, ends = np.array(spans).T
         rows = [pad(taken[begin:end], (0, 0, 0, length - (end - begin))).reshape(-1) for begin, end in spans]
@@ -113,7 +115,7 @@ class Macro(Advantages):
 
     def _drawn(self, stretches: Stretches) -> Stretches:
         count = len(stretches.reward)
-        rows = torch.from_numpy(self.learner.random.integers(count, size=min(256, count)))
+        rows = torch.from_numpy(self.actor.random.integers(count, size=min(256, count)))
         return Stretches(*(getattr(stretches, name)[rows] for name in NAMES))
 
     @override
@@ -122,7 +124,7 @@ class Macro(Advantages):
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        own, device = state["past"], self.learner.parts.device
+        own, device = state["past"], self.actor.parts.device
         self._past.clear()
         self._past.extend(Stretches(*(torch.as_tensor(np.array(each[name])).to(device) for name in NAMES)) for each in own)
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal
 from typing_extensions import override
 
+from robo_policies.learners.clipped_step import clipped_surrogate, probability_ratio
 from robo_policies.learners.feasibility import Feasibility
 from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.parts import ActorPolicy, Learned, LearnerParts
@@ -209,10 +210,8 @@ class MFRL(Learned):
             moved = (means.detach() - drawn) / self.actor.deviation
             if 0.5 * float(moved.square().sum(1).mean()) > config.largest_kl:
                 break
-            ratio = torch.exp(self.actor.log_density(means, counts, actions) - old)
-            clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
-            surrogate = torch.minimum(ratio * advantages, clipped * advantages).mean()  # eq. 7
-            self.parts.descend("actor", -surrogate, lr)
+            ratio = probability_ratio(self.actor.log_density(means, counts, actions), old)
+            self.parts.descend("actor", -clipped_surrogate(ratio, advantages, config.clip, config.clip).mean(), lr)
         return self.parts.finish_update({"reward_estimate": rewards.mean(), "best_reward_estimate": grouped.amax(1).mean()})
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 
 import torch
 
+from robo_policies.learners.clipped_step import ClippedAdam
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.spec.cost import PLAIN, CostSpec
 from robo_rl.spec.environment import EnvironmentSpec
@@ -90,31 +91,27 @@ class AdamMultiplier:
     """lambda <- max(0, lambda + step) with steps of Adam along the relative violation."""
 
     def __init__(self, config: MultiplierSettings) -> None:
-        self._parameter = torch.nn.Parameter(torch.tensor(config.initial_multiplier))
-        self._optimizer = torch.optim.Adam([self._parameter], lr=config.multiplier_lr)
+        self._adam = ClippedAdam([torch.tensor([config.initial_multiplier])], config.multiplier_lr, epsilon=1e-8)
 
     @property
     def value(self) -> float:
         """Return lambda."""
-        return float(self._parameter.detach())
+        return float(self._adam.flat)
 
     def update(self, violation: float) -> None:
         """Ascend lambda times violation."""
-        self._parameter.grad = torch.tensor(-violation)
-        self._optimizer.step()
-        self._parameter.data.clamp_(min=0.0)
+        self._adam.norms.clear()
+        self._adam.step(torch.tensor([-violation]))
+        self._adam.flat.clamp_(min=0.0)
 
     def state_dict(self) -> StateDict:
         """Return lambda and Adam's moments."""
-        state = self._optimizer.state.get(self._parameter, {})
-        return {"value": self.value, **{name: float(moment) for name, moment in state.items()}}
+        return {"value": self.value, **{name: float(moment) for name, moment in self._adam.state.items()}}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore the state returned by `state_dict`."""
-        self._parameter.data.fill_(state["value"])
-        moments = {name: torch.tensor(value) for name, value in state.items() if name != "value"}
-        if moments:
-            self._optimizer.state[self._parameter] = moments
+        for name, tensor in {"value": self._adam.flat, **self._adam.state}.items():
+            tensor.fill_(state.get(name, 0.0))
 
 
 class PIDMultiplier:

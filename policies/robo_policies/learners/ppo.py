@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.functional import mse_loss
 from typing_extensions import override
 
+from robo_policies.learners.clipped_step import ClippedAdam, clipped_surrogate, divergence, probability_ratio
 from robo_policies.networks.convolutions import MOST_ROWS
 from robo_policies.networks.policy_value import CONTINUOUS, Floats, Gaussian, PolicyValue, PolicyValueSettings
 from robo_policies.networks.settings import accelerates, resolve_device
@@ -27,32 +28,32 @@ from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.contract import ANY_SPACE, COLLECTED_ROLLOUTS, ROLLOUTS, Needs
 from robo_rl.requirements import refuse_step, require_same_networks
 from robo_rl.spec.environment import EnvironmentSpec, Observation
-from robo_rl.training.on_policy import OnPolicyConfig
+from robo_rl.training.on_policy import OnPolicyConfig, VectorStep
 from robo_rl.training.rollout_buffer import RolloutBuffer, RolloutLearner
 from robo_rl.types import Array, Metrics, StateDict
 
 if TYPE_CHECKING:
     from robo_policies.networks.accelerated.policy_loss import PolicyLoss
 
-LARGEST_LOG_RATIO = 20.0  # far outside any clip range, and its exponential is finite
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda done: 1.0,
     "linear": lambda done: 1.0 - done,
     "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
 }
 """Name -> share of the learning rate that is left after a share of the training."""
-ADAM: Any = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-5, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
-"""Constants of Adam. Epsilon is that of Stable-Baselines3's PPO, after OpenAI Baselines; PyTorch has 1e-8."""
 Pictures = Mapping[str, Tensor]
+Numbers = npt.NDArray[np.int64]
 Rows = Sequence[Tensor]
 """Places of pictures, vectors, actions, log pi_old, returns, advantages: (B, ...) each."""
 Step = tuple[Tensor, Tensor, Tensor]
 """Ratios, advantages and value losses of rows that were learnt from at once, (B,) each."""
+Passes = list[list[Step]]
+"""Steps of each pass over a rollout."""
 
 
 @dataclass(frozen=True)
-class PPOConfig(PolicyValueSettings, OnPolicyConfig):
-    """Settings of PPO; defaults are those of Stable-Baselines3's PPO unless a field says otherwise."""
+class PPOSettings(PolicyValueSettings, OnPolicyConfig):
+    """Settings of PPO and its kin; defaults are those of Stable-Baselines3's PPO unless a field says otherwise."""
 
     needs = Needs((ROLLOUTS, COLLECTED_ROLLOUTS), ANY_SPACE)
 
@@ -106,17 +107,67 @@ class PPOConfig(PolicyValueSettings, OnPolicyConfig):
 
     @override
     def build(self, spec: EnvironmentSpec, seed: int, *, steps: int = 0) -> PPO:
-        return PPO(spec, self, seed, rollouts=math.ceil(steps / self.rollout_size))
+        constraint = self.constraint(spec, seed)
+        return PPO(spec, self, seed, constraint=constraint, rollouts=math.ceil(steps / self.rollout_size))
+
+    def constraint(self, spec: EnvironmentSpec, seed: int) -> Constraint:
+        """Return what constrains the policy: by default nothing."""
+        return Constraint()
+
+
+@dataclass(frozen=True)
+class PPOConfig(PPOSettings):
+    """Settings of PPO."""
+
+
+class Constraint(Stateful):
+    """What PPO obeys beside the reward, by these hooks; as it is here, nothing."""
+
+    def begin(self) -> None:
+        """All environments begin an episode."""
+
+    def paid(self, step: VectorStep) -> VectorStep:
+        """Return a step with the rewards that are learnt from, before it is stored."""
+        return step
+
+    def observe(self, step: VectorStep, buffer: RolloutBuffer) -> None:
+        """Take in a step, after it is stored."""
+
+    def adapt(self) -> None:
+        """Adapt to the rollout, before the policy is updated."""
+
+    def judge(self, advantages: Tensor, vectors: Tensor, buffer: RolloutBuffer) -> Tensor:
+        """Return the advantages (T N,) that actions are judged by, given those of rewards and vectors ((T + 1) N, D)."""
+        return advantages
+
+    def improve(self, learner: PPO, pictures: Pictures, rows: Rows, learnt: Numbers) -> Passes:
+        """Improve policy and values by the rows whose numbers are given."""
+        return learner.take_passes(pictures, rows, learnt)
+
+    def metrics(self, buffer: RolloutBuffer) -> Metrics:
+        """Return scalars such as multipliers."""
+        return {}
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        pass
 
 
 class PPO(RolloutLearner):
     """Collects T steps of N environments, then takes some passes of gradient steps over them (algorithm 1)."""
 
-    def __init__(self, spec: EnvironmentSpec, config: PPOConfig, seed: int, *, rollouts: int = 0) -> None:
+    def __init__(
+        self, spec: EnvironmentSpec, config: PPOSettings, seed: int, *, constraint: Constraint | None = None, rollouts: int = 0
+    ) -> None:
         """`rollouts` are those of the training, over which the learning rate falls; 0: it stays."""
         children = np.random.SeedSequence(seed).spawn(4)
         initial, self._acting, self._shuffling, aside = (np.random.default_rng(child) for child in children)
         self.config, self.device = config, resolve_device(config.device)
+        self.constraint = constraint or Constraint()
         networks = PolicyValue(spec, config, initial)
         self._acting_device = torch.device("cpu") if config.acting_device == "cpu" else self.device
         self.acting_networks = networks if self._acting_device == self.device else copy.deepcopy(networks)
@@ -127,8 +178,8 @@ class PPO(RolloutLearner):
         self.updates = 0
         """Passes over rollouts, as Stable-Baselines3 counts them."""
         self._planned = rollouts
-        self._optimizer = ClippedAdam(list(networks.parameters()), config.max_gradient_norm)
-        self.parameters = self._optimizer.flat
+        self.optimizer = ClippedAdam(networks.parameters(), config.lr, max_norm=config.max_gradient_norm)
+        self.parameters = self.optimizer.flat
         """Parameters of the networks, one after another in one tensor."""
         self.kernel: PolicyLoss | None = None
         if accelerates(config, self.device, config.actor_network or config.critic_network):
@@ -137,6 +188,17 @@ class PPO(RolloutLearner):
             self.kernel = PolicyLoss(networks, self.parameters, self.objective, config)
 
     # collecting: section 5
+
+    @override
+    def begin(self, observations: Mapping[str, Array]) -> None:
+        super().begin(observations)
+        self.constraint.begin()
+
+    @override
+    def observe(self, step: VectorStep) -> None:
+        step = self.constraint.paid(step)
+        super().observe(step)
+        self.constraint.observe(step, self.buffer)
 
     def act(self) -> Array:
         """Return actions (N, ...) for the newest observations."""
@@ -160,24 +222,17 @@ class PPO(RolloutLearner):
         moved = {name: torch.from_numpy(pictures[name]).to(self._acting_device) for name in self.buffer.pictures}
         return self.acting_networks.encoded(torch.from_numpy(vectors).to(self._acting_device), moved)
 
-    def ratio(self, log_densities: Tensor, old_log_densities: Tensor) -> Tensor:
-        """Return r(theta) = pi(a|s) / pi_old(a|s), section 3, (B,)."""
-        return torch.exp((log_densities - old_log_densities).clamp(max=LARGEST_LOG_RATIO))
-
-    def surrogate(self, ratio: Tensor, advantages: Tensor) -> Tensor:
-        """Return min(r A, clip(r, 1 - epsilon, 1 + epsilon) A), eq. 7 without the mean, (B,)."""
-        limits = torch.add(advantages, advantages.abs(), alpha=self.config.clip_range)  # A + epsilon |A|, for gains alone
-        return (ratio * advantages).clamp(max=limits)
-
     def objective(
         self, outputs: Tensor, values: Tensor, actions: Tensor, old: Tensor, returns: Tensor, advantages: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return eq. 9 of each row, surrogate - c1 (V - V_target)^2 + c2 S, ratios and value losses, (B,) each."""
-        ratio = self.ratio(self.networks.distribution.log_density(outputs, actions), old)
+        config, distribution = self.config, self.networks.distribution
+        ratio = probability_ratio(distribution.log_density(outputs, actions), old)
+        surrogate = clipped_surrogate(ratio, advantages, config.clip_range, config.clip_range)
         value_losses = mse_loss(values, returns, reduction="none")
-        objective = torch.sub(self.surrogate(ratio, advantages), value_losses, alpha=self.config.value_coefficient)
-        if self.config.entropy_coefficient:
-            objective = objective + self.config.entropy_coefficient * self.networks.distribution.entropy(outputs)
+        objective = torch.sub(surrogate, value_losses, alpha=config.value_coefficient)
+        if config.entropy_coefficient:
+            objective = objective + config.entropy_coefficient * distribution.entropy(outputs)
         return objective, ratio.detach(), value_losses.detach()
 
     def update(self) -> Metrics:
@@ -188,7 +243,9 @@ class PPO(RolloutLearner):
         """
         steps = self.buffer.length
         valid = self.buffer.valid[:steps].T.ravel()
+        self.constraint.adapt()
         metrics = self._learn(steps, valid) if valid.size > 1 and valid.any() else {}
+        metrics |= self.constraint.metrics(self.buffer)
         self.buffer.restart()
         self._let_act()
         return metrics
@@ -203,12 +260,13 @@ class PPO(RolloutLearner):
         actions = self._moved(buffer.actions[:steps])
         with torch.no_grad():
             old = self.networks.distribution.log_density(outputs[:count], actions)
-        returns, gains = gains + values[:count], self.weighed(gains, vectors)
+        returns, gains = gains + values[:count], self.constraint.judge(gains, vectors, buffer)
         rows = (torch.arange(count, device=self.device), vectors[:count], actions, old, returns, gains)
         by_environment = np.arange(count).reshape(steps, -1).T.ravel()  # the order of Stable-Baselines3
         learnt = np.resize(by_environment[valid], count)
-        passes = self._descend(pictures, rows, learnt)
-        norms = torch.stack(self._optimizer.norms).cpu()
+        self.optimizer.lr, self.optimizer.norms = self.learning_rate, []
+        passes = self.constraint.improve(self, pictures, rows, learnt)
+        norms = torch.stack(self.optimizer.norms).cpu()
         if len(bad := norms[~torch.isfinite(norms)]):
             self._load_learnt_state(before)
             got = f"gradient norm {float(bad[0])} at step {len(norms) - len(bad) + 1} of the update"
@@ -219,22 +277,21 @@ class PPO(RolloutLearner):
             outputs, _ = self._evaluated(vectors, pictures)
         return self._metrics(passes, rows[4][chosen], values[chosen], outputs[chosen])
 
-    def weighed(self, advantages: Tensor, vectors: Tensor) -> Tensor:
-        """Return the advantages (T N,) that actions are judged by; a constrained learner subtracts those of costs."""
-        return advantages
-
-    def _descend(self, pictures: Pictures, rows: Rows, learnt: npt.NDArray[np.int64]) -> list[list[Step]]:
+    def take_passes(self, pictures: Pictures, rows: Rows, learnt: Numbers) -> Passes:
         """Take the passes over the rows whose numbers are given; returns the steps of each."""
-        config, passes = self.config, list[list[Step]]()
-        self._optimizer.lr, self._optimizer.norms = self.learning_rate, []
-        for _ in range(config.epochs):
-            order = learnt[self._shuffling.permutation(len(learnt))]
-            batches = minibatches(rows, order, config.batch_size)
+        config, passes = self.config, Passes()
+        for batches in self.passes(rows, learnt):
             passes.append([step for batch in batches for step in self.descend(pictures, batch)])
-            self.updates += 1
             if config.target_kl and divergence(torch.cat([step[0] for step in passes[-1]])).cpu() > config.target_kl:
                 break  # Differs from Stable-Baselines3, which stops within a pass: because passes are counted
         return passes
+
+    def passes(self, rows: Rows, learnt: Numbers) -> Iterator[list[tuple[Tensor, ...]]]:
+        """Yield the minibatches of each pass, in an order that is drawn for it."""
+        for _ in range(self.config.epochs):
+            order = learnt[self._shuffling.permutation(len(learnt))]
+            self.updates += 1
+            yield minibatches(rows, order, self.config.batch_size)
 
     def descend(self, pictures: Pictures, batch: Rows) -> list[Step]:
         """Take one step of Adam down the loss of a minibatch; with pictures the gradient is summed over parts."""
@@ -244,7 +301,7 @@ class PPO(RolloutLearner):
             gradient, ratio, value_losses = self.gradient(vectors, seen, rows)
             gradients.append(gradient * (len(places) / len(batch[0])) if pictures else gradient)
             steps.append((ratio, rows[-1], value_losses))
-        self._optimizer.step(sum(gradients[1:], gradients[0]))
+        self.optimizer.step(sum(gradients[1:], gradients[0]))
         return steps
 
     def gradient(self, vectors: Tensor, pictures: Pictures, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
@@ -253,9 +310,9 @@ class PPO(RolloutLearner):
         if self.kernel:
             return self.kernel.gradient(inputs, rows)
         objective, ratio, value_losses = self.objective(*self.networks.heads(inputs), *rows)
-        self._optimizer.gradient.zero_()
+        self.optimizer.gradient.zero_()
         objective.backward(torch.full_like(objective, -1.0 / len(objective)))
-        return self._optimizer.gradient, ratio, value_losses
+        return self.optimizer.gradient, ratio, value_losses
 
     @property
     def learning_rate(self) -> float:
@@ -287,7 +344,8 @@ class PPO(RolloutLearner):
         steps = [step for one in passes for step in one]
         ratio, advantages, value_losses = (torch.cat(parts) for parts in zip(*steps, strict=True))
         config, distribution = self.config, self.networks.distribution
-        surrogate, value_loss = self.surrogate(ratio, advantages).mean(), value_losses.mean()
+        surrogate = clipped_surrogate(ratio, advantages, config.clip_range, config.clip_range).mean()
+        value_loss = value_losses.mean()
         entropy, variance = distribution.entropy(outputs).mean(), returns.var(correction=0)
         explained = 1.0 - (returns - values).var(correction=0) / variance
         scalars = {
@@ -302,17 +360,18 @@ class PPO(RolloutLearner):
         if isinstance(distribution, Gaussian):
             scalars["std"] = distribution.log_std.exp().mean()
         found = dict(zip(scalars, torch.stack([*scalars.values()]).cpu().tolist(), strict=True))  # one transfer
-        found |= {"n_updates": float(self.updates), "learning_rate": self._optimizer.lr, "clip_range": config.clip_range}
+        found |= {"n_updates": float(self.updates), "learning_rate": self.optimizer.lr, "clip_range": config.clip_range}
         return {f"train/{name}": value for name, value in found.items()}
 
     def _learnt_state(self) -> StateDict:
-        learnt = {"networks": copied(self.networks.state_dict()), "optimizer": copied(self._optimizer.state)}
-        return learnt | {"shuffling": self._shuffling.bit_generator.state, "updates": self.updates}
+        learnt = {"networks": copied(self.networks.state_dict()), "optimizer": self.optimizer.state_dict()}
+        learnt |= {"shuffling": self._shuffling.bit_generator.state, "updates": self.updates}
+        return learnt | {"constraint": self.constraint.state_dict()}
 
     def _load_learnt_state(self, state: StateDict) -> None:
         self.networks.load(state["networks"])
-        for name, value in self._optimizer.state.items():
-            value.copy_(torch.as_tensor(state["optimizer"][name]))
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.constraint.load_state_dict(state["constraint"])
         self._shuffling.bit_generator.state, self.updates = state["shuffling"], int(state["updates"])
 
     def state_dict(self) -> StateDict:
@@ -385,35 +444,7 @@ class PPOPolicy(Stateful):
         self._generator.bit_generator.state = state["generator"]
 
 
-class ClippedAdam:
-    """Adam (Kingma & Ba 2015) with a limited gradient norm: one fused kernel, and no transfer from the device.
-
-    The parameters become parts of one flat tensor, and their gradients, to which `backward` adds, of another.
-    """
-
-    def __init__(self, parameters: list[Tensor], max_norm: float) -> None:
-        self._max_norm, self.lr = max_norm, 0.0
-        self.flat = torch.cat([each.detach().reshape(-1) for each in parameters])
-        self.gradient = torch.zeros_like(self.flat)
-        sizes = [each.numel() for each in parameters]
-        for each, *parts in zip(parameters, self.flat.split(sizes), self.gradient.split(sizes), strict=True):
-            each.data, each.grad = (part.view(each.shape) for part in parts)
-        self.state = {"mean": torch.zeros_like(self.flat), "square": torch.zeros_like(self.flat)}
-        self.state["step"] = torch.zeros((), device=self.flat.device)
-        self._tiny = torch.full_like(self.state["step"], 1e-6 / max_norm)  # PyTorch adds 1e-6 to norms
-        self.norms: list[Tensor] = []
-        """Norms of the gradients of an update."""
-
-    def step(self, gradient: Tensor) -> None:
-        """Take one step along the flat gradient and keep its norm; values that are not finite go into the parameters."""
-        self.norms.append(norm := torch.linalg.vector_norm(gradient))
-        excess = torch.add(self._tiny, norm, alpha=1.0 / self._max_norm).clamp_(min=1.0)
-        mean, square, step = self.state.values()
-        step += 1.0
-        torch._fused_adam_([self.flat], [gradient], [mean], [square], [], [step], **ADAM, lr=self.lr, grad_scale=excess)
-
-
-def minibatches(rows: Rows, order: npt.NDArray[np.int64], size: int) -> list[tuple[Tensor, ...]]:
+def minibatches(rows: Rows, order: Numbers, size: int) -> list[tuple[Tensor, ...]]:
     """Return minibatches of rows in an order; of the rows only the last of each, advantages, changes: mean 0, deviation 1.
 
     Differs from algorithm 1 of PPO: advantages are normalised within a minibatch, as in Stable-Baselines3. If `size` does not
@@ -430,11 +461,6 @@ def minibatches(rows: Rows, order: npt.NDArray[np.int64], size: int) -> list[tup
 def parts_of(rows: Rows) -> list[tuple[Tensor, ...]]:
     """Return the same rows, at most MOST_ROWS in each part."""
     return list(zip(*(each.split(MOST_ROWS) for each in rows), strict=True))
-
-
-def divergence(ratio: Tensor) -> Tensor:
-    """Return an estimate of KL(pi_old || pi) [nat], (r - 1) - log r (Schulman 2020, "Approximating KL Divergence")."""
-    return ((ratio - 1.0) - ratio.log()).mean()
 
 
 def copied(tensors: Mapping[str, Tensor]) -> StateDict:

@@ -5,22 +5,23 @@ max over pi, min over lambda >= 0 of J(pi) - sum_c lambda_c (J_c(pi) - d_c); mul
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.constrained import ConstrainedConfig, ConstrainedPPO
+from robo_policies.learners.constrained import ConstrainedSettings, Costs
 from robo_policies.learners.multipliers import MultiplierSettings, relative_violation
+from robo_policies.learners.ppo import Constraint
 from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.training.on_policy import VectorStep
+from robo_rl.training.rollout_buffer import RolloutBuffer
 from robo_rl.types import Metrics, StateDict
 
 
 @dataclass(frozen=True)
-class PPOLagrangianConfig(ConstrainedConfig, MultiplierSettings):
+class PPOLagrangianConfig(ConstrainedSettings, MultiplierSettings):
     """Settings of PPO with Lagrange multipliers."""
 
     def __post_init__(self) -> None:
@@ -28,44 +29,58 @@ class PPOLagrangianConfig(ConstrainedConfig, MultiplierSettings):
         self.require_multiplier_allowed()
 
     @override
-    def build(self, spec: EnvironmentSpec, seed: int, *, steps: int = 0) -> PPOLagrangian:
-        return PPOLagrangian(spec, self, seed, rollouts=math.ceil(steps / self.rollout_size))
+    def constraint(self, spec: EnvironmentSpec, seed: int) -> Lagrangian:
+        return Lagrangian(Costs(spec, self, seed), self)
 
 
-class PPOLagrangian(ConstrainedPPO):
-    """PPO on A - sum_c lambda_c A_c."""
+class Lagrangian(Constraint):
+    """Actions are judged by A - sum_c lambda_c A_c."""
 
-    config: PPOLagrangianConfig
-
-    def __init__(self, spec: EnvironmentSpec, config: PPOLagrangianConfig, seed: int, *, rollouts: int = 0) -> None:
-        super().__init__(spec, config, seed, rollouts=rollouts)
-        self.bounds = np.array([self.limits[name] for name in self.names])
-        """(C,) d"""
-        self.multipliers = [config.multiplier_of() for _ in self.names]
+    def __init__(self, costs: Costs, settings: MultiplierSettings) -> None:
+        self.costs, self._settings = costs, settings
+        self.multipliers = [settings.multiplier_of() for _ in costs.names]
 
     @override
-    def constrain(self) -> None:
-        for multiplier, cost, bound in zip(self.multipliers, self.episode_costs.tolist(), self.bounds.tolist(), strict=True):
-            multiplier.update(relative_violation(cost, bound, self.config.largest_violation))
+    def begin(self) -> None:
+        self.costs.rollout.begin()
 
     @override
-    def weigh(self, advantages: Tensor, cost_advantages: Tensor) -> Tensor:
-        weights = torch.tensor([each.value for each in self.multipliers], device=self.device)
+    def observe(self, step: VectorStep, buffer: RolloutBuffer) -> None:
+        self.costs.observe(step, buffer)
+
+    @override
+    def adapt(self) -> None:
+        if len(self.costs.count()):
+            self.ascend()
+
+    def ascend(self) -> None:
+        """Move each multiplier by the violation of its limit."""
+        pairs = zip(self.costs.per_episode.tolist(), self.costs.bounds.tolist(), strict=True)
+        for multiplier, (cost, bound) in zip(self.multipliers, pairs, strict=True):
+            multiplier.update(relative_violation(cost, bound, self._settings.largest_violation))
+
+    @override
+    def judge(self, advantages: Tensor, vectors: Tensor, buffer: RolloutBuffer) -> Tensor:
+        return self.weighed(advantages, self.costs.advantages(vectors, buffer))
+
+    def weighed(self, advantages: Tensor, cost_advantages: Tensor) -> Tensor:
+        """Return (A - sum_c lambda_c A_c) / (1 + sum_c lambda_c), (T N,), given cost advantages (T N, C)."""
+        weights = torch.tensor([each.value for each in self.multipliers], device=self.costs.device)
         return (advantages - cost_advantages @ weights) / (1.0 + weights.sum())
 
     @override
-    def constraint_metrics(self) -> Metrics:
-        """Return lambda in units of reward per cost."""
-        scales = self.buffer.reward_deviation / self.buffer.deviations
-        pairs = zip(self.names, self.multipliers, scales.tolist(), strict=True)
-        return {f"train/multiplier_{name}": each.value * scale for name, each, scale in pairs}
+    def metrics(self, buffer: RolloutBuffer) -> Metrics:
+        """Return rates of costs, and lambda in units of reward per cost."""
+        scales = buffer.reward_deviation / self.costs.rollout.deviations
+        pairs = zip(self.costs.names, self.multipliers, scales.tolist(), strict=True)
+        return self.costs.metrics() | {f"train/multiplier_{name}": each.value * scale for name, each, scale in pairs}
 
     @override
     def state_dict(self) -> StateDict:
-        return super().state_dict() | {"multipliers": [each.state_dict() for each in self.multipliers]}
+        return {"costs": self.costs.state_dict(), "multipliers": [each.state_dict() for each in self.multipliers]}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
+        self.costs.load_state_dict(state["costs"])
         for each, saved in zip(self.multipliers, state["multipliers"], strict=True):
             each.load_state_dict(saved)

@@ -8,24 +8,25 @@ T steps.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 from typing_extensions import override
 
-from robo_policies.learners.episodic import EpisodicTraining
-from robo_policies.learners.group_advantages import REMEMBERED, Advantages, Figures, GroupLearner
+from robo_policies.learners.episodic import EpisodeActor, Figures
+from robo_policies.learners.group_advantages import REMEMBERED, Advantages
 from robo_policies.learners.parts import ActorPolicy
 from robo_policies.learners.step_credit import Floats, standardised
 from robo_rl.protocols.components import Policy
 from robo_rl.protocols.planning import replan
-from robo_rl.rollout.episode import rollout
 from robo_rl.spec.environment import Observation
+from robo_rl.training.episodic import Player, Plays
 from robo_rl.types import Array, Episode, StateDict
 
 PROVED = "prover_from"
@@ -40,21 +41,25 @@ class Prover(Advantages):
 
     least_group = 3
 
-    def __init__(self, learner: GroupLearner) -> None:
-        super().__init__(learner)
-        parts = learner.parts
-        self.actor = parts.add_target("prover", learner.actor)
+    def __init__(self, actor: EpisodeActor, settings: Any) -> None:
+        super().__init__(actor, settings)
+        parts = actor.parts
+        self.network = parts.add_target("prover", actor.network)
         self.value = parts.add("prover_value", parts.networks.critic(parts.encoder.size, 1), self.config.critic_lr)
         self._past: deque[tuple[Tensor, Tensor]] = deque(maxlen=REMEMBERED)
 
     @property
     def policy(self) -> ActorPolicy:
         """The prover."""
-        return ActorPolicy(self.learner.parts, self.actor)
+        return ActorPolicy(self.actor.parts, self.network)
 
     @override
     def begin(self) -> None:
-        self.actor.load_state_dict(self.learner.actor.state_dict())
+        self.network.load_state_dict(self.actor.network.state_dict())
+
+    @override
+    def player(self, environment: gymnasium.Env[Any, Any], seed: int) -> Player:
+        return ProverPlays(Plays(environment, self.actor.policy, seed, self.config.group), lambda: self.policy)
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
@@ -76,7 +81,7 @@ class Prover(Advantages):
     def gains(self, episode: Episode) -> Floats:
         """Return what each step adds (T,) to the chance that one of `prover_tries` tries of the prover succeeds from there."""
         with torch.no_grad():
-            values = self.value(self.learner.features(episode)).reshape(-1).cpu().numpy().astype(np.float64)
+            values = self.value(self.actor.features(episode)).reshape(-1).cpu().numpy().astype(np.float64)
         chances = 1.0 - (1.0 - np.clip(values, 0.0, 1.0)) ** self.config.prover_tries
         chances[-1] = outcome(episode) if episode.terminated else chances[-2]  # a time limit says nothing
         return np.diff(chances)
@@ -84,16 +89,16 @@ class Prover(Advantages):
     def fit(self, episodes: Sequence[Episode]) -> Tensor:
         """Take some steps of the prover's value towards outcomes in [0, 1] of these and earlier episodes of the prover."""
         for each in episodes:
-            features = self.learner.features(each)[int(each.metadata[PROVED]) : -1]
+            features = self.actor.features(each)[int(each.metadata[PROVED]) : -1]
             self._past.append((features, torch.full((len(features),), outcome(each), device=features.device)))
         loss = torch.zeros(())
         if not self._past:
             return loss
         inputs, wanted = (torch.cat([pair[part] for pair in self._past]) for part in range(2))
         for _ in range(10 * self.config.epochs):
-            rows = torch.from_numpy(self.learner.random.integers(len(wanted), size=min(256, len(wanted))))
+            rows = torch.from_numpy(self.actor.random.integers(len(wanted), size=min(256, len(wanted))))
             loss = mse_loss(self.value(inputs[rows]).reshape(-1), wanted[rows])
-            self.learner.parts.descend("prover_value", loss)
+            self.actor.parts.descend("prover_value", loss)
         return loss
 
     def _success(self) -> float:
@@ -106,7 +111,7 @@ class Prover(Advantages):
     @override
     def load_state_dict(self, state: StateDict) -> None:
         own: Any = state["past"]
-        device = self.learner.parts.device
+        device = self.actor.parts.device
         self._past.clear()
         for features, wanted in own:
             self._past.append((torch.as_tensor(np.array(features)).to(device), torch.as_tensor(np.array(wanted)).to(device)))
@@ -139,19 +144,19 @@ class Handover:
         return acting.act(observation, deterministic=deterministic)
 
 
-class ProverTraining(EpisodicTraining):
+class ProverPlays:
     """Lets the prover end the last episode of each group, from a step that is drawn among those of the one before."""
 
-    _steps = 1
+    def __init__(self, plays: Plays, prover: Callable[[], Policy]) -> None:
+        self._plays, self._prover, self._steps = plays, prover, 1
 
-    @override
-    def _play(self, number: int) -> Episode:
-        if (number + 1) % self.config.group:
-            episode = super()._play(number)
+    def play(self, number: int) -> Episode:
+        """Return the episode of a number."""
+        plays = self._plays
+        if (number + 1) % plays.group:
+            episode = plays.play(number)
             self._steps = max(len(episode), 1)
             return episode
-        step = int(np.random.default_rng([self.seed, number]).integers(self._steps))
-        learner: Any = self.learner
-        policy = Handover(self.policy, learner.advantages.policy, step)
-        episode = rollout(self.environment, policy, seed=self._seed(number))
+        step = int(np.random.default_rng([plays.seed, number]).integers(self._steps))
+        episode = plays.play(number, Handover(plays.policy, self._prover(), step))
         return replace(episode, metadata={**episode.metadata, PROVED: min(step, len(episode) - 1)})

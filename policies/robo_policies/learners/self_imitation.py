@@ -7,29 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.parts import LearnerParts
-from robo_rl.protocols.components import Stateful
+from robo_policies.learners.episodic import Advantages, EpisodeActor, Figures, Term
 from robo_rl.types import Array, Episode, StateDict
 
 ROWS = 256
 """Steps of the loss."""
-
-
-class Cloner(Protocol):
-    """A learner that can clone."""
-
-    parts: LearnerParts
-    random: np.random.Generator
-
-    def log_densities(self, features: Tensor, actions: Tensor) -> Tensor:
-        """Return log pi(a|s), (B,)."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +30,32 @@ class Kept:
     actions: Array
 
 
-class SelfImitation(Stateful):
+class SelfImitation(Term):
     """The best episodes of a learner, and the loss of cloning them."""
 
-    def __init__(self, learner: Cloner, weight: float, count: int) -> None:
-        """weight: of the loss; count: episodes that are kept."""
-        self._learner, self._weight, self._count = learner, weight, count
+    def __init__(self, actor: EpisodeActor, weight: float, count: int, rise: int = 0) -> None:
+        """weight: of the loss; count: episodes that are kept; rise: updates in which the weight rises from 0."""
+        self._actor, self._weight, self._count, self._rise = actor, weight, count, rise
         self.kept: list[Kept] = []
         self.share = 1.0
         """Of the weight that counts now."""
         self._worst = np.inf
         self._rows: tuple[Tensor, Tensor] | None = None
 
+    @override
+    def take(self, episodes: Sequence[Episode], advantages: Advantages) -> Figures:
+        self.remember(episodes)
+        self.share = min(1.0, (self._actor.parts.updates + 1) / max(self._rise, 1))
+        return {"kept": len(self.kept)}
+
+    @property
+    @override
+    def counts(self) -> bool:
+        return bool(self.kept)
+
     def remember(self, episodes: Sequence[Episode]) -> None:
         """Keep the best of these and those before, the newest of equals; none is as bad as the worst return ever."""
-        reads = self._learner.parts.encoder.reads
+        reads = self._actor.parts.encoder.reads
         self._worst = min(self._worst, *(each.undiscounted_return for each in episodes))
         new = [
             Kept(each.undiscounted_return, {name: each.observations[name][:-1] for name in reads}, each.actions)
@@ -66,9 +65,13 @@ class SelfImitation(Stateful):
         self.kept = sorted(better, key=lambda each: -each.score)[: self._count]
         self._rows = None
 
-    def loss(self) -> Tensor:
+    @override
+    def loss(self, features: Tensor, actions: Tensor, log_densities: Tensor) -> Tensor:
+        return self.cloning()
+
+    def cloning(self) -> Tensor:
         """Return share * weight * mean -log pi(a|s) over random steps of the kept episodes, 0 without one."""
-        parts = self._learner.parts
+        parts = self._actor.parts
         if not self.kept:
             return torch.zeros((), device=parts.device)
         if self._rows is None:
@@ -78,8 +81,8 @@ class SelfImitation(Stateful):
                 features = encoder(encoder.tensors(encoder.stack(seen), seen, parts.device))
             self._rows = features, torch.from_numpy(np.concatenate([each.actions for each in self.kept])).to(parts.device)
         features, actions = self._rows
-        chosen = torch.from_numpy(self._learner.random.integers(len(actions), size=ROWS))
-        return -self.share * self._weight * self._learner.log_densities(features[chosen], actions[chosen]).mean()
+        chosen = torch.from_numpy(self._actor.random.integers(len(actions), size=ROWS))
+        return -self.share * self._weight * self._actor.log_densities(features[chosen], actions[chosen]).mean()
 
     @override
     def state_dict(self) -> StateDict:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +27,13 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 from typing_extensions import override
 
-from robo_policies.learners.episodic import ClippedConfig, ClippedLearner
+from robo_policies.learners.episodic import ClippedLearner, Cloning, EpisodeActor, Figures, Rule
+from robo_policies.learners.episodic_settings import ClippedSettings
 from robo_policies.learners.step_credit import group_advantages
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.contract import EPISODES, Feature, Needs
 from robo_rl.spec.environment import EnvironmentSpec
-from robo_rl.types import Episode, Metrics, StateDict
+from robo_rl.types import Episode, StateDict
 
 Floats = npt.NDArray[np.float64]
 LARGEST, STEEPNESS = 0.6, 10.0
@@ -44,7 +45,7 @@ REMEMBERED = 256
 
 
 @dataclass(frozen=True)
-class SRPOConfig(ClippedConfig):
+class SRPOConfig(ClippedSettings):
     """Settings of SRPO; `group` episodes begin in one state."""
 
     needs = Needs(
@@ -74,53 +75,45 @@ class SRPOConfig(ClippedConfig):
         require_allowed(self, allowed)
 
     @override
-    def build(self, spec: EnvironmentSpec, seed: int) -> SRPO:
-        return SRPO(spec, self, seed)
+    def build(self, spec: EnvironmentSpec, seed: int) -> ClippedLearner:
+        actor = self.actor(spec, seed)
+        return ClippedLearner(actor, self, Resemblance(actor, self), cloning=Cloning(self.clone_updates, self.initial_std))
 
 
-class SRPO(ClippedLearner):
-    """Clones demonstrations, then improves by group-relative advantages."""
+class Resemblance(Rule):
+    """The score of each episode among its group."""
 
-    def __init__(self, spec: EnvironmentSpec, config: SRPOConfig, seed: int) -> None:
-        super().__init__(spec, config, seed)
-        self.config = config
-        self._distances: deque[float] = deque(maxlen=REMEMBERED)
-
-    @override
-    def prepare(self, demonstrations: Sequence[Episode]) -> Metrics:
-        return self.clone(demonstrations, self.config.clone_updates, self.config.initial_std)
+    def __init__(self, actor: EpisodeActor, config: SRPOConfig) -> None:
+        self._actor, self._config = actor, config
+        self.distances: deque[float] = deque(maxlen=REMEMBERED)
 
     @override
-    def learn(self, episodes: Sequence[Episode]) -> Metrics:
+    def of(self, episodes: Sequence[Episode]) -> tuple[Floats, Figures]:
         if any(each.success is None for each in episodes):
             raise InvalidSetting("SRPO learns from success, and the environment has no notion of it.", got="success: None")
-        share = float(np.mean([each.success is True for each in episodes]))
-        scores = self.scores(episodes)
-        figures = {"score": float(scores.mean()), "success": share}
-        advantages = group_advantages(scores, self.config.group)
-        if not advantages.any():
-            return self.parts.finish_update({**figures, "ratio": 1.0})
-        each_step = np.repeat(advantages, [len(each) for each in episodes])
-        return self.parts.finish_update({**figures, "ratio": self.climb(episodes, each_step)})
+        share, scores = float(np.mean([each.success is True for each in episodes])), self.scores(episodes)
+        advantages = group_advantages(scores, self._config.group)
+        figures: Figures = {"score": float(scores.mean()), "success": share}
+        return np.repeat(advantages, [len(each) for each in episodes]), figures
 
     def scores(self, episodes: Sequence[Episode]) -> Floats:
         """Return a score for each episode (E,), 1 for a success."""
         success = np.array([each.success is True for each in episodes])
-        if self.config.score == "outcome" or success.all() or not success.any():
+        if self._config.score == "outcome" or success.all() or not success.any():
             return success.astype(np.float64)
         found = np.ones(len(episodes))
         embedded = self.embedded(episodes)
-        distances = to_successes(embedded[~success], embedded[success], self.config.clusters)
-        self._distances.extend(distances.tolist())
+        distances = to_successes(embedded[~success], embedded[success], self._config.clusters)
+        self.distances.extend(distances.tolist())
         low, high = (distances.min(), distances.max())
-        if self.config.scale == "running":
-            low, high = np.quantile(self._distances, [0.05, 0.95])
+        if self._config.scale == "running":
+            low, high = np.quantile(self.distances, [0.05, 0.95])
         found[~success] = failure_scores(distances, float(low), float(high))
         return found
 
     def embedded(self, episodes: Sequence[Episode]) -> Floats:
         """Return (E, Z): the mean state of each episode and its last one, standardised over the batch."""
-        encoder = self.parts.encoder
+        encoder = self._actor.parts.encoder
         seen = [{name: each.observations[name] for name in encoder.reads} for each in episodes]
         states = [encoder.stack(each).astype(np.float64) for each in seen]
         whole = np.concatenate(states)
@@ -130,13 +123,11 @@ class SRPO(ClippedLearner):
 
     @override
     def state_dict(self) -> StateDict:
-        return super().state_dict() | {"srpo": {"distances": list(self._distances)}}
+        return {"distances": list(self.distances)}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
-        own: Any = state["srpo"]
-        self._distances = deque((float(each) for each in own["distances"]), maxlen=REMEMBERED)
+        self.distances = deque((float(each) for each in state["distances"]), maxlen=REMEMBERED)
 
 
 def failure_scores(distances: Floats, low: float, high: float) -> Floats:

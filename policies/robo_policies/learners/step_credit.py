@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.extras import returns_to_go
+from robo_rl.types import Episode
 
 Floats = npt.NDArray[np.float64]
 Keys = Sequence[Sequence[Hashable]]
@@ -77,11 +78,14 @@ def set_advantages(
     return total / np.maximum(count, 1), float(np.mean(diversity))
 
 
-def generalised(rewards: Floats, values: Floats, discount: float, decay: float, *, terminated: bool) -> Floats:
-    """Return the generalised advantage estimate (T,) of an episode (Schulman et al. 2016, arXiv:1506.02438).
+def state_keys(episode: Episode, names: Sequence[str], resolution: float) -> list[Hashable]:
+    """Return a key of the state before each step: entries of the observation, rounded to multiples of `resolution`."""
+    rows = [np.floor(episode.observations[name][:-1] / resolution + 0.5) for name in names]
+    flat = np.concatenate([row.reshape(len(episode), -1) for row in rows], 1) + 0.0  # no -0.0, which has other bytes
+    return [row.tobytes() for row in flat]
 
-    values: (T + 1,), with that of the last observation, which does not count if the episode terminated.
-    """
-    following = np.append(values[1:-1], 0.0 if terminated else values[-1])
-    errors = rewards + discount * following - values[:-1]
-    return returns_to_go(errors, discount * decay)
+
+def action_keys(episode: Episode, *, is_discrete: bool) -> list[Hashable]:
+    """Return a key of each action: itself, or its place in a grid of 0.25 if it is continuous."""
+    taken = episode.actions if is_discrete else np.floor(episode.actions / 0.25 + 0.5) + 0.0
+    return [action.tobytes() for action in np.asarray(taken)]

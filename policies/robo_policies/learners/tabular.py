@@ -23,7 +23,7 @@ from robo_rl.protocols.rewards import OnlineRewards
 from robo_rl.rollout.episode import rollout
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.training.episode_reports import report_episode
+from robo_rl.training.episode_reports import EpisodeReports
 from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import Array, Episode, StateDict
 
@@ -188,9 +188,15 @@ class TabularTraining:
         self.baseline = baseline_of(environment, self._spec, states, horizon)
         """(H, S, A)"""
         self.policy = TablePolicy(self._spec, Mixture(self.baseline, self.baseline, 0.0), seed)
-        self.step, self.baseline_episodes, self.episodes = 0, 0, 0
+        self.step = self.baseline_episodes = 0
+        self.reports = EpisodeReports()
         self.resumed: str | None = None
         self.stopwatch = Stopwatch()
+
+    @property
+    def episodes(self) -> int:
+        """Episodes so far."""
+        return self.reports.episodes
 
     def run(self, observer: TrainingObserver) -> None:
         """Trains whole episodes as long as one fits into the steps."""
@@ -199,12 +205,11 @@ class TabularTraining:
             self.policy.mixture = self.stopwatch.time("update", lambda: self.config.mixture(self.model, self.baseline))
             episode = self.stopwatch.time("simulate", self._play)
             self.step += len(episode)
-            self.episodes += 1
+            self.reports.report(observer, self.step, episode)
             is_baseline = self.policy.mixture.first is self.baseline and self.policy.mixture.share == 0.0
             self.baseline_episodes += is_baseline
             shares = {"train/baseline_share": self.baseline_episodes / self.episodes}
             shares |= {"train/lower_bound": self.policy.mixture.value(self.model.bound)}
-            report_episode(observer, self.step, episode)
             observer.on_metrics(self.step, shares)
             observer.on_step(self.step, self)
 
@@ -223,7 +228,7 @@ class TabularTraining:
         counts = {"visits": self.model.visits.copy(), "paid": self.model.paid.copy(), "moves": self.model.moves.copy()}
         mixture = self.policy.mixture
         played = {"first": mixture.first.copy(), "second": mixture.second.copy(), "share": mixture.share}
-        counters = {"step": self.step, "episodes": self.episodes, "baseline_episodes": self.baseline_episodes}
+        counters = {"step": self.step, "reports": self.reports.state_dict(), "baseline_episodes": self.baseline_episodes}
         training = counters | {"seconds": self.stopwatch.state_dict(), "policy": self.policy.state_dict()}
         return {"counts": counts, "mixture": played, "training": training}
 
@@ -232,7 +237,8 @@ class TabularTraining:
         model, training, played = self.model, state["training"], state["mixture"]
         model.visits, model.paid, model.moves = (np.array(state["counts"][name]) for name in ("visits", "paid", "moves"))
         self.policy.mixture = Mixture(np.array(played["first"]), np.array(played["second"]), float(played["share"]))
-        self.step, self.episodes = int(training["step"]), int(training["episodes"])
+        self.step = int(training["step"])
+        self.reports.load_state_dict(training["reports"])
         self.baseline_episodes = int(training["baseline_episodes"])
         self.stopwatch.load_state_dict(training["seconds"])
         self.policy.load_state_dict(training["policy"])

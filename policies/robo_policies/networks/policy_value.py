@@ -205,11 +205,11 @@ class PolicyValue(nn.Module):
 
     def __init__(self, spec: EnvironmentSpec, settings: PolicyValueSettings, generator: np.random.Generator) -> None:
         super().__init__()
-        observation, privileged = spec.observation, spec.observation.subset("privileged")
+        observation = spec.observation
         _require_readable(spec, settings)
         self.vectors = observation.vectors
         self.visible = self.vectors.size
-        self.reads = ObservationSpec((*self.vectors.arrays, *(privileged.arrays if settings.privileged_critic else ())))
+        self.reads = critic_vectors(observation, privileged=settings.privileged_critic)
         """Vectors (D + P): those of the policy, then those of the critic alone."""
         self.distribution = distribution_of(spec, settings.policy, settings.initial_log_std)
         self.encoder: nn.Module | None = None
@@ -256,6 +256,12 @@ class PolicyValue(nn.Module):
         parts = vectors[:, : self.visible].split_with_sizes([array.size for array in self.vectors.values()], 1)
         shaped = {each.name: part.view(-1, *each.shape) for each, part in zip(self.vectors.arrays, parts, strict=True)}
         return torch.cat((self.encoder({**shaped, **pictures}), vectors[:, self.visible :]), 1)
+
+
+def critic_vectors(observation: ObservationSpec, *, privileged: bool) -> ObservationSpec:
+    """Return the vectors that a critic reads: those of the policy, then privileged ones."""
+    more = observation.subset("privileged").arrays if privileged else ()
+    return ObservationSpec((*observation.vectors.arrays, *more))
 
 
 def _seeded(generator: np.random.Generator, make: Callable[..., nn.Module], *arguments: object) -> nn.Module:

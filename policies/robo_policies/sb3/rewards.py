@@ -20,8 +20,8 @@ from robo_policies.sb3.executed import READ, cut_newest
 from robo_policies.sb3.state import map_arrays
 from robo_rl.errors import RewardUnavailable
 from robo_rl.protocols.rewards import DelayedRewards
+from robo_rl.training.advantages import generalized_advantages
 from robo_rl.training.delayed_rewards import require_unchanging
-from robo_rl.training.rollout_buffer import generalized_advantages
 from robo_rl.types import Array, StepRewards
 
 LIMIT = "TimeLimit.truncated"
@@ -147,10 +147,15 @@ class WaitingRollout:
     def _end_before_gaps(self, valid: npt.NDArray[np.bool_], last_values: Array, dones: npt.NDArray[Any]) -> None:
         """Computes advantages as SB3 does, except that a sum ends with the state's value at a step without a label."""
         rollout = self._rollout
-        goes_on = 1.0 - np.vstack((rollout.episode_starts[1:], np.asarray(dones, np.float32)))
-        following = np.vstack((rollout.values[1:], last_values))
-        residuals = rollout.rewards + rollout.gamma * following * goes_on - rollout.values
-        rollout.advantages[:] = generalized_advantages(residuals, rollout.gamma * rollout.gae_lambda * goes_on, valid)
+        rollout.advantages[:] = generalized_advantages(
+            rollout.rewards,  # with the values at time limits
+            np.vstack((rollout.values, last_values)),
+            discount=rollout.gamma,
+            gae_lambda=rollout.gae_lambda,
+            ended=np.vstack((rollout.episode_starts[1:], np.asarray(dones))) > 0,
+            final_values=np.zeros_like(rollout.values),
+            valid=valid,
+        )
         rollout.returns = rollout.advantages + rollout.values
 
     def _fill_gaps(self, valid: npt.NDArray[np.bool_]) -> None:

@@ -1,0 +1,79 @@
+"""The clipped step of a policy: probability ratio, clipped surrogate, divergence, and Adam with a limited gradient norm.
+
+Schulman et al. 2017, arXiv:1707.06347, section 3. B rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LARGEST_LOG_RATIO = 20.0  # far outside any clip range, and its exponential is finite
+
+
+def probability_ratio(log_densities: Tensor, old: Tensor) -> Tensor:
+    """Return r = pi(a|s) / pi_old(a|s), (B,)."""
+    return torch.exp((log_densities - old).clamp(max=LARGEST_LOG_RATIO))
+
+
+def clipped_surrogate(ratio: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
+    """Return min(r A, clip(r, 1 - low, 1 + high) A), eq. 7 without the mean, (B,); the paper has one epsilon for both."""
+    edge = torch.maximum((1.0 - low) * advantages, (1.0 + high) * advantages)  # the clip takes from gains alone
+    return (ratio * advantages).clamp(max=edge)
+
+
+def divergence(ratio: Tensor) -> Tensor:
+    """Return an estimate of KL(pi_old || pi) [nat], (r - 1) - log r (Schulman 2020, "Approximating KL Divergence")."""
+    return ((ratio - 1.0) - ratio.log()).mean()
+
+
+class ClippedAdam:
+    """Adam (Kingma & Ba 2015, algorithm 1) with a limited gradient norm: one fused kernel, and no transfer from the device.
+
+    The parameters become parts of one flat tensor, and their gradients, to which `backward` adds, of another.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor], lr: float, *, max_norm: float = math.inf, epsilon: float = 1e-5) -> None:
+        """max_norm: longer gradients are scaled to it. epsilon: that of Stable-Baselines3's PPO; the paper has 1e-8."""
+        parameters = list(parameters)
+        self.lr, self._max_norm = lr, max_norm
+        betas, off = {"beta1": 0.9, "beta2": 0.999}, {"weight_decay": 0.0, "amsgrad": False, "maximize": False}
+        self._constants: Any = {**betas, "eps": epsilon, **off}
+        self.flat = torch.cat([each.detach().reshape(-1) for each in parameters])
+        self.gradient = torch.zeros_like(self.flat)
+        sizes = [each.numel() for each in parameters]
+        for each, *parts in zip(parameters, self.flat.split(sizes), self.gradient.split(sizes), strict=True):
+            each.data, each.grad = (part.view(each.shape) for part in parts)
+        self.state = {"mean": torch.zeros_like(self.flat), "square": torch.zeros_like(self.flat)}
+        self.state["step"] = torch.zeros((), device=self.flat.device)
+        self._tiny = torch.full_like(self.state["step"], 1e-6 / max_norm)  # PyTorch adds 1e-6 to norms
+        self.norms: list[Tensor] = []
+        """Norms of the gradients of an update."""
+
+    def descend(self, loss: Tensor) -> None:
+        """Take one step down the gradient of a scalar."""
+        self.gradient.zero_()
+        loss.backward()
+        self.step(self.gradient)
+
+    def step(self, gradient: Tensor) -> None:
+        """Take one step along the flat gradient and keep its norm; values that are not finite go into the parameters."""
+        self.norms.append(norm := torch.linalg.vector_norm(gradient))
+        excess = torch.add(self._tiny, norm, alpha=1.0 / self._max_norm).clamp_(min=1.0)
+        mean, square, step = self.state.values()
+        step += 1.0
+        rates = {"lr": self.lr, "grad_scale": excess}
+        torch._fused_adam_([self.flat], [gradient], [mean], [square], [], [step], **self._constants, **rates)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return copies of moments and count on the CPU."""
+        return {name: value.detach().to("cpu", copy=True) for name, value in self.state.items()}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Restore the state returned by `state_dict`."""
+        for name, value in self.state.items():
+            value.copy_(torch.as_tensor(state[name]))

@@ -1,0 +1,87 @@
+"""Settings that learners from whole episodes share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+from typing_extensions import override
+
+from robo_policies.learners.bc import CategoricalActor
+from robo_policies.learners.episodic import EpisodeActor
+from robo_policies.learners.own_loop import OwnLoop
+from robo_policies.networks.regression_actors import GaussianActor
+from robo_policies.networks.settings import NetworkSettings
+from robo_rl.errors import require_allowed
+from robo_rl.protocols.contract import EPISODES, Feature, Needs
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.training.episodic import EpisodicTraining, Player, Plays
+
+
+@dataclass(frozen=True)
+class EpisodeSettings(NetworkSettings, OwnLoop):
+    """Settings of a learner from whole episodes."""
+
+    needs = Needs(
+        (EPISODES,),
+        frozenset({Feature.CONTINUOUS, Feature.DISCRETE}),
+        {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"},
+    )
+
+    lr: float = 3e-4
+    """Learning rate of Adam."""
+    hidden: tuple[int, ...] = (128, 128)
+    """Units of the hidden layers of the policy."""
+    normalization_rows: int = 10_000
+    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+    discount: float = 0.99
+    """Weight of a reward one step later."""
+    episodes: int = 16
+    """Episodes between two updates."""
+    group: int = 1
+    """Of these, episodes that begin in the same state, by the same seed; divides `episodes`."""
+
+    def __post_init__(self) -> None:
+        require_allowed(
+            self,
+            {
+                "lr": (self.lr > 0, "above 0"),
+                "hidden": (all(units >= 1 for units in self.hidden), "1 or more units in each layer"),
+                "discount": (0 <= self.discount <= 1, "0 to 1"),
+                "episodes": (self.episodes >= 1, "1 or more"),
+                "group": (self.group >= 1 and self.episodes % self.group == 0, "1 or more, a divisor of episodes"),
+            },
+        )
+
+    def actor(self, spec: EnvironmentSpec, seed: int) -> EpisodeActor:
+        """Return a fresh actor: Gaussian for continuous actions, categorical for discrete ones."""
+        return EpisodeActor(spec, self, seed, CategoricalActor if spec.action.is_discrete else GaussianActor)
+
+    @override
+    def loop(self) -> type[EpisodicTraining]:
+        return EpisodicTraining
+
+    def player(self, environment: gymnasium.Env[Any, Any], learner: Any, seed: int) -> Player:
+        """Return what plays the episodes of a learner that was built."""
+        return Plays(environment, learner.policy, seed, self.group)
+
+
+@dataclass(frozen=True)
+class ClippedSettings(EpisodeSettings):
+    """Settings of learners that take several clipped steps over their episodes."""
+
+    clip_low: float = 0.2
+    """Fall of the probability ratio beyond which nothing is gained."""
+    clip_high: float = 0.28
+    """Rise of it."""
+    epochs: int = 4
+    """Passes over a batch of episodes."""
+    batch_size: int = 512
+    """Steps of one gradient step."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive = {name: (getattr(self, name) > 0, "above 0") for name in ("clip_low", "clip_high")}
+        counts = {name: (getattr(self, name) >= 1, "1 or more") for name in ("epochs", "batch_size")}
+        require_allowed(self, positive | counts)

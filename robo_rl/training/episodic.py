@@ -1,0 +1,146 @@
+"""Training from whole episodes: play some, learn from all of them, forget them. A resume begins with new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import gymnasium
+
+from robo_rl.environments.curriculum import curriculum_state, load_curriculum_state
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
+from robo_rl.rollout.episode import rollout
+from robo_rl.spec.environment import EnvironmentSpec, specification
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.training.episode_reports import EpisodeReports
+from robo_rl.training.step_sources import episode_seed
+from robo_rl.types import DIVERGED, Episode, Metrics, StateDict
+
+Environment = gymnasium.Env[Any, Any]
+
+
+class EpisodeLearner(Stateful, Protocol):
+    """Learns from episodes that its policy has played."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy being trained."""
+
+    def standardise(self, episodes: Sequence[Episode]) -> None:
+        """Take the observations of new episodes into the mean and deviation of the input."""
+
+    def prepare(self, demonstrations: Sequence[Episode]) -> Metrics:
+        """Learn from recorded episodes before the first of its own."""
+
+    def learn(self, episodes: Sequence[Episode]) -> Metrics:
+        """Learn from the newest episodes, those of a group side by side; returns metrics under train/."""
+
+
+class Player(Protocol):
+    """Plays the episodes of a training."""
+
+    def play(self, number: int) -> Episode:
+        """Return the episode of a number, counted from 0."""
+
+
+class EpisodicSettings(Protocol):
+    """What a training needs of settings."""
+
+    @property
+    def episodes(self) -> int:
+        """Episodes between two updates."""
+
+    def build(self, spec: EnvironmentSpec, seed: int) -> EpisodeLearner:
+        """Return a fresh learner."""
+
+    def player(self, environment: Environment, learner: Any, seed: int) -> Player:
+        """Return what plays the episodes of a learner that was built."""
+
+
+class Plays:
+    """Plays episodes by a policy; those of a group begin by the same seed."""
+
+    def __init__(self, environment: Environment, policy: Policy, seed: int, group: int) -> None:
+        self.environment, self.policy, self.seed, self.group = environment, policy, seed, group
+
+    def play(self, number: int, policy: Policy | None = None) -> Episode:
+        """Return the episode of a number, possibly by another policy."""
+        return rollout(self.environment, policy or self.policy, seed=episode_seed(self.seed, number // self.group))
+
+
+class EpisodicTraining:
+    """Plays `episodes` episodes and learns from them, as long as as many fit into the steps."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        config: EpisodicSettings,
+        *,
+        steps: int,
+        seed: int,
+        demonstrations: Sequence[Episode] = (),
+    ) -> None:
+        """Raise InvalidSetting for an environment without a time limit."""
+        self.environment, self.config, self.steps, self.seed = environment, config, steps, seed
+        spec = specification(environment)
+        if spec.max_steps is None:
+            raise InvalidSetting(
+                f"Episodes of {spec.name} may never end, and are learned from as a whole.",
+                got="no time limit",
+                fix="set environment.arguments.max_steps",
+            )
+        self._longest = config.episodes * spec.max_steps
+        self.learner = config.build(spec, seed)
+        self.player = config.player(environment, self.learner, seed)
+        self._demonstrations = demonstrations
+        self.step = 0
+        self.reports = EpisodeReports()
+        self.resumed: str | None = None
+        """"warm" after `load_state_dict`."""
+        self.stopwatch = Stopwatch()
+
+    @property
+    def policy(self) -> Policy:
+        """The policy being trained."""
+        return self.learner.policy
+
+    @property
+    def episodes(self) -> int:
+        """Episodes so far."""
+        return self.reports.episodes
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Train from the present step on."""
+        time = self.stopwatch.time
+        self.stopwatch.start()
+        if not self.episodes and self._demonstrations:
+            self.learner.standardise(self._demonstrations)
+            observer.on_metrics(self.step, time("update", partial(self.learner.prepare, self._demonstrations)))
+        while self.step + self._longest <= self.steps:
+            numbers = range(self.episodes, self.episodes + self.config.episodes)
+            played = [time("simulate", partial(self.player.play, number)) for number in numbers]
+            for each in played:
+                self.step += len(each)
+                self.reports.report(observer, self.step, each)
+            if not any(each.stop_reason == DIVERGED for each in played):  # a group is learned from as a whole
+                self.learner.standardise(played)
+                observer.on_metrics(self.step, time("update", partial(self.learner.learn, played)))
+            observer.on_step(self.step, self)
+
+    def state_dict(self) -> StateDict:
+        """Return the learner and the counters."""
+        counters = {"step": self.step, "reports": self.reports.state_dict(), "seconds": self.stopwatch.state_dict()}
+        counters |= {"curriculum": curriculum_state(self.environment)}
+        return {"learner": self.learner.state_dict(), "training": counters}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore the state returned by `state_dict`."""
+        training = state["training"]
+        self.learner.load_state_dict(state["learner"])
+        self.step = int(training["step"])
+        self.reports.load_state_dict(training["reports"])
+        self.stopwatch.load_state_dict(training["seconds"])
+        load_curriculum_state(self.environment, training.get("curriculum", {}))
+        self.resumed = "warm"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 POLICIES = Path(__file__).parents[2] / "policies"
-LINES = 900
+LINES = 1_100
 KERNELS = "robo_policies.networks.accelerated"
 
 

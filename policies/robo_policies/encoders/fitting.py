@@ -149,9 +149,9 @@ def fit_encoder(
     optimizer, generator = CheckedAdam("encoder loss", network, settings.lr), torch.Generator().manual_seed(settings.seed)
     for update in progress(range(settings.updates), "updates"):
         chosen = rows[torch.randint(len(rows), (settings.batch_size,), generator=generator)].to(device)
-        optimizer.lr = settings.lr * (1 + math.cos(math.pi * update / settings.updates)) / 2
+        lr = settings.lr * (1 + math.cos(math.pi * update / settings.updates)) / 2
         estimates = network({name: picture[chosen] for name, picture in pictures.items()}, vectors[chosen])[1]
-        optimizer.minimize(functional.mse_loss(estimates, targets[chosen]), update)
+        optimizer.minimize(functional.mse_loss(estimates, targets[chosen]), lr)
     squares = torch.zeros(len(mean), device=device)
     with torch.no_grad():
         for part in held_out.split(LARGEST_BATCH):

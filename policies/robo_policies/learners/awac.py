@@ -55,9 +55,9 @@ class AWAC(Learned):
         data = self.parts.batch(batch)
         values = self.critic(self.parts.encoder(data.observations), data.actions)
         critic_loss = (data.weights * (values - self.critic_target(data)).square()).mean(1).sum()
-        self.parts.descend("critic", critic_loss)
+        self.critic.descend(critic_loss)
         actor_loss = self.actor_loss(data)
-        self.parts.descend("actor", actor_loss)
+        self.actor.descend(actor_loss)
         self.parts.track(self.target_critic, self.critic, self.config.tau)
         scalars = {"critic_loss": critic_loss, "actor_loss": actor_loss, "q_mean": values.mean()}
         return self.parts.finish_update(scalars)

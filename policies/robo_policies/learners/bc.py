@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from robo_policies.learners.offline import OfflineConfig
 from robo_policies.learners.parts import Learned, LearnerParts
-from robo_policies.networks.actor_critic import NetworkFactory
+from robo_policies.networks.actor_critic import Network, NetworkFactory
 from robo_rl.protocols.contract import CONTINUOUS_ONLY, DATA, Feature, Needs
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
@@ -33,7 +33,7 @@ class BCConfig(OfflineConfig):
         return BC(spec, self, seed)
 
 
-class TanhActor(nn.Module):
+class TanhActor(Network):
     """a = tanh(f(s)) with a Gaussian of fixed, equal deviations around it: the likelihood is the squared error.
 
     Not the tanh-Gaussian of SAC: demonstrators often command exactly -1 or 1, at which its density has no maximum.
@@ -57,7 +57,7 @@ class TanhActor(nn.Module):
         return self.mode(observations)
 
 
-class CategoricalActor(nn.Module):
+class CategoricalActor(Network):
     """pi(a|s) = softmax(f(s)): a policy that chooses among discrete actions."""
 
     def __init__(self, factory: NetworkFactory, inputs: int, actions: int) -> None:
@@ -94,5 +94,5 @@ class BC(Learned):
         """Takes one gradient step towards the actions of the batch."""
         data = self.parts.batch(batch)
         loss = (data.weights * self.actor.loss(self.parts.encoder(data.observations), data.actions)).mean()
-        self.parts.descend("actor", loss)
+        self.actor.descend(loss)
         return self.parts.finish_update({"bc_loss": loss})

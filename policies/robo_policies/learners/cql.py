@@ -75,15 +75,15 @@ class CQL(Learned):
             observations = parts.encoder(data.observations)
         own, log_density = self.actor.sample(observations, parts.generator)
         temperature_loss = self.temperature.loss(log_density)
-        parts.descend("temperature", temperature_loss)
+        self.temperature.descend(temperature_loss)
         alpha = self.temperature.alpha()
         features = parts.encoder(data.observations)
         values = self.critic(features, data.actions)
         bellman = (data.weights * (values - self.critic_target(data)).square()).mean(1).sum()
         excess = (data.weights * (self.soft_maximum(features, data) - values)).mean(1).sum()
         actor_loss = (data.weights * (alpha * log_density - self.critic(observations, own).amin(0))).mean()
-        parts.descend("actor", actor_loss)  # before the critics move: its gradient leads through them
-        parts.descend("critic", bellman + self.config.alpha * excess)
+        self.actor.descend(actor_loss)  # before the critics move: its gradient leads through them
+        self.critic.descend(bellman + self.config.alpha * excess)
         parts.track(self.target_critic, self.critic, self.config.tau)
         losses = {"critic_loss": bellman, "conservative_loss": excess, "actor_loss": actor_loss}
         return parts.finish_update(losses | {"ent_coef": alpha, "q_mean": values.mean()})

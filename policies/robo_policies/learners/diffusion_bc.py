@@ -115,7 +115,7 @@ class DiffusionBC(Learned):
     def update(self, batch: Batch) -> Metrics:
         """Takes one gradient step towards the noise in the batch's chunks."""
         loss = self.loss(self.parts.batch(batch))
-        self.parts.descend("denoiser", loss)
+        self.denoiser.descend(loss)
         self.parts.track(self.averaged, self.denoiser, self.config.tau)
         return self.parts.finish_update({"denoising_loss": loss})
 

@@ -91,7 +91,7 @@ class FlowBC(Learned):
     def update(self, batch: Batch) -> Metrics:
         """Take one gradient step towards the velocities of the batch's chunks."""
         loss = self.loss(self.parts.batch(batch))
-        self.parts.descend("velocity", loss)
+        self.velocity.descend(loss)
         self.parts.track(self.averaged, self.velocity, self.config.tau)
         return self.parts.finish_update({"flow_loss": loss})
 

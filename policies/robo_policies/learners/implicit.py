@@ -89,14 +89,14 @@ class ImplicitLearner(Learned):
             q = self.target_critic(parts.target_encoder(data.observations), data.actions).amin(0)
         v = self.value(observations)[0]
         value_loss = (data.weights * self.value_loss(q - v)).mean()
-        parts.descend("value", value_loss)
+        self.value.descend(value_loss)
         with torch.no_grad():
             advantages = q - self.value(observations)[0]
             next_v = self.value(following)[0]
         actor_loss = self.actor_loss(observations, data, advantages)
-        parts.descend("actor", actor_loss, cosine(config.lr, parts.updates, config.actor_decay_updates))
+        self.actor.descend(actor_loss, cosine(config.lr, parts.updates, config.actor_decay_updates))
         critic_loss = self.critic_loss(self.critic(parts.encoder(data.observations), data.actions), next_v, data)
-        parts.descend("critic", critic_loss)
+        self.critic.descend(critic_loss)
         parts.track(self.target_critic, self.critic, config.tau)
         return parts.finish_update(
             {

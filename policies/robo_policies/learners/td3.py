@@ -78,13 +78,13 @@ class TD3Learner(Learned, ABC):
             targets = self.critic_target(data)
         values = self.critic(parts.encoder(data.observations), data.actions)
         critic_loss = (data.weights * (values - targets).square()).mean(1).sum()
-        parts.descend("critic", critic_loss)
+        self.critic.descend(critic_loss)
         scalars = {"critic_loss": critic_loss, "q_mean": values.mean()}
         if (parts.updates + 1) % config.actor_every == 0:
             with torch.no_grad():
                 observations = parts.encoder(data.observations)
             actor_loss = self.actor_loss(observations, data)
-            parts.descend("actor", actor_loss)
+            self.actor.descend(actor_loss)
             parts.track(self.target_actor, self.actor, config.tau)
             parts.track(self.target_critic, self.critic, config.tau)
             scalars["actor_loss"] = actor_loss * config.actor_every  # the window divides by all updates

@@ -11,12 +11,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from robo_policies.networks.actor_critic import NetworkFactory, normal
+from robo_policies.networks.actor_critic import Network, NetworkFactory, normal
 
 GAUSSIAN_LOG_STD = (-5.0, 2.0)  # limits of IQL's policy in the authors' code
 
 
-class DeterministicActor(nn.Module):
+class DeterministicActor(Network):
     """a = tanh(f(s)); explores with Gaussian noise around it."""
 
     __call__: Callable[..., Tensor]
@@ -38,7 +38,7 @@ class DeterministicActor(nn.Module):
         return torch.clamp(actions + self.exploration * normal(actions, generator), -1.0, 1.0)
 
 
-class GaussianActor(nn.Module):
+class GaussianActor(Network):
     """a ~ Normal(tanh(f(s)), std), std the same in every state: IQL's policy; its density is that before clipping."""
 
     def __init__(self, factory: NetworkFactory, inputs: int, actions: int, dropout: float = 0.0) -> None:

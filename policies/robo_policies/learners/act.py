@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from robo_policies.learners.chunks import ChunkConfig, chunk_mean
+from robo_policies.learners.chunks import ChunkSettings, chunk_mean
 from robo_policies.learners.parts import ActorPolicy, Learned, LearnerParts
 from robo_policies.networks.actor_critic import Network, make_seeded, normal
 from robo_policies.networks.convolutions import convolution_layers, require_pictures
@@ -31,7 +31,7 @@ from robo_rl.types import Array, Batch, Metrics, StateDict
 
 
 @dataclass(frozen=True)
-class ACTConfig(ChunkConfig):
+class ACTConfig(ChunkSettings):
     """Settings of ACT; the authors' network has 512 elements a token, 8 heads, 3,200 units, four layers and a ResNet-18."""
 
     chunk: int = 20

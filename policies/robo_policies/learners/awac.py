@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robo_policies.learners.implicit import LARGEST_WEIGHT
-from robo_policies.learners.offline import OfflineValueConfig
+from robo_policies.learners.iql import LARGEST_WEIGHT
+from robo_policies.learners.offline import OfflineValueSettings
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics
 from robo_policies.networks.encoders import TensorBatch
@@ -20,7 +20,7 @@ from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class AWACConfig(OfflineValueConfig):
+class AWACConfig(OfflineValueSettings):
     """Settings of AWAC; the authors' actor has four hidden layers."""
 
     temperature: float = 1.0

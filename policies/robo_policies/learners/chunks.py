@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from robo_policies.learners.offline import OfflineConfig
+from robo_policies.learners.offline import OfflineSettings
 from robo_policies.learners.parts import ActorPolicy, LearnerParts, load_generator
 from robo_policies.networks.actor_critic import Network
 from robo_rl.errors import InvalidSetting, require_allowed
@@ -29,7 +29,7 @@ TIME_FEATURES = 32
 
 
 @dataclass(frozen=True)
-class ChunkConfig(OfflineConfig):
+class ChunkSettings(OfflineSettings):
     """Settings of a learner that clones chunks of actions."""
 
     chunk: int = 8

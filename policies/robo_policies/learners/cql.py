@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robo_policies.learners.offline import OfflineValueConfig
+from robo_policies.learners.offline import OfflineValueSettings
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics, TanhGaussianActor, Temperature
 from robo_policies.networks.encoders import TensorBatch
@@ -20,8 +20,8 @@ from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class CQLConfig(OfflineValueConfig):
-    """Settings of CQL."""
+class CQLSettings(OfflineValueSettings):
+    """Settings of CQL and Cal-QL."""
 
     alpha: float = 5.0
     """Weight of the conservative term against the squared Bellman residual; 5 to 10 in the authors' commands."""
@@ -40,6 +40,11 @@ class CQLConfig(OfflineValueConfig):
         allowed = {"alpha": (self.alpha >= 0, "0 or more"), "actions_sampled": (self.actions_sampled >= 1, "1 or more")}
         require_allowed(self, allowed | {"actor_lr": (self.actor_lr > 0, "above 0")})
 
+
+@dataclass(frozen=True)
+class CQLConfig(CQLSettings):
+    """Settings of CQL."""
+
     def build(self, spec: EnvironmentSpec, seed: int) -> CQL:
         """Returns a fresh learner."""
         return CQL(spec, self, seed, unbounded)
@@ -54,7 +59,7 @@ class CQL(Learned):
     """Soft actor-critic; critics are pushed down at the policy's actions and up at those of the data."""
 
     def __init__(
-        self, spec: EnvironmentSpec, config: CQLConfig, seed: int, least_values: Callable[[TensorBatch], Tensor] = unbounded
+        self, spec: EnvironmentSpec, config: CQLSettings, seed: int, least_values: Callable[[TensorBatch], Tensor] = unbounded
     ) -> None:
         """Makes the networks; `least_values` says how low the values of the policy's own actions are ever pushed (B,)."""
         require_continuous(spec, type(config).__name__.removesuffix("Config"))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from robo_policies.learners.chunks import ChunkConfig, ChunkMLP, ChunkPolicy, chunk_mean
+from robo_policies.learners.chunks import ChunkMLP, ChunkPolicy, ChunkSettings, chunk_mean
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import normal
 from robo_policies.networks.encoders import TensorBatch
@@ -26,7 +26,7 @@ OFFSET = 0.008  # of the cosine schedule (Nichol & Dhariwal 2021), so that the f
 
 
 @dataclass(frozen=True)
-class DiffusionBCConfig(ChunkConfig):
+class DiffusionBCConfig(ChunkSettings):
     """Settings of a diffusion policy for states."""
 
     chunk: int = 8

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from robo_policies.learners.bc import CategoricalActor
 from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.encoders import Observations
-from robo_policies.networks.regression_actors import GaussianActor
+from robo_policies.networks.regression_actors import CategoricalActor, GaussianActor
 from robo_policies.networks.settings import NetworkSettings
 from robo_rl.environments.curriculum import curriculum_state, load_curriculum_state
 from robo_rl.errors import InvalidSetting, require_allowed

@@ -17,7 +17,7 @@ from typing_extensions import override
 from robo_policies.learners.chunks import ChunkMLP
 from robo_policies.learners.diffusion_bc import DiffusionActor
 from robo_policies.learners.iql import expectile_loss
-from robo_policies.learners.offline import OfflineValueConfig
+from robo_policies.learners.offline import OfflineValueSettings
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics, normal
 from robo_policies.networks.encoders import TensorBatch
@@ -34,7 +34,7 @@ LARGEST_ESCAPE, LARGEST_GAIN = 150.0, 100.0
 
 
 @dataclass(frozen=True)
-class FISORConfig(OfflineValueConfig):
+class FISORConfig(OfflineValueSettings):
     """Settings of FISOR."""
 
     needs = Needs(DATA, CONTINUOUS_ONLY)

@@ -28,6 +28,8 @@ from robo_rl.types import Batch, Metrics, StateDict
 class SACSettings(NetworkSettings, ReplaySettings):
     """Settings of learners with SAC's networks; defaults are those of Stable-Baselines3's SAC unless a field says otherwise."""
 
+    needs = Needs(STEPS)
+
     lr: float = 3e-4
     """Learning rate of actor, critics and temperature."""
     batch_size: int = 256
@@ -65,8 +67,6 @@ class SACSettings(NetworkSettings, ReplaySettings):
 @dataclass(frozen=True)
 class SACConfig(SACSettings):
     """Settings of SAC."""
-
-    needs = Needs(STEPS)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> SAC:
         """Returns a fresh learner."""

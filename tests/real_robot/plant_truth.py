@@ -327,7 +327,7 @@ class Flood:
         self._send(np.clip(state.position + away, self.limits.box_low, self.limits.box_high), quaternion)
 
 
-def measured(commands: int, seeds: int = 4) -> Worst:
+def measured(commands: int, seeds: int = 10) -> Worst:
     """Returns the worst of so many commands."""
     worst = Worst()
     for seed in range(seeds):

@@ -197,15 +197,15 @@ class MotionChecks:
 
     def _outruns(self, before: ArmState, state: ArmState, point: Array) -> bool:
         """Judge a hand that goes much further than its set points lead it, as one that swings around them does."""
-        moved = 0.0 if self._point is None else float(np.linalg.norm(point - self._point))
-        self._point = point
-        lead = float(np.linalg.norm(point - before.position))
-        self._ways.append((before.stamp, float(np.linalg.norm(state.position - before.position)), moved, lead))
+        last, self._point = (point if self._point is None else self._point), point
+        lead = max(float(np.linalg.norm(each - before.position)) for each in (last, point))  # the last: the hand must brake
+        hand, moved = np.linalg.norm([state.position - before.position, point - last], axis=1)
+        self._ways.append((before.stamp, float(hand), float(moved), lead))
         while len(self._ways) > 1 and state.stamp - self._ways[1][0] >= WINDOW:
             self._ways.popleft()
-        _, hand, points, _ = np.sum(self._ways, axis=0)
-        led = points - self._ways[0][2] + self._ways[0][3]
-        return bool(hand > OUTRUN * led + 2 * NOISE[0])
+        _, way, points, _ = np.sum(self._ways, axis=0)
+        _, _, first, led = self._ways[0]
+        return bool(way > OUTRUN * (points - first + led) + 2 * NOISE[0])
 
     def _standing(self, state: ArmState, sent: SetPoint, now: float) -> str:
         """Judge a hand that stays although its set point is ahead; noise is no motion."""

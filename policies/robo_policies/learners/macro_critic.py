@@ -85,7 +85,6 @@ class Macro(Advantages):
 
         Q learns from all remembered stretches; V from the newest alone, whose actions are those of the present policy.
         """
-        parts = self.actor.parts
         with torch.no_grad():
             wanted = replayed.reward + replayed.factor * self.v_target(replayed.following).reshape(-1)
             of_newest = value_of(self.q_targets, newest.features, newest.actions)

@@ -42,6 +42,9 @@ class StoredRows(Protocol):
     def observations(self, rows: RowNumbers) -> dict[str, Array]:
         """Return name -> observations (*rows.shape, ...)."""
 
+    def after(self, rows: RowNumbers, steps: int | RowNumbers = 1) -> RowNumbers:
+        """Return the rows so many steps later, or earlier if negative; not always the next numbers."""
+
 
 @dataclass(frozen=True)
 class SampledRows:
@@ -64,6 +67,10 @@ class SampledRows:
     def observations(self, rows: RowNumbers) -> dict[str, Array]:
         """Return the same as StoredRows.observations."""
         return self.stored.observations(rows)
+
+    def after(self, rows: RowNumbers, steps: int | RowNumbers = 1) -> RowNumbers:
+        """Return the same as StoredRows.after."""
+        return self.stored.after(rows, steps)
 
 
 class Extra(ABC):
@@ -134,8 +141,9 @@ class Chunks(Extra):
         numbers, valid = np.empty((len(rows.first), self.length), np.int64), np.ones((len(rows.first), self.length), np.bool_)
         numbers[:, 0] = rows.first
         for step in range(1, self.length):
-            valid[:, step] = valid[:, step - 1] & rows.column("starts", numbers[:, step - 1] + 1)
-            numbers[:, step] = numbers[:, step - 1] + valid[:, step]
+            following = rows.after(numbers[:, step - 1])
+            valid[:, step] = valid[:, step - 1] & rows.column("starts", following)
+            numbers[:, step] = np.where(valid[:, step], following, numbers[:, step - 1])
         return {"action_chunks": rows.column("action", numbers), "chunk_valid": valid}
 
 
@@ -327,8 +335,8 @@ class FutureGoals(Extra):
 
     @override
     def sample(self, rows: SampledRows) -> Mapping[str, Array]:
-        ahead = rows.generator.integers(rows.column("steps_left", rows.following - 1) + 1)
-        return {"goals": rows.observations(rows.following + ahead)[self.entry]}
+        ahead = rows.generator.integers(rows.column("steps_left", rows.after(rows.following, -1)) + 1)
+        return {"goals": rows.observations(rows.after(rows.following, ahead))[self.entry]}
 
 
 def step_columns(spec: EnvironmentSpec, extras: Sequence[Extra], step: Transition) -> Mapping[str, Any]:

@@ -95,7 +95,7 @@ def require_finite_data(arrays: Mapping[str, Array], update: int, of: str = "bat
     """Raise NonFiniteUpdate, before anything is changed, if an array (B, ...) of a batch holds NaN or infinity."""
     # a sum is not finite if an element is not, and costs a tenth of testing each; the slow test settles overflow
     with np.errstate(over="ignore", invalid="ignore"):
-        if math.isfinite(sum(float(np.add.reduce(value, axis=None)) for value in arrays.values())):
+        if math.isfinite(sum([float(np.add.reduce(value, axis=None)) for value in arrays.values()])):
             return
     for name, value in arrays.items():
         bad = int((~np.isfinite(value)).reshape(len(value), -1).any(1).sum())

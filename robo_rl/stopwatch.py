@@ -36,7 +36,10 @@ class Stopwatch:
 
     def switch(self, activity: str) -> str:
         """Charges the time up to now to the present activity, switches to `activity` and returns the one before."""
-        self._charge()
+        if self._mark is not None:
+            now = time.perf_counter()
+            self._seconds[self._activity] += now - self._mark  # type: ignore[assignment]
+            self._mark = now
         before, self._activity = self._activity, activity
         return before
 
@@ -51,23 +54,17 @@ class Stopwatch:
     @property
     def metrics(self) -> Metrics:
         """Tags time/<activity>_s, up to this moment."""
-        self._charge()
+        self.switch(self._activity)
         return {f"time/{activity}_s": float(seconds) for activity, seconds in self._seconds.items()}
 
     def state_dict(self) -> dict[str, float]:
         """Returns the seconds by activity, up to this moment."""
-        self._charge()
+        self.switch(self._activity)
         return dict(self._seconds)
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         """Continues from saved seconds."""
         self._seconds = Counter(state)
-
-    def _charge(self) -> None:
-        if self._mark is not None:
-            now = time.perf_counter()
-            self._seconds[self._activity] += now - self._mark  # type: ignore[assignment]
-            self._mark = now
 
 
 def timed(activity: str, function: Callable[[], Result]) -> Result:

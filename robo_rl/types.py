@@ -77,6 +77,72 @@ class Transition:
 
 
 @dataclass(frozen=True)
+class VectorTransition:
+    """One step of N environments, which begin the next episode at once where one has ended."""
+
+    observations: Mapping[str, Array]
+    """name -> (N, ...), before the step"""
+    actions: Array
+    """(N, A) or (N,) as executed"""
+    rewards: npt.NDArray[Any]
+    """(N,)"""
+    next_observations: Mapping[str, Array]
+    """name -> (N, ...) that the step led to: the last ones of the episodes that ended"""
+    following: Mapping[str, Array]
+    """name -> (N, ...) in which the next step begins: the first ones of new episodes; else the same"""
+    terminated: npt.NDArray[np.bool_]
+    """(N,); the task itself ended"""
+    truncated: npt.NDArray[np.bool_]
+    """(N,); the episode was cut, and not terminated"""
+    diverged: npt.NDArray[np.bool_]
+    """(N,); of the truncated ones those of a diverged simulation, which teach nothing"""
+    policy_actions: Array
+    """(N, A) or (N,) as proposed"""
+    sources: npt.NDArray[np.int8]
+    """(N,) of ActionSource"""
+    infos: Mapping[str, Any]
+    """As Gymnasium's vector environments tell them; those of the last step of an episode are in `final_info`."""
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def ended(self) -> npt.NDArray[np.bool_]:
+        """(N,); the episode ended with this step."""
+        over: npt.NDArray[np.bool_] = self.terminated | self.truncated
+        return over
+
+    def transition(self, place: int) -> Transition:
+        """Return the step of one environment."""
+        infos = self.infos.get("final_info", {}) if self.ended[place] else self.infos
+        return Transition(
+            {name: values[place] for name, values in self.observations.items()},
+            self.actions[place],
+            float(self.rewards[place]),
+            {name: values[place] for name, values in self.next_observations.items()},
+            bool(self.terminated[place]),
+            bool(self.truncated[place]),
+            self.policy_actions[place],
+            ActionSource(int(self.sources[place])),
+            info_of(infos, place),
+        )
+
+    def instruction(self, place: int) -> str | None:
+        """Return the task of the episode of an environment that goes on after the step, in words if there are any."""
+        told: str | None = info_of(self.infos, place).get("instruction")
+        return told
+
+
+def info_of(infos: Mapping[str, Any], place: int) -> dict[str, Any]:
+    """Return the info of one environment out of those of N."""
+    found = {}
+    for name, values in infos.items():
+        if f"_{name}" in infos and infos[f"_{name}"][place] and not name.startswith("final_"):
+            found[name] = info_of(values, place) if isinstance(values, Mapping) else values[place]
+    return found
+
+
+@dataclass(frozen=True)
 class Episode:
     """A whole recorded episode, immutable; checks itself."""
 

@@ -318,11 +318,9 @@ MAY_STEP = {
     "robo_rl/environments/vector.py": "one of several environments, for the loops of many",
     "robo_rl/environments/stepping.py": "the call itself, with its errors",
     "robo_rl/environments/starts.py": "replays a recorded beginning before an episode",
-    "robo_rl/training/on_policy.py": "many environments at once",
-    "robo_rl/training/collectors/rollouts.py": "many environments at once, in another process",
+    "robo_rl/rollout/vector.py": "VectorRollout, for many environments at once",
     "robo_rl/evaluation/video.py": "replays an evaluated episode for a film",
     "scripts/robo_app/watching/filming.py": "replays a training episode for a film",
-    "policies/robo_policies/sb3/environment.py": "the environment that Stable-Baselines3 steps",
     "policies/robo_policies/encoders/fitting.py": "pictures for an encoder, of no episode that is kept",
     "sims/robo_sims/shield.py": "looks ahead in a copy",
 }

@@ -10,6 +10,8 @@ from robo_real.orientation_cone import OrientationCone
 
 NARROWEST, WIDEST = -0.005, 1.1
 """[m] lowest opening that is measured, and share of the gripper's width that is the largest"""
+CLOSE_TO_A_TURN = 0.5
+"""[rad] between a joint's change and a whole turn, below which its encoder, not the joint, has turned over"""
 UNDER_WAY = 0.004
 """[m] between hand and set point, beyond which measurements must change"""
 
@@ -48,6 +50,10 @@ class MeasurementChecks:
         joints = state.joint_position
         if len(joints) != len(self._joint_low):
             return "other_number_of_joints"
+        if self._before is not None:
+            change = np.abs(joints - self._before.joint_position)
+            if (np.abs(change - 2 * np.pi) < CLOSE_TO_A_TURN).any():
+                return "joint_jumped_by_a_whole_turn"
         if (joints < self._joint_low).any() or (joints > self._joint_high).any():
             return "joint_beyond_limit"
         outside = np.maximum(np.maximum(self._low - state.position, state.position - self._high), 0.0)

@@ -28,10 +28,20 @@ AWAY = 0.5
 """share of the reach that an arm may go away from its set point without slowing down"""
 AWAY_JOINT = 0.1
 """[rad] that a joint may go away from its set point"""
-LEAST_TIME = 0.06
+SPEEDING_UP = 0.4
+"""share of these ways that an arm may go away while it speeds up: no delay explains that"""
+GROWN = 1.4
+"""times its speed at the beginning of the way away, from which on an arm speeds up"""
+OPPOSED = 0.1
+"""share of these ways by which the set point lies on the other side of an arm that speeds up"""
+LEAST_TIME = 0.06 - 1e-6
 """[s] on the way away, at least"""
 SLOWED = 0.7
 """share of its fastest below which an arm on the way away is slowing down, as after a reversal"""
+RECENT = 0.3
+"""[s] in which the fastest is forgotten: an arm that goes on at the same speed is not slowing down any more"""
+OUTRUN = 1.5
+"""times the way of its set points over the window, with the lead at the beginning, that a hand may go, to and fro included"""
 PUSHED = 0.4
 """share of the soft force"""
 AHEAD, STILL = 0.004, (2e-4, 5e-4)
@@ -40,6 +50,10 @@ CONTRADICTION = 0.5
 """share of the reach that measured velocities may be off, summed up over `MEMORY`"""
 MEMORY = 0.3
 """[s]"""
+FROZEN = 0.2
+"""share of the reach that a hand may say that it moves, at one velocity, while it stays where it is"""
+STEADY = 0.1
+"""share by which that velocity may change"""
 
 SetPoint = ArmTarget | JointTarget | None
 """Set point in force; None if the arm is held"""
@@ -53,6 +67,7 @@ class _Away:
     way: Array = field(default_factory=lambda: np.zeros(0))
     _since: Array = field(default_factory=lambda: np.zeros(0))
     _speed: Array = field(default_factory=lambda: np.zeros(0))
+    _first: Array = field(default_factory=lambda: np.zeros(0))
     _fastest: Array = field(default_factory=lambda: np.zeros(0))
 
     def forget(self) -> None:
@@ -61,17 +76,24 @@ class _Away:
     def include(self, step: Array, lead: Array, duration: float) -> bool:
         """Take a step (N,) that began at an offset (N,) to the set point; return whether the arm goes away from it."""
         if len(self.way) != len(step):
-            self.way, self._since, self._speed, self._fastest = (np.zeros(len(step)) for _ in range(4))
+            self.way, self._since, self._speed, self._first, self._fastest = (np.zeros(len(step)) for _ in range(5))
         away = np.where(lead == 0, np.abs(step), -step * np.sign(lead))
         begins = self.way <= 0
         self.way = np.maximum(self.way + away, 0.0)
         speed = away / duration
         share = 1.0 - np.exp(-duration / 0.02)
         self._speed = np.where(begins, speed, self._speed + share * (speed - self._speed))
-        self._fastest = np.where(begins, self._speed, np.maximum(self._fastest, self._speed))
+        self._first = np.where(begins, speed, self._first)
+        self._fastest = np.where(begins, speed, np.maximum(np.exp(-duration / RECENT) * self._fastest, self._speed))
         self._since = np.where(begins, duration, self._since + duration)
-        is_slowing = self._speed < SLOWED * self._fastest
-        return bool(((self.way > self.most) & (self._since >= LEAST_TIME) & ~is_slowing).any())
+        goes = (self.way > self.most) & (self._speed >= SLOWED * self._fastest)
+        return bool(((goes | self._speeds_up(lead)) & (self._since >= LEAST_TIME)).any())
+
+    def _speeds_up(self, lead: Array) -> Array:
+        """Return (N,) True where the arm goes away faster and faster although its set point is on the other side."""
+        grows = (self._speed >= self._fastest) & (self._speed >= GROWN * self._first)
+        speeds_up: Array = grows & (self.way > SPEEDING_UP * self.most) & (np.abs(lead) > OPPOSED * self.most)
+        return speeds_up
 
 
 class MotionChecks:
@@ -90,6 +112,12 @@ class MotionChecks:
         self._kind: type | None = None  # of the set point in force
         self._still: tuple[ArmState, float] | None = None
         self._contradiction = np.zeros((2, 3))
+        self._by_word = 0.0  # [s]
+        self._forget_ways()
+
+    def _forget_ways(self) -> None:
+        self._ways: deque[tuple[float, float, float, float]] = deque()  # [s], then [m] of hand, set point and lead of each tick
+        self._point: Array | None = None  # of the tick before
         for away in (self._place, self._turn, self._joints):
             away.forget()
 
@@ -127,6 +155,8 @@ class MotionChecks:
         velocity = (before.velocity[:3] + state.velocity[:3]) / 2
         if not velocity.any():
             return ""
+        if self._moves_by_word_alone(before, state):
+            return "velocity_contradicts_position"
         errors = np.zeros((2, 3))
         errors[0] = state.position - before.position - velocity * duration
         if state.jacobian.any():
@@ -136,12 +166,20 @@ class MotionChecks:
         off = np.linalg.norm(self._contradiction, axis=1) > most
         return "velocity_contradicts_position" if off[0] else "joints_contradict_velocity" if off[1] else ""
 
+    def _moves_by_word_alone(self, before: ArmState, state: ArmState) -> bool:
+        """Judge a hand that stays where it is and reports one velocity, as a copy of an old measurement does."""
+        speed = float(np.linalg.norm(state.velocity[:3]))
+        changes = float(np.linalg.norm(state.velocity[:3] - before.velocity[:3])) > STEADY * speed
+        stays = float(np.abs(state.position - before.position).max()) <= STILL[0]
+        self._by_word = self._by_word + state.stamp - before.stamp if stays and not changes else 0.0
+        most = max(FROZEN * self._limits.reach, NOISE[0])
+        return self._by_word >= LEAST_TIME and self._by_word * speed > most
+
     def _away(self, before: ArmState, state: ArmState, sent: SetPoint) -> str:
         kind = type(sent)
         if kind is not self._kind or self._is_pushed(state):
             self._kind, self._held = kind, ArmTarget(state.position, state.quaternion, None)
-            for away in (self._place, self._turn, self._joints):
-                away.forget()
+            self._forget_ways()
             return ""
         duration = state.stamp - before.stamp
         if isinstance(sent, JointTarget):
@@ -152,8 +190,22 @@ class MotionChecks:
             return ""
         if self._place.include(state.position - before.position, target.position - before.position, duration):
             return "moves_away"
+        if sent is not None and self._outruns(before, state, target.position):
+            return "outruns_command"
         turn, lead = (np.array(between(before.quaternion, to)) for to in (state.quaternion, target.quaternion))
         return "turns_away" if self._turn.include(turn, lead, duration) else ""
+
+    def _outruns(self, before: ArmState, state: ArmState, point: Array) -> bool:
+        """Judge a hand that goes much further than its set points lead it, as one that swings around them does."""
+        last, self._point = (point if self._point is None else self._point), point
+        lead = max(float(np.linalg.norm(each - before.position)) for each in (last, point))  # the last: the hand must brake
+        hand, moved = np.linalg.norm([state.position - before.position, point - last], axis=1)
+        self._ways.append((before.stamp, float(hand), float(moved), lead))
+        while len(self._ways) > 1 and state.stamp - self._ways[1][0] >= WINDOW:
+            self._ways.popleft()
+        _, way, points, _ = np.sum(self._ways, axis=0)
+        _, _, first, led = self._ways[0]
+        return bool(way > OUTRUN * (points - first + led) + 2 * NOISE[0])
 
     def _standing(self, state: ArmState, sent: SetPoint, now: float) -> str:
         """Judge a hand that stays although its set point is ahead; noise is no motion."""

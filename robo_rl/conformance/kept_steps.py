@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from robo_rl.conformance.swerving import LENGTH
 from robo_rl.protocols.components import Training
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.spec.environment import ActionSpec, EnvironmentSpec
@@ -27,6 +28,10 @@ class Rows:
     terminated: npt.NDArray[np.bool_]
     should_terminate: npt.NDArray[np.bool_]
     diverged: npt.NDArray[np.bool_]
+    numbers: npt.NDArray[np.int64]
+    """(B,) of the step within its episode, from 1 on."""
+    is_human: npt.NDArray[np.bool_] | None
+    """(B,) None if the memory does not tell."""
 
 
 def rows_of(memory: Any, spec: EnvironmentSpec) -> Rows:
@@ -42,7 +47,16 @@ def rows_of(memory: Any, spec: EnvironmentSpec) -> Rows:
         actions = np.eye(spec.action.size)[actions.reshape(-1)]
     ended = batch.masks == 0 if hasattr(batch, "masks") else np.asarray(batch.dones).reshape(-1) > 0
     step, kind = seen["step"], seen["kind"][:, 0]
-    return Rows(actions, seen["executed"], ended, (step[:, 0] > 0.99) & (kind > 0.5), step[:, 1] > 0.5)
+    numbers = np.rint(step[:, 0] * LENGTH).astype(np.int64)
+    return Rows(
+        actions,
+        seen["executed"],
+        ended,
+        (step[:, 0] > 0.99) & (kind > 0.5),
+        step[:, 1] > 0.5,
+        numbers,
+        getattr(batch, "is_human", None),
+    )
 
 
 def memories(training: Training, action: ActionSpec) -> Iterator[Any]:

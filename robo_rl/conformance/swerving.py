@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -37,6 +37,8 @@ class Outcome:
     """True from the step of success on."""
     diverged: bool = False
     """True if its last step diverged."""
+    received: list[Array] = field(default_factory=list, compare=False)
+    """Actions that the environment was given, one for each step."""
 
 
 class Swerving(gymnasium.Env[Any, Any]):
@@ -69,6 +71,7 @@ class Swerving(gymnasium.Env[Any, Any]):
     def step(self, action: Array) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         executed, running = self.executed(action), self._running
         running.length += 1
+        running.received.append(np.array(action))
         self.steps += 1
         running.diverged = self._kind == 0 and running.length == DIVERGENCE
         is_last, reward = running.length == LENGTH, 1.0 / 2**running.length

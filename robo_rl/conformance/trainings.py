@@ -17,6 +17,7 @@ from typing import Literal
 
 import numpy as np
 
+from robo_rl.conformance.corrector import COMMAND, CORRECTED
 from robo_rl.conformance.kept_steps import Rows, memories, rows_of
 from robo_rl.conformance.learners import different_leaves
 from robo_rl.conformance.rules import Rule
@@ -83,6 +84,8 @@ class Trial:
     """Kind of resume that it declares."""
     final: StateDict
     """State of the training after its last step."""
+    corrected: bool = False
+    """True if `make` puts a `Corrector` in the loop."""
 
     def rule(self, check: TrainingCheck) -> Rule:
         """Return the rule of a check."""
@@ -102,13 +105,14 @@ def check_training(
     steps: int = 123,
     updates: int = 0,
     resume: Literal["exact", "warm"] = "exact",
+    corrected: bool = False,
 ) -> None:
     """Run a training and every check on it; raises ConformanceFailure.
 
     steps: budget; choose it so that the last episode is cut. updates: steps that `make` adds for updates from recorded
-    episodes. resume: declared kind.
+    episodes. resume: declared kind. corrected: True if `make` puts a `robo_rl.conformance.corrector.Corrector` in the loop.
     """
-    trial = run_trial(make, environment=environment, steps=steps, updates=updates, resume=resume)
+    trial = run_trial(make, environment=environment, steps=steps, updates=updates, resume=resume, corrected=corrected)
     for check in TRAINING_CHECKS:
         check(trial)
 
@@ -120,12 +124,13 @@ def run_trial(
     steps: int = 123,
     updates: int = 0,
     resume: Literal["exact", "warm"] = "exact",
+    corrected: bool = False,
 ) -> Trial:
     """Return a training that ran to its end in swerving environments."""
     factory, log = Factory(environment), Log(keep_after=updates + steps // 2)
     training = make(factory, steps)
     training.run(log)
-    return Trial(make, factory, training, log, steps, updates, resume, copy.deepcopy(training.state_dict()))
+    return Trial(make, factory, training, log, steps, updates, resume, copy.deepcopy(training.state_dict()), corrected)
 
 
 def executed_actions_are_learnt_from(trial: Trial) -> None:
@@ -189,6 +194,23 @@ def only_terminated_steps_end_the_bootstrap(trial: Trial) -> None:
         require(not wrong.any(), f"a {memory} takes a cut for an end, or the reverse", got=f"{wrong.mean():.0%}")
 
 
+def corrections_arrive(trial: Trial) -> None:
+    """A person's commands are what the environment gets, and their steps, and no others, are remembered as the person's."""
+    if not trial.corrected:
+        return
+    require = trial.rule(corrections_arrive)
+    for made in trial.factory.made:
+        for outcome in made.finished:
+            given = [number for number, action in enumerate(outcome.received, 1) if np.all(action == COMMAND)]
+            require({*CORRECTED} <= {*given}, "commands do not reach the environment", got=given, allowed=CORRECTED)
+    told = [(memory, kept.numbers, kept.is_human) for memory, kept in trial.kept() if kept.is_human is not None]
+    found = any(is_human.any() for _, _, is_human in told)
+    require(found, "no memory holds a step of the person", got=[memory for memory, _, _ in told])
+    for memory, numbers, is_human in told:
+        share = float(np.mean(is_human != np.isin(numbers, CORRECTED)))
+        require(share == 0.0, f"a {memory} takes steps of the person for the policy's, or the reverse", got=f"{share:.0%}")
+
+
 def resume_keeps_its_word(trial: Trial) -> None:
     """A restored training says "exact" or "warm" as declared, stays within the budget, and if exact ends in the same state."""
     require = trial.rule(resume_keeps_its_word)
@@ -216,6 +238,7 @@ TRAINING_CHECKS: tuple[TrainingCheck, ...] = (
     divergence_ends_an_episode_and_teaches_nothing,
     budget_is_kept,
     only_terminated_steps_end_the_bootstrap,
+    corrections_arrive,
     resume_keeps_its_word,
 )
 

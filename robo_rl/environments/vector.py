@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from typing_extensions import override
 
 from robo_rl.environments import stepping
 from robo_rl.environments.step_info import executed_action
@@ -25,7 +26,7 @@ def autoreset_mode_of(mode: AutoresetMode | str) -> AutoresetMode:
         raise InvalidSetting("Unknown autoreset_mode.", got=repr(mode), allowed=allowed) from None
 
 
-class _LocatedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
+class LocatedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Environment whose errors name their origin; all attributes are passed through."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
@@ -42,9 +43,11 @@ class _LocatedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
         is_ours = "_name" not in self.__dict__ or name in self.__dict__
         super().__setattr__(name, value) if is_ours else setattr(self.env, name, value)
 
+    @override
     def reset(self, **options: Any) -> Any:
         return stepping.reset(self.env, self._name, **options)
 
+    @override
     def step(self, action: Any) -> Any:
         found = stepping.step(self.env, self._name, action)
         executed_action(self._name, found[4], self._action)
@@ -61,8 +64,12 @@ class SequentialEnvironments(SyncVectorEnv):
         *,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ) -> None:
-        super().__init__([lambda: _LocatedErrors(make())] * num_envs, autoreset_mode=autoreset_mode_of(autoreset_mode))
+        super().__init__([lambda: self.located(make())] * num_envs, autoreset_mode=autoreset_mode_of(autoreset_mode))
         self.environment_spec = specification(self.envs[0])
+
+    def located(self, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+        """Return an environment whose errors name their origin."""
+        return LocatedErrors(environment)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Steps every environment once all actions are known to be sound."""

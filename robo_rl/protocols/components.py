@@ -43,6 +43,14 @@ class Policy(Protocol):
 
 
 @runtime_checkable
+class BatchedPolicy(Policy, Protocol):
+    """A policy without memory, which can act in many environments at once."""
+
+    def act_all(self, observations: Mapping[str, Array]) -> Array:
+        """Return random actions (N, ...) for observations name -> (N, ...), as `act` draws each of them."""
+
+
+@runtime_checkable
 class TransferablePolicy(Policy, Protocol):
     """A policy that another process can act with, as it is after each update."""
 

@@ -27,6 +27,7 @@ class Feature(Enum):
     OBJECTIVE = "objective", "an objective beside the sum of rewards", "objective.name"
     IMAGINED = "imagined", "imagined episodes", "objective.settings.counterfactual"
     CURRICULUM = "curriculum", "a curriculum of tasks", "curriculum.sampler"
+    ENVIRONMENTS = "many", "many environments in one process", "environments"
     CONTINUOUS = "continuous", "continuous actions", "continuous actions"
     DISCRETE = "discrete", "discrete actions", "discrete actions"
     PICTURES = "pictures", "pictures alone", "an environment without vectors"
@@ -57,7 +58,8 @@ class Loop:
     resume: Literal["exact", "exact*", "warm"] = "exact"
     """Kind of resume from a checkpoint in a deterministic environment.
 
-    "exact*" is exact where environments can be saved, and without a curriculum; else warm.
+    "exact*" is exact where environments can be saved, and without a curriculum; else warm. In many environments, those that
+    are simulated one by one are saved by their seeds and actions, and rewards of a model make it warm.
     """
     is_learners: bool = False
     """True if the learner's settings bring it (robo_rl.protocols.learners.SelfTrainedConfig)."""
@@ -71,6 +73,23 @@ _AFTER_DATA = frozenset({_F.ONLINE_PHASE, _F.DEMONSTRATIONS})
 
 ONLINE = Loop("steps", _ACTING | {_F.SHARED, _F.IMAGINED, _F.CURRICULUM})
 """One environment step, some updates (robo_rl.training.off_policy.OnlineTraining)."""
+ONLINE_IN_MANY = Loop(
+    "steps of many",
+    frozenset(
+        {
+            _F.ENVIRONMENTS,
+            _F.OBJECTIVE,
+            _F.PERSON,
+            _F.REWARD,
+            _F.INITIAL_RUN,
+            _F.DEMONSTRATIONS,
+            _F.CURRICULUM,
+        }
+    ),
+    frozenset({_F.ENVIRONMENTS}),
+    resume="exact*",
+)
+"""A step in each of many environments of one process, some updates (robo_rl.training.vector_steps)."""
 ACTOR_LEARNER = Loop("two processes", _ACTING | {_F.SHARED, _F.LEARNER_PROCESS}, frozenset({_F.LEARNER_PROCESS}), resume="warm")
 """Acting and learning in two processes (robo_rl.training.actor_learner)."""
 COLLECTED_STEPS = Loop(
@@ -92,7 +111,7 @@ OWN = Loop("own", frozenset({_F.OBJECTIVE, _F.REWARD, _F.DEMONSTRATIONS, _F.SHAR
 EPISODES = Loop("own episodes", OWN.supports | {_F.CURRICULUM}, resume="warm", is_learners=True)
 """The same for learners from whole episodes (robo_policies.learners.episodic)."""
 
-STEPS = (ONLINE, ACTOR_LEARNER, COLLECTED_STEPS)
+STEPS = (ONLINE, ONLINE_IN_MANY, ACTOR_LEARNER, COLLECTED_STEPS)
 """Loops of a learner that learns from a replay memory, step by step."""
 DATA = (OFFLINE, OFFLINE_THEN_ONLINE)
 """Loops of a learner that learns from recorded episodes."""

@@ -9,7 +9,7 @@ from robo_rl.errors import require_allowed
 from robo_rl.extras import Extra
 from robo_rl.protocols.components import Stateful
 from robo_rl.spec.environment import Observation
-from robo_rl.types import Batch, Transition
+from robo_rl.types import Batch, Transition, VectorTransition
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,9 @@ class Sampling:
     batch_size: int = 256
     """Transitions of one critic update."""
     updates_per_step: int = 1
-    """Critic updates per environment step; `update` receives batch_size * updates_per_step transitions at once."""
+    """Critic updates per call of `update`, which receives batch_size * updates_per_step transitions at once."""
+    update_every: int = 1
+    """Environment steps, over all environments, from one call of `update` to the next."""
     n_step: int = 1
     """Steps of reward summed before the bootstrap value."""
     discount: float = 0.99
@@ -44,10 +46,20 @@ class Sampling:
         names = [item.name for item in fields(cls) if hasattr(settings, item.name)]
         return cls(**{name: getattr(settings, name) for name in names})
 
+    def is_due(self, step: int) -> bool:
+        """Return True if an update follows environment step `step`, counted from 1."""
+        return step >= self.learning_starts and step % self.update_every == 0
+
+    def updates(self, step: int) -> int:
+        """Return the critic updates after `step` environment steps."""
+        before = (max(self.learning_starts, 1) - 1) // self.update_every
+        return self.updates_per_step * max(step // self.update_every - before, 0)
+
     def __post_init__(self) -> None:
         allowed = {
             "batch_size": (self.batch_size >= 1, "1 or more"),
             "updates_per_step": (self.updates_per_step >= 1, "1 or more"),
+            "update_every": (self.update_every >= 1, "1 or more"),
             "n_step": (self.n_step >= 1, "1 or more"),
             "discount": (0.0 <= self.discount <= 1.0, "0 to 1"),
             "learning_starts": (self.learning_starts >= 1, "1 or more: an empty memory cannot be sampled"),
@@ -72,17 +84,19 @@ class Memory(Sampler, Stateful, Protocol):
 
 
 class StepMemory(Protocol):
-    """Stores episodes step by step."""
+    """Stores episodes step by step, those of each of N environments, whose numbers are their places."""
 
-    @property
-    def is_running(self) -> bool:
+    def is_running(self, place: int = 0) -> bool:
         """True from `begin` to the end of the episode."""
 
-    def begin(self, observation: Observation) -> None:
-        """Begin an episode; one that still runs counts as truncated at its last step."""
+    def begin(self, observation: Observation, place: int = 0) -> None:
+        """Begin an episode; one that still runs there counts as truncated at its last step."""
 
-    def add(self, transition: Transition) -> None:
-        """Store the next step of the running episode; raises InvalidEpisode if none is under way."""
+    def add(self, transition: Transition, place: int = 0) -> None:
+        """Store the next step of the running episode of a place; raises InvalidEpisode if none is under way."""
 
-    def cut(self) -> None:
-        """Ends the running episode at its last stored step."""
+    def add_all(self, steps: VectorTransition) -> None:
+        """Store a step of each environment but those that diverged, and begin the episodes that follow."""
+
+    def cut(self, place: int = 0) -> None:
+        """End the running episode of a place at its last stored step."""

@@ -14,35 +14,45 @@ from robo_rl.protocols.components import Stateful
 from robo_rl.replay.rows import RowReader, columns_of, history_of, key_of, layout_of, saved_rows, with_views
 from robo_rl.replay.storage import GIGABYTE, InMemory, Storage, size_of
 from robo_rl.spec.environment import EnvironmentSpec, Observation
-from robo_rl.types import ActionSource, Array, Batch, Episode, StateDict, Transition
+from robo_rl.types import ActionSource, Array, Batch, Episode, StateDict, Transition, VectorTransition
 
 IN_MEMORY = InMemory()
 
 
 class ReplayBuffer(Stateful):
-    """A ring of transitions of one environment, sampled uniformly with its own random generator.
+    """A ring of transitions of each of N environments, sampled uniformly as one with its own random generator.
 
     Memory is taken as it is written, up to `bytes_at_capacity`.
     """
 
     def __init__(
-        self, spec: EnvironmentSpec, capacity: int, seed: int, storage: Storage = IN_MEMORY, extras: Sequence[Extra] = ()
+        self,
+        spec: EnvironmentSpec,
+        capacity: int,
+        seed: int,
+        storage: Storage = IN_MEMORY,
+        extras: Sequence[Extra] = (),
+        environments: int = 1,
     ) -> None:
-        """Reserves `capacity` rows in a storage; raises InvalidSetting, before that, if they cannot fit."""
-        if capacity < 2:
-            raise InvalidSetting("A replay memory needs two rows for one transition.", got=capacity, allowed="2 or more")
-        self._spec = spec
-        self._capacity = int(capacity)
+        """Reserves `capacity` rows in a storage; raises InvalidSetting, before that, if they cannot fit.
+
+        environments: N, which share the rows equally; a remainder of the rows is not used.
+        """
+        if capacity < 2 * environments:
+            what = "A replay memory needs two rows for one transition of each environment."
+            raise InvalidSetting(what, got=capacity, allowed=f"{2 * environments} or more")
+        self._spec, self._environments = spec, environments
+        self._capacity = int(capacity) // environments * environments
         self._generator = np.random.default_rng(seed)
         self._columns, self._history = columns_of(spec), history_of(spec)
         self._extras, self._storage = extras, storage
         self._stored = storage.allocate(layout_of(spec, extras), self._capacity)
         self._rows = with_views(spec, self._stored)
-        self._reader = RowReader(spec, self._stored, extras)
-        self._cursor = 0
+        self._reader = RowReader(spec, self._stored, extras, environments)
+        self._cursors = np.arange(environments)  # row of the newest observation, or the next free one between two episodes
+        self._running = np.zeros(environments, np.bool_)
         self._used = 0
         self._count = 0
-        self._is_running = False
 
     @staticmethod
     def bytes_at_capacity(spec: EnvironmentSpec, capacity: int, extras: Sequence[Extra] = ()) -> int:
@@ -69,31 +79,36 @@ class ReplayBuffer(Stateful):
         return self._spec
 
     @property
+    def environments(self) -> int:
+        """Environments whose steps it holds."""
+        return self._environments
+
+    @property
     def capacity(self) -> int:
         """Most rows that are kept; an episode of T steps takes T + 1."""
         return self._capacity
 
-    @property
-    def is_running(self) -> bool:
-        """True from `begin` to the end of the episode."""
-        return self._is_running
+    def is_running(self, place: int = 0) -> bool:
+        """True from `begin` to the end of the episode of environment `place`."""
+        return bool(self._running[place])
 
-    def begin(self, observation: Observation) -> None:
-        """Begin an episode; one that still runs counts as truncated at its last step."""
-        self.cut()
-        self._write_observation(self._cursor, observation, begins=True)
-        self._is_running = True
+    def begin(self, observation: Observation, place: int = 0) -> None:
+        """Begin an episode of environment `place`; one that still runs there counts as truncated at its last step."""
+        self.cut(place)
+        self._write_observation(int(self._cursors[place]), observation, begins=True)
+        self._running[place] = True
 
-    def add(self, transition: Transition) -> None:
-        """Store the next step of the running episode; raises InvalidEpisode if none is under way."""
-        if not self._is_running:
+    def add(self, transition: Transition, place: int = 0) -> None:
+        """Store the next step of the running episode of a place; raises InvalidEpisode if none is under way."""
+        if not self._running[place]:
             raise InvalidEpisode(
                 "A step came to the replay memory outside of an episode.",
                 got="add without begin",
                 allowed="begin(observation), then add for each step until the episode ends",
                 fix="call begin with the first observation of each episode",
             )
-        row, following = self._cursor, (self._cursor + 1) % self._capacity
+        row = int(self._cursors[place])
+        following = self._next(row)
         self._write_observation(following, transition.next_observation, begins=False)
         self._rows["action"][row] = transition.action
         self._rows["reward"][row] = transition.reward
@@ -102,27 +117,39 @@ class ReplayBuffer(Stateful):
         for name, value in step_columns(self._spec, self._extras, transition).items():
             self._rows[name][row] = value
         self._mark(row, True)
-        self._cursor = following
+        self._cursors[place] = following
         if transition.terminated or transition.truncated:
-            self.cut()
+            self.cut(place)
 
-    def cut(self) -> None:
-        """Ends the running episode at its last stored step, as a truncation would; does nothing between episodes."""
-        if self._is_running and self._rows["starts"][self._cursor - 1]:  # one without steps takes no row
-            if self._extras:
-                self._reader.complete(self._steps_of_running_episode())
-            self._cursor = (self._cursor + 1) % self._capacity
-        self._is_running = False
+    def add_all(self, steps: VectorTransition) -> None:
+        """Store a step of each environment, all of whose episodes run; begin the next episode where one has ended.
 
-    def add_episode(self, episode: Episode) -> None:
+        A diverged step is not stored; its episode ends with the step before.
+        """
+        if self._extras or self._history > 1:
+            self._add_one_by_one(steps)
+        else:
+            self._add_at_once(steps)
+        for place in np.flatnonzero(steps.ended).tolist():
+            self.begin({name: values[place] for name, values in steps.following.items()}, place)
+
+    def cut(self, place: int = 0) -> None:
+        """End the running episode of a place at its last stored step, as a truncation would; nothing between episodes."""
+        if self._running[place] and self._rows["starts"][(cursor := int(self._cursors[place])) - self._environments]:
+            if self._extras:  # an episode without steps takes no row
+                self._reader.complete(self._steps_of_running_episode(cursor))
+            self._cursors[place] = self._next(cursor)
+        self._running[place] = False
+
+    def add_episode(self, episode: Episode, place: int = 0) -> None:
         """Stores a whole recorded episode; its last step counts as truncated unless it terminated."""
         columns = recorded_columns(self._spec, self._extras, [len(episode)], [episode])
         for step in range(len(episode)):
             values = {name: values[step] for name, values in columns.items()}
             transition = replace(episode.transition(step), columns=values)
             if step == 0:
-                self.begin(transition.observation)
-            self.add(transition)
+                self.begin(transition.observation, place)
+            self.add(transition, place)
 
     def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
         """Returns `batch_size` transitions drawn uniformly with replacement.
@@ -141,8 +168,8 @@ class ReplayBuffer(Stateful):
     def state_dict(self) -> StateDict:
         return {
             "rows": {name: _read_only(value[: self._used]) for name, value in self._stored.items()},
-            "cursor": self._cursor,
-            "is_running": self._is_running,
+            "cursor": self._cursors.copy(),
+            "is_running": self._running.copy(),
             "capacity": self._capacity,
             "generator": self._generator.bit_generator.state,
         }
@@ -161,9 +188,38 @@ class ReplayBuffer(Stateful):
             self._stored[name][: self._used] = rows
         self._rows["starts"][self._used :] = False
         self._count = int(self._rows["starts"].sum())
-        self._cursor = int(state["cursor"])
-        self._is_running = bool(state["is_running"])
+        self._cursors[:] = state["cursor"]  # a number in older states
+        self._running[:] = state["is_running"]
         self._generator.bit_generator.state = state["generator"]
+
+    def _add_one_by_one(self, steps: VectorTransition) -> None:
+        for place, is_sound in enumerate((~steps.diverged).tolist()):
+            if is_sound:
+                self.add(steps.transition(place), place)
+
+    def _add_at_once(self, steps: VectorTransition) -> None:
+        """Store the rows of all environments, without extras and histories, in a few array operations."""
+        kept = np.flatnonzero(~steps.diverged)
+        if not len(kept):
+            return
+        rows = self._cursors[kept]
+        following = (rows + self._environments) % self._capacity
+        starts, stored = self._rows["starts"], self._rows
+        self._count += len(rows) - int(np.count_nonzero(starts[rows])) - int(np.count_nonzero(starts[following]))
+        starts[following], starts[rows] = False, True
+        self._used = max(self._used, int(following.max()) + 1)
+        for name, values in self._spec.observation.newest(steps.next_observations).items():
+            if name in self._columns:
+                stored["vectors"][following, self._columns[name]] = values[kept].reshape(len(kept), -1)
+            elif name in self._spec.observation:
+                stored[key_of(name)][following] = values[kept]
+        stored["action"][rows], stored["reward"][rows] = steps.actions[kept], steps.rewards[kept]
+        stored["terminates"][rows], stored["is_human"][rows] = steps.terminated[kept], steps.sources[kept] == ActionSource.HUMAN
+        self._cursors[kept] = following
+
+    def _next(self, row: int) -> int:
+        """Return the row of the next step of the same environment."""
+        return (row + self._environments) % self._capacity
 
     def _write_observation(self, row: int, observation: Observation, *, begins: bool) -> None:
         """Writes a row that starts no transition (yet); whatever the ring held there is forgotten."""
@@ -181,17 +237,18 @@ class ReplayBuffer(Stateful):
 
     def _forget_history(self, row: int) -> None:
         """Let no step start in the rows whose history lay in an overwritten row."""
-        for later in range(row + 1, row + self._history):
-            if self._rows["begins"][later % self._capacity]:
+        for _ in range(1, self._history):
+            row = self._next(row)
+            if self._rows["begins"][row]:
                 return
-            self._mark(later % self._capacity, False)
+            self._mark(row, False)
 
-    def _steps_of_running_episode(self) -> RowNumbers:
+    def _steps_of_running_episode(self, cursor: int) -> RowNumbers:
         """Return its rows (T,), without those that are overwritten; the row before its first one starts no step."""
-        rows, row = [], self._cursor - 1
+        rows, row = [], cursor - self._environments
         while self._rows["starts"][row]:  # ends at the cursor at the latest
             rows.append(row)
-            row -= 1
+            row -= self._environments
         return np.asarray(rows[::-1], np.int64)
 
     def _mark(self, row: int, starts: bool) -> None:

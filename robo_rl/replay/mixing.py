@@ -16,7 +16,7 @@ from robo_rl.protocols.sampling import Memory
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.rows import spread
 from robo_rl.spec.environment import Observation
-from robo_rl.types import ActionSource, Batch, StateDict, Transition
+from robo_rl.types import ActionSource, Batch, StateDict, Transition, VectorTransition
 
 
 class CorrectedReplay(Stateful):
@@ -55,35 +55,51 @@ class CorrectedReplay(Stateful):
 
 @dataclass(frozen=True)
 class BothMemories:
-    """Stores steps in a replay memory, and those that a person chose once more in a second one."""
+    """Stores steps in a replay memory, and those that a person chose once more in a second one.
+
+    Of several environments the person is in the first.
+    """
 
     online: ReplayBuffer
     corrections: ReplayBuffer
 
-    @property
-    def is_running(self) -> bool:
+    def is_running(self, place: int = 0) -> bool:
         """True from `begin` to the end of the episode."""
-        return self.online.is_running
+        return self.online.is_running(place)
 
-    def begin(self, observation: Observation) -> None:
+    def begin(self, observation: Observation, place: int = 0) -> None:
         """Begin an episode."""
-        self.corrections.cut()
-        self.online.begin(observation)
+        if place == 0:
+            self.corrections.cut()
+        self.online.begin(observation, place)
 
-    def add(self, transition: Transition) -> None:
+    def add(self, transition: Transition, place: int = 0) -> None:
         """Stores one step."""
-        self.online.add(transition)
-        if transition.source == ActionSource.HUMAN:
-            if not self.corrections.is_running:
-                self.corrections.begin(transition.observation)
-            self.corrections.add(transition)
+        self.online.add(transition, place)
+        if place == 0:
+            self._correct(transition)
+
+    def add_all(self, steps: VectorTransition) -> None:
+        """Store a step of each environment."""
+        self.online.add_all(steps)
+        if steps.diverged[0]:
+            self.corrections.cut()
         else:
+            self._correct(steps.transition(0))
+
+    def cut(self, place: int = 0) -> None:
+        """Ends the running episode."""
+        self.online.cut(place)
+        if place == 0:
             self.corrections.cut()
 
-    def cut(self) -> None:
-        """Ends the running episode."""
-        self.online.cut()
-        self.corrections.cut()
+    def _correct(self, transition: Transition) -> None:
+        if transition.source != ActionSource.HUMAN:
+            self.corrections.cut()
+            return
+        if not self.corrections.is_running():
+            self.corrections.begin(transition.observation)
+        self.corrections.add(transition)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ The next observation of row i is row i + 1. An episode's last row starts no step
 can cross into another episode. Float observations, in the order of the spec, then continuous actions, then the reward lie side
 by side in one float32 matrix, `vectors`, so that a batch is one gather; arrays of another type (images) keep their type.
 
+In a memory of N environments the rows of each lie N apart: each has its own sequence of rows, as above, and its own ring.
+
 Of an entry with a history (`ArraySpec.history`) a row holds the newest observation alone: batches gather the older ones from
 the rows before, down to the first row of the episode, which `begins` it and is repeated as a frame stack repeats it.
 """
@@ -164,8 +166,11 @@ class RowReader:
     because row 0 follows the last row of a ring.
     """
 
-    def __init__(self, spec: EnvironmentSpec, stored: Mapping[str, Array], extras: Sequence[Extra] = ()) -> None:
-        self._stored, self._reward, self._extras = stored, _reward_column(spec), extras
+    def __init__(
+        self, spec: EnvironmentSpec, stored: Mapping[str, Array], extras: Sequence[Extra] = (), stride: int = 1
+    ) -> None:
+        """stride: from a row to that of the next step."""
+        self._stored, self._reward, self._extras, self._stride = stored, _reward_column(spec), extras, stride
         self._action = None if spec.action.is_discrete else slice(self._reward - spec.action.size, self._reward)
         columns, self._history = columns_of(spec), history_of(spec)
         self._observed = [(name, array, columns.get(name)) for name, array in spec.observation.items()]
@@ -185,7 +190,7 @@ class RowReader:
         rewards, discounts = vectors[:, self._reward], np.full(len(first), discount, np.float32)
         if n_step > 1:
             rewards, discounts, last = self._sum_rewards(first, rewards, n_step, discount)
-        following = last + 1
+        following = self.after(last)
         next_vectors = self._take("vectors", following)
         return Batch(
             observations=self._observations(first, vectors),
@@ -215,6 +220,10 @@ class RowReader:
         for extra in self._extras:
             for name, values in extra.complete(self, steps).items():
                 self._stored[name][steps] = values
+
+    def after(self, rows: RowNumbers, steps: int | RowNumbers = 1) -> RowNumbers:
+        """Return the rows so many steps later; beyond the last row they go on at the first."""
+        return rows + steps * self._stride
 
     def column(self, name: str, rows: RowNumbers) -> Array:
         """Return the values (*rows.shape, ...) of a stored array, of "action" or of "reward"."""
@@ -267,7 +276,7 @@ class RowReader:
         """Return the rows of the history of some rows, oldest first; the first row of an episode is repeated."""
         found = [rows]
         for _ in range(1, self._history):
-            found.append(found[-1] - ~self._take("begins", found[-1]))
+            found.append(self.after(found[-1], -(~self._take("begins", found[-1])).astype(np.int64)))
         return found[::-1]
 
     def _stacked(self, name: str, array: ArraySpec, column: slice | None, older: list[RowNumbers]) -> Array:
@@ -286,8 +295,9 @@ class RowReader:
         """Returns (B,) discounted sums, (B,) discount ** number of rewards in each, (B,) rows of the last one."""
         steps, last = np.ones(len(first), np.int64), first
         for power in range(1, n_step):
-            goes_on = self._take("starts", last + 1) & (steps == power)
-            following = np.float32(discount**power) * self._rewards(last + 1)
+            after = self.after(last)
+            goes_on = self._take("starts", after) & (steps == power)
+            following = np.float32(discount**power) * self._rewards(after)
             rewards = rewards + np.where(goes_on, following, np.float32(0))
-            steps, last = steps + goes_on, last + goes_on
+            steps, last = steps + goes_on, np.where(goes_on, after, last)
         return rewards, np.power(np.float32(discount), steps, dtype=np.float32), last

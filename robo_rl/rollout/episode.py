@@ -346,6 +346,10 @@ class RandomPolicy(Stateful):
         """Returns a uniform sample; "deterministic" changes nothing, since a mean action would not be random."""
         return self.environment_spec.action.random(self._generator)
 
+    def act_all(self, observations: Mapping[str, Array]) -> Array:
+        """Return a uniform sample for each of N environments."""
+        return self.environment_spec.action.random(self._generator, len(next(iter(observations.values()))))
+
     @override
     def state_dict(self) -> StateDict:
         return {"generator": self._generator.bit_generator.state}

@@ -62,22 +62,22 @@ class ActionSpec:
     def _half_width(self) -> npt.NDArray[np.float64]:
         return 0.5 * self._bounds[1]  # exact
 
-    @property
+    @cached_property
     def is_discrete(self) -> bool:
         """True if the action is one int64 that chooses among `names`."""
         return self.mode == "discrete"
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of elements A of a continuous action, or of choices of a discrete one."""
         return len(self.names)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """(A,) for a continuous action, () for a discrete one."""
         return () if self.is_discrete else (self.size,)
 
-    @property
+    @cached_property
     def dtype(self) -> str:
         """Type of an action as policies emit it."""
         return "int64" if self.is_discrete else "float32"

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import gymnasium
@@ -102,14 +103,15 @@ class ObservationSpec(Mapping[str, ArraySpec]):
         if len(set(names)) != len(names):
             raise InvalidSetting("Two arrays of an observation share a name.", got=names, allowed="unique names")
 
+    @cached_property
+    def _named(self) -> dict[str, ArraySpec]:
+        return {array.name: array for array in self.arrays}
+
     def __getitem__(self, name: str) -> ArraySpec:
-        for array in self.arrays:
-            if array.name == name:
-                return array
-        raise KeyError(name)
+        return self._named[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (array.name for array in self.arrays)
+        return iter(self._named)
 
     def __len__(self) -> int:
         return len(self.arrays)
@@ -153,7 +155,7 @@ class ObservationSpec(Mapping[str, ArraySpec]):
 
     def validate(self, observation: Observation) -> None:
         """Raises InvalidObservation unless keys, shapes, types and finiteness are right."""
-        if set(observation) != set(self):
+        if observation.keys() != self._named.keys():
             raise InvalidObservation(
                 "The observation has other keys than its spec.", got=sorted(observation), allowed=sorted(self)
             )

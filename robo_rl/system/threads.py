@@ -60,17 +60,22 @@ def tensor_threads(count: int) -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-def fitting(function: Callable[[Order], int]) -> Callable[[Order], int]:
-    """Return a command that fits a network with one thread, or with as many as the variable OMP_NUM_THREADS says.
+def threads_of_a_fit() -> int:
+    """Return one thread, or as many as the variable OMP_NUM_THREADS says.
 
     One is the default of trainings, too: with two, small networks wait for each other's threads, and beside other processes
     most of the time.
     """
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(wanted) if wanted.isdecimal() and int(wanted) else 1
+
+
+def fitting(function: Callable[[Order], int]) -> Callable[[Order], int]:
+    """Return a command all of whose sums take the threads of a fit."""
 
     @wraps(function)
     def fitted(order: Order) -> int:
-        wanted = os.environ.get("OMP_NUM_THREADS", "")
-        with tensor_threads(int(wanted) if wanted.isdecimal() and int(wanted) else 1):
+        with tensor_threads(threads_of_a_fit()):
             return function(order)
 
     return fitted

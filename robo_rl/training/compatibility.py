@@ -14,6 +14,8 @@ from robo_rl.training.delayed_rewards import unlike_single_steps
 
 MODES = (Feature.LEARNER_PROCESS, Feature.COLLECTORS, Feature.ONLINE_PHASE)
 """Features that choose the loop."""
+OWN_NUMBERS = ("num_envs", "n_envs")
+"""Settings of learners that bring their own loops: environments that step together."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Capabilities:
 
     loops: tuple[Loop, ...]
     spaces: frozenset[Feature]
+    """Actions and observations that it can learn from, and many environments if it has a setting for their number."""
     requires: frozenset[Feature]
     """Features that every recipe must have."""
     excludes: dict[Feature, str]
@@ -41,7 +44,8 @@ class Capabilities:
             if others and ONLINE in needs.loops:
                 excludes[Feature.RELABELLED] = f"single steps of the environment can be relabelled: change {', '.join(others)}"
         has_device = any(item.name == "device" for item in fields(config))
-        return cls(needs.loops, needs.spaces, requires, excludes, has_device)
+        own = {Feature.ENVIRONMENTS} if own_number(config) else set()
+        return cls(needs.loops, needs.spaces | own, requires, excludes, has_device)
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -77,6 +81,11 @@ class Capabilities:
 
     def _trains(self, loop: Loop, asked: Set[Feature]) -> bool:
         return self.requires | loop.requires <= asked <= (loop.supports | self.spaces) - set(self.excludes)
+
+
+def own_number(config: Any) -> str:
+    """Return the setting of a learner for the environments that step together in its own loop; "" if it has none."""
+    return next((item.name for item in fields(config) if item.name in OWN_NUMBERS), "")
 
 
 def needs_of(config: Any) -> Needs:

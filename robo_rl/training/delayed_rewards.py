@@ -66,7 +66,7 @@ class EpisodeUnderWay(Protocol):
 
 
 class WaitingSteps:
-    """Steps of the running episode that wait for the rewards of a model.
+    """Steps of the running episode, or of those of N environments, that wait for the rewards of a model.
 
     They enter the replay in order, with the model's rewards in place of the environment's, as soon as the model has seen enough
     of them or the episode is over; the end of the task as seen by the model is one. The replay is cut at a missing reward, so
@@ -76,47 +76,48 @@ class WaitingSteps:
     def __init__(self, replay: StepMemory, rewards: DelayedRewards) -> None:
         self.rewards = rewards
         self._replay = replay
-        self._steps: list[Transition] = []
+        self._steps: list[tuple[Transition, int]] = []
+        """With the places of their environments."""
 
     def __len__(self) -> int:
         """Number of steps that wait."""
         return len(self._steps)
 
-    def begin(self, rollout: EpisodeUnderWay) -> None:
+    def begin(self, observation: Observation, instruction: str | None, place: int = 0) -> None:
         """A new episode begins."""
-        self._replay.cut()
-        self.rewards.begin(0, rollout.observation, rollout.instruction)
+        self._replay.cut(place)
+        self.rewards.begin(place, observation, instruction)
 
-    def add(self, transition: Transition) -> None:
+    def add(self, transition: Transition, place: int = 0) -> None:
         """Takes a step in; may bring it, and those before it, into the replay."""
         self.rewards.add(
-            0,
+            place,
             transition.next_observation,
             action=transition.action,
             reward=transition.reward,
             terminated=transition.terminated,
             truncated=transition.truncated,
         )
-        self._steps.append(transition)
+        self._steps.append((transition, place))
         if self.rewards.is_due or transition.terminated or transition.truncated:
             self._enter()
 
-    def cut(self) -> None:
+    def cut(self, place: int = 0) -> None:
         """The running episode ends without another step."""
         self._enter()
-        self._replay.cut()
+        self._replay.cut(place)
 
     def _enter(self) -> None:
         found = self.rewards.score()
         scored = zip(self._steps, found.labels.values, found.labels.valid, found.ends, strict=True)
-        for transition, value, is_valid, ends in scored:
+        for (transition, place), value, is_valid, ends in scored:
             if not is_valid:
-                self._replay.cut()
+                self._replay.cut(place)
                 continue
-            if not self._replay.is_running:  # at its first step, and behind one whose reward is missing
-                self._replay.begin(transition.observation)
+            if not self._replay.is_running(place):  # at its first step, and behind one whose reward is missing
+                self._replay.begin(transition.observation, place)
             step = replace(transition, reward=float(value))
-            self._replay.add(replace(step, terminated=True, truncated=False) if ends else step)
+            self._replay.add(replace(step, terminated=True, truncated=False) if ends else step, place)
         self._steps = []
 
     def state_dict(self) -> StateDict:
@@ -126,6 +127,6 @@ class WaitingSteps:
     def load_state_dict(self, state: StateDict, rollout: EpisodeUnderWay | None) -> None:
         """Restores the waiting steps of a rollout that was replayed exactly; without one they are forgotten."""
         self.rewards.load_state_dict(state["rewards"])
-        self._steps = [] if rollout is None else rollout.newest(int(state["steps"]))
+        self._steps = [] if rollout is None else [(step, 0) for step in rollout.newest(int(state["steps"]))]
         if rollout is None:
             self.rewards.restart()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from typing_extensions import override
 
 from robo_rl.errors import SimulationFailed
 from robo_rl.protocols.components import Stateful, TrainingObserver
+from robo_rl.rollout.running_episodes import EndedEpisode
 from robo_rl.types import DIVERGED, Episode, StateDict
 
 MOST_DIVERGED = 10  # episodes among the first hundred, later one in ten: beyond that the model or the policy is at fault
@@ -47,6 +50,14 @@ class EpisodeReports(Stateful):
         self.episodes += 1
         self.diverged += episode.stop_reason == DIVERGED
         report_episode(observer, step, episode)
+        require_few_diverged(self.diverged, self.episodes, step)
+
+    def report_ended(self, observer: TrainingObserver, step: int, ended: EndedEpisode, environments: int) -> None:
+        """Report an episode that ended in one of several environments; raises SimulationFailed if too many diverged."""
+        self.episodes += 1
+        self.diverged += ended.stop_reason == DIVERGED
+        figures = {item.name: getattr(ended, item.name) for item in fields(ended) if item.name != "place"}
+        observer.on_episode(step, **figures, place=(ended.place, environments))
         require_few_diverged(self.diverged, self.episodes, step)
 
     @override

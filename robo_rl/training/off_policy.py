@@ -18,14 +18,16 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import EpisodeRecorder, Learner, Policy, Stateful, TrainingObserver, TrainingSupervisor
 from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.protocols.sampling import Sampling
+from robo_rl.rollout.vector import Environments
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.replay_learning import ReplayLearner, recorded_replay
-from robo_rl.training.step_sources import EnvironmentSteps, Explorer, StepSink, StepSource
-from robo_rl.types import Episode, Metrics, StateDict, Transition
+from robo_rl.training.step_sources import EnvironmentSteps, Explorer, StepSource, batched
+from robo_rl.training.vector_steps import VectorSteps, require_steps
+from robo_rl.types import Episode, Metrics, StateDict
 
 
-class StepLearner(StepSink, Protocol):
+class StepLearner(Protocol):
     """Takes in steps and learns from them."""
 
     @property
@@ -36,9 +38,6 @@ class StepLearner(StepSink, Protocol):
     def metrics(self) -> Metrics:
         """Scalars that are reported at the end of each episode."""
 
-    def add(self, transition: Transition) -> None:
-        """Take in a step."""
-
     def update(self, step: int) -> Metrics:
         """Learn after step `step`; return metrics, empty if none are due."""
 
@@ -48,7 +47,7 @@ StepLearner_co = TypeVar("StepLearner_co", bound=StepLearner, covariant=True)
 
 
 class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
-    """Takes steps from a source and gives them to a learner, until `steps` are taken."""
+    """Takes steps from a source and gives them to a learner, until `steps` are taken or fewer are left than come at once."""
 
     def __init__(self, source: Source_co, step_learner: StepLearner_co, *, steps: int, stopwatch: Stopwatch) -> None:
         self.source, self.step_learner = source, step_learner
@@ -75,13 +74,14 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
         """Trains from the present step to the last."""
         time = self.stopwatch.time
         self.stopwatch.start()
-        while self.step < self.steps:
+        while self.step + self.source.stride <= self.steps:
             self.prepare(observer)
-            transition = time("simulate", partial(self.source.step, self.step_learner))
-            self.step_learner.add(transition)
-            metrics = time("update", partial(self.step_learner.update, self.step))
-            if metrics:
-                time("log", partial(observer.on_metrics, self.step, metrics | self.source.metrics))
+            taken = time("simulate", partial(self.source.step, self.step_learner))
+            self.source.deliver(taken, self.step_learner)
+            for step in range(self.step - self.source.stride + 1, self.step + 1):
+                metrics = time("update", partial(self.step_learner.update, step))
+                if metrics:
+                    time("log", partial(observer.on_metrics, step, metrics | self.source.metrics))
             if self.source.report(observer) and (metrics := self.step_learner.metrics):
                 observer.on_metrics(self.step, metrics)
             time("log", partial(observer.on_step, self.step, self))
@@ -159,11 +159,48 @@ def online_training(  # noqa: PLR0913
         is_corrected=supervisor is not None,
         rewards=rewards,
     )
-    explorer = Explorer(
-        learner.policy, seed=seed, random_steps=0 if acts_at_once else sampling.learning_starts, stopwatch=clock
-    )
+    explorer = _explorer(learner, sampling, seed, clock, acts_at_once)
     source = EnvironmentSteps(environment, explorer, seed=seed, supervisor=supervisor, recorder=recorder)
     return OnlineTraining(source, step_learner, steps=steps)
+
+
+def vector_training(  # noqa: PLR0913
+    environments: Environments,
+    learner: Learner,
+    sampling: Sampling,
+    *,
+    steps: int,
+    seed: int,
+    demonstrations: Sequence[Episode] = (),
+    supervisor: TrainingSupervisor | None = None,
+    rewards: DelayedRewards | None = None,
+    acts_at_once: bool = False,
+) -> OnlineTraining[VectorSteps]:
+    """Return a training whose steps are taken in many environments of this process at once.
+
+    supervisor: in the first of them. acts_at_once: as for `online_training`. Raises InvalidSetting if the policy has a memory
+    or the training is shorter than one step of all environments.
+    """
+    require_steps(steps, environments.num_envs)
+    batched(learner.policy)
+    clock = Stopwatch()
+    step_learner = ReplayLearner(
+        learner,
+        sampling,
+        seed=seed,
+        stopwatch=clock,
+        demonstrations=demonstrations,
+        is_corrected=supervisor is not None,
+        rewards=rewards,
+        environments=environments.num_envs,
+    )
+    explorer = _explorer(learner, sampling, seed, clock, acts_at_once)
+    return OnlineTraining(VectorSteps(environments, explorer, seed=seed, supervisor=supervisor), step_learner, steps=steps)
+
+
+def _explorer(learner: Learner, sampling: Sampling, seed: int, clock: Stopwatch, acts_at_once: bool) -> Explorer:
+    random_steps = 0 if acts_at_once else sampling.learning_starts
+    return Explorer(learner.policy, seed=seed, random_steps=random_steps, stopwatch=clock)
 
 
 class OfflineTraining(Stateful):

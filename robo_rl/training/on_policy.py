@@ -15,24 +15,21 @@ from typing import Any, Protocol
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode, VectorEnv
 from typing_extensions import override
 
 from robo_rl.environments.curriculum import curriculum_of, curriculum_state, load_curriculum_state
-from robo_rl.environments.vector import SequentialEnvironments, metrics_of
-from robo_rl.errors import InvalidEpisode, InvalidSetting
-from robo_rl.protocols.components import Policy, Stateful, TrainingObserver, VectorFactory
+from robo_rl.environments.vector import metrics_of
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
 from robo_rl.protocols.rewards import DelayedRewards, OnlineRewards
-from robo_rl.spec.cost import PLAIN, CostSpec, cost_names
+from robo_rl.rollout.vector import Environments, VectorRollout
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.delayed_rewards import require_unchanging
-from robo_rl.training.episode_reports import require_few_diverged
+from robo_rl.training.episode_reports import EpisodeReports
 from robo_rl.training.step_sources import episode_seed
-from robo_rl.types import DIVERGED, Array, Episode, Labels, Metrics, StateDict, StepRewards
-
-Environments = VectorEnv[Any, Any, Any]
-FEWEST = 2  # steps of a training: a rollout of one row has no deviation to normalise by
+from robo_rl.training.vector_steps import make_vector, require_steps
+from robo_rl.types import Array, Episode, Labels, Metrics, StateDict, StepRewards, VectorTransition
 
 
 @dataclass(frozen=True)
@@ -49,27 +46,6 @@ class VectorStep:
     """name -> (K, ...): the last ones of the K episodes that were cut, in the order of the environments; empty for none"""
     costs: npt.NDArray[np.float64] | None = None
     """(N, C) constraint costs in the order of `cost_names`, if the environments have them."""
-
-
-def costs_in(infos: Mapping[str, Any], names: Sequence[str], count: int) -> npt.NDArray[np.float64]:
-    """Return the constraint costs (N, C) of a step of N environments; raises InvalidSetting if one is missing."""
-    costs, found = np.zeros((count, len(names))), np.zeros((count, len(names)), np.bool_)
-    for source in (infos, infos.get("final_info", {})):
-        values = source.get("costs", {PLAIN: source[PLAIN], f"_{PLAIN}": source[f"_{PLAIN}"]} if PLAIN in source else {})
-        for column, name in enumerate(names):
-            if name in values:
-                mask = values[f"_{name}"]
-                costs[mask, column], found[mask, column] = values[name][mask], True
-    if not found.all():
-        raise InvalidSetting(
-            "The learner needs constraint costs of each step, and a step has not all of them.",
-            got=f"infos with {', '.join(sorted(key for key in infos if not key.startswith('_'))) or 'no entries'}",
-            allowed=f'info["costs"] with {", ".join(names)}',
-            fix="take an environment with costs (docs/constraints.md), or another learner",
-        )
-    if not (np.isfinite(costs) & (costs >= 0)).all():
-        raise InvalidEpisode("A step has a cost that is none.", got=costs.tolist(), allowed="finite numbers, 0 or more")
-    return costs
 
 
 class OnPolicyLearner(Stateful, Protocol):
@@ -156,27 +132,6 @@ class OnPolicyConfig(ABC):
         return learner.policy
 
 
-def require_steps(steps: int, environments: int) -> None:
-    """Raise InvalidSetting if a training, unless it has no steps, is shorter than one step of all environments."""
-    if 0 < steps < max(environments, FEWEST):
-        raise InvalidSetting(
-            "The training is shorter than one step of all environments.",
-            got=f"{steps} steps, {environments} environments",
-            allowed=f"{max(environments, FEWEST)} steps or more",
-            fix="more --steps, or fewer --learner.num-envs with a --learner.batch-size that divides their rollout",
-        )
-
-
-def make_vector(factory: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> tuple[Environments, EnvironmentSpec]:
-    """Returns the environments of a VectorFactory, or those of a plain factory one after the other, and their spec."""
-    if not isinstance(factory, VectorFactory):
-        sequential = SequentialEnvironments(factory, num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
-        return sequential, sequential.environment_spec
-    environments = factory.make_vector(num_envs)
-    spec = environments.environment_spec  # type: ignore[attr-defined]  # not one of Gymnasium's attributes
-    return environments, spec
-
-
 class OnPolicyTraining(Stateful):
     """On-policy training in this process; never takes more than `steps`, counted over all environments.
 
@@ -203,11 +158,7 @@ class OnPolicyTraining(Stateful):
         """Environment steps, over all environments."""
         self.resumed: str | None = None
         """"exact" or "warm" after `load_state_dict`."""
-        spec = getattr(environments, "environment_spec", None)
-        self._declared: tuple[CostSpec, ...] = spec.costs if spec else ()
-        self._cost_names = cost_names(self._declared)
-        self._episodes = RunningEpisodes(environments.num_envs, self._cost_names)
-        self._is_under_way = False
+        self._playing, self._reports = VectorRollout(environments), EpisodeReports()
         self._curriculum = curriculum_of(environments)
         self._rollout = None if rewards is None else UnrewardedRollout(rewards, learner.policy.environment_spec.instruction)
 
@@ -220,13 +171,13 @@ class OnPolicyTraining(Stateful):
         """Trains from the present step to the last full step of all environments."""
         time = self.stopwatch.time
         self.stopwatch.start()
-        if not self._is_under_way and self._has_steps_left:
+        if not self._playing.is_under_way and self._has_steps_left:
             time("simulate", self._begin)
         while self._has_steps_left:
             actions = time("infer", self.learner.act)
-            outcome = time("simulate", partial(self.environments.step, actions))
-            self.step += self.environments.num_envs
-            time("infer", partial(self._observe, actions, outcome, observer))
+            steps = time("simulate", partial(self._playing.step, actions))
+            self.step += len(steps)
+            time("infer", partial(self._observe, steps, observer))
             if self.learner.is_ready or not self._has_steps_left:
                 if self._rollout is not None:
                     self.learner.reward(self._rollout.rewards())
@@ -245,50 +196,41 @@ class OnPolicyTraining(Stateful):
         count = self.environments.num_envs
         # the step stands for the episodes before it, so that those of a warm resume are new ones
         seeds = [episode_seed(self.seed, self.step + index) for index in range(count)]
-        observations, infos = self.environments.reset(seed=seeds)  # type: ignore[arg-type]  # Gymnasium's own take a list
+        observations = self._playing.begin(seeds)
         self.learner.begin(observations)
         if self._rollout is not None:
-            self._rollout.restart(observations, infos, count)
-        self._episodes.restart()
-        self._is_under_way = True
+            self._rollout.restart(observations, self._playing.infos, count)
 
-    def _observe(self, actions: Array, outcome: tuple[Any, ...], observer: TrainingObserver) -> None:
-        observations, rewards, terminated, truncated, infos = outcome
-        cut = np.flatnonzero(truncated & ~terminated)
-        finals = [infos["final_obs"][index] for index in cut]
-        final_observations = {name: np.stack([final[name] for final in finals]) for name in observations} if finals else {}
-        given, costs = rewards, None
-        if self._declared or PLAIN in infos or PLAIN in infos.get("final_info", {}):
-            costs = costs_in(infos, self._cost_names, len(rewards))
+    def _observe(self, steps: VectorTransition, observer: TrainingObserver) -> None:
+        cut = np.flatnonzero(steps.truncated)
+        finals = {name: values[cut] for name, values in steps.next_observations.items()} if len(cut) else {}
+        rewards = None if self._rollout is not None else steps.rewards
         if self._rollout is not None:
-            given = None
-            self._rollout.add(actions, outcome)
-        self.learner.observe(VectorStep(observations, given, terminated, truncated, final_observations, costs))
-        self._episodes.add(rewards, infos, costs)
-        for index in np.flatnonzero(terminated | truncated):
-            self._episodes.finish(int(index), bool(terminated[index]), infos["final_info"], self.step, observer)
+            self._rollout.add(steps)
+        self.learner.observe(
+            VectorStep(steps.following, rewards, steps.terminated, steps.truncated, finals, self._playing.costs)
+        )
+        for ended in self._playing.ended:
+            self._reports.report_ended(observer, self.step, ended, len(steps))
 
     @override
     def state_dict(self) -> StateDict:
-        environments = self.environments.state_dict() if isinstance(self.environments, Stateful) else None
-        training = {"step": self.step, "episodes": self._episodes.state_dict(), "seconds": self.stopwatch.state_dict()}
+        training = {"step": self.step, "reports": self._reports.state_dict(), "seconds": self.stopwatch.state_dict()}
         training |= {"curriculum": curriculum_state(self.environments)}
-        state = {"learner": self.learner.state_dict(), "training": training, "environments": {"state": environments}}
+        state = {"learner": self.learner.state_dict(), "training": training, "environments": self._playing.state_dict()}
         return state if self._rollout is None else state | {"rewards": self._rollout.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores a training; `resumed` is "exact" if its environments continue as they were."""
-        training, environments = state["training"], state["environments"]["state"]
+        training = state["training"]
         self.learner.load_state_dict(state["learner"])
-        self._episodes.load_state_dict(training["episodes"])
+        self._reports.load_state_dict(training["reports"])
+        self._playing.load_state_dict(state["environments"])
         self.step = int(training["step"])
         self.stopwatch.load_state_dict(training["seconds"])
         load_curriculum_state(self.environments, training.get("curriculum", {}))
-        self.resumed, self._is_under_way = "warm", False
-        if environments is not None and isinstance(self.environments, Stateful):
-            self.environments.load_state_dict(environments)
-            repeats = self._rollout is None or self._rollout.repeats_itself
-            self.resumed, self._is_under_way = "exact" if repeats else "warm", True
+        repeats = self._rollout is None or self._rollout.repeats_itself
+        self.resumed = "exact" if repeats and self._playing.is_under_way else "warm"
         if self._rollout is not None:
             self._rollout.load_state_dict(state["rewards"])
 
@@ -317,17 +259,17 @@ class UnrewardedRollout(Stateful):
         for index in range(count):
             self._begin(index, observations, infos)
 
-    def add(self, actions: Array, outcome: tuple[Any, ...]) -> None:
-        """Shows the model a step of all environments and its outcome, as the environments returned it."""
-        observations, rewards, terminated, truncated, infos = outcome
-        ended = np.flatnonzero(terminated | truncated).tolist()
-        seen = observations if not ended else {name: values.copy() for name, values in observations.items()}
-        for index in ended:
-            for name, values in seen.items():
-                values[index] = infos["final_obs"][index][name]
-        self._rewards.add_all(seen, actions=actions, rewards=rewards, terminated=terminated, truncated=truncated & ~terminated)
-        for index in ended:
-            self._begin(index, observations, infos)
+    def add(self, steps: VectorTransition) -> None:
+        """Shows the model a step of all environments."""
+        self._rewards.add_all(
+            steps.next_observations,
+            actions=steps.actions,
+            rewards=steps.rewards,
+            terminated=steps.terminated,
+            truncated=steps.truncated,
+        )
+        for index in np.flatnonzero(steps.ended).tolist():
+            self._begin(index, steps.following, steps.infos)
         if self._rewards.is_due:
             self._scored.append(self._rewards.score())
 
@@ -357,72 +299,3 @@ class UnrewardedRollout(Stateful):
 def _join(parts: Sequence[StepRewards]) -> StepRewards:
     ends = [np.zeros(0, np.bool_), *(part.ends for part in parts)]
     return StepRewards(Labels.joined([Labels.missing(0), *(part.labels for part in parts)]), np.concatenate(ends))
-
-
-class RunningEpisodes(Stateful):
-    """Return, length and success of the episode that runs in each of N environments."""
-
-    def __init__(self, environments: int, costs: Sequence[str] = ()) -> None:
-        """costs: names of the constraint costs."""
-        self._returns = np.zeros(environments)
-        self._costs = np.zeros((environments, len(costs)))
-        self._cost_names, self._has_costs = tuple(costs), 0
-        self._lengths = np.zeros(environments, np.int64)
-        self._knows_success = np.zeros(environments, np.bool_)
-        self._successes = np.zeros(environments, np.bool_)
-        self._finished = self._diverged = 0
-
-    def restart(self) -> None:
-        """All environments begin an episode."""
-        for running in (self._returns, self._costs, self._lengths, self._knows_success, self._successes):
-            running[:] = 0
-
-    def add(self, rewards: Array, infos: Mapping[str, Any], costs: Array | None = None) -> None:
-        """Counts one step of each; costs: (N, C)."""
-        self._returns += rewards
-        if costs is not None:
-            self._costs += costs
-            self._has_costs = 1
-        self._lengths += 1
-        for source in (infos, infos.get("final_info", {})):
-            if "success" in source:
-                self._knows_success |= source["_success"]
-                self._successes |= source["_success"] & source["success"].astype(np.bool_)
-
-    def finish(self, index: int, terminated: bool, infos: Mapping[str, Any], step: int, observer: TrainingObserver) -> None:
-        """Reports the episode that ended in environment `index`; raises SimulationFailed when too many diverged."""
-        success = bool(self._successes[index]) if self._knows_success[index] else None
-        reason = _reason(index, terminated, success, infos)
-        self._finished += 1
-        self._diverged += reason == DIVERGED
-        observer.on_episode(
-            step,
-            episode_return=float(self._returns[index]),
-            length=int(self._lengths[index]),
-            success=success,
-            stop_reason=reason,
-            costs=dict(zip(self._cost_names, self._costs[index].tolist(), strict=True)) if self._has_costs else {},
-            place=(index, len(self._returns)),
-        )
-        self._returns[index], self._costs[index], self._lengths[index] = 0.0, 0.0, 0
-        self._knows_success[index] = self._successes[index] = False
-        require_few_diverged(self._diverged, self._finished, step)
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {name: np.array(value) for name, value in vars(self).items() if name != "_cost_names"}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        for name, value in vars(self).items():
-            if name in state:  # states of before costs have none
-                setattr(self, name, int(state[name]) if isinstance(value, int) else np.array(state[name]))
-
-
-def _reason(index: int, terminated: bool, success: bool | None, infos: Mapping[str, Any]) -> str:
-    """Returns the reason for the end as `Rollout.stop_reason` does: the environment's own, else derived from the flags."""
-    if infos.get("_stop_reason", np.zeros(index + 1))[index]:
-        return str(infos["stop_reason"][index])
-    if not terminated:
-        return "time_limit"
-    return "unknown" if success is None else "goal" if success else "failure"

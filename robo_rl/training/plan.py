@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import gymnasium
+from gymnasium.vector import AutoresetMode
 
 from robo_rl.environments.frame_stack import stacked_episode
+from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import EpisodeRecorder, Learner, Training, TrainingSupervisor, VectorFactory
-from robo_rl.protocols.contract import OFFLINE, OFFLINE_THEN_CORRECTED, OFFLINE_THEN_ONLINE, Loop
+from robo_rl.protocols.contract import OFFLINE, OFFLINE_THEN_CORRECTED, OFFLINE_THEN_ONLINE, ONLINE_IN_MANY, Loop
 from robo_rl.protocols.learners import SelfTrainedConfig
 from robo_rl.protocols.rewards import OnlineRewards
 from robo_rl.protocols.sampling import Sampling
+from robo_rl.rollout.vector import Environments
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.training.off_policy import OfflineTraining, OnlineTraining, online_training
+from robo_rl.training.off_policy import OfflineTraining, OnlineTraining, online_training, vector_training
 from robo_rl.training.offline_to_online import OfflineThenOnline
 from robo_rl.training.step_sources import EnvironmentSteps
+from robo_rl.training.vector_steps import VectorSteps, make_vector
 from robo_rl.types import Episode, StateDict
 
 Environment = gymnasium.Env[Any, Any]
@@ -95,6 +100,8 @@ class TrainingPlan:
     """Observation entries that the learner reads, those of its initial run; empty for all."""
     acts_at_once: bool = False
     """The learner's policy acts from the first step on, in place of random actions."""
+    count: int = 1
+    """Environments that an off-policy learner acts in at once (ONLINE_IN_MANY)."""
 
     @property
     def visible(self) -> EnvironmentSpec:
@@ -137,6 +144,8 @@ class TrainingPlan:
             return brought.training(self.environments, steps=self.steps, seed=self.seed, demonstrations=episodes, **model)
         if self.loop is OFFLINE:
             return self._offline(self.learner(), Stopwatch())
+        if self.loop is ONLINE_IN_MANY:
+            return self._online_in_many()
         acting, stopwatch = self.acting(), Stopwatch()
         if self.loop in (OFFLINE_THEN_ONLINE, OFFLINE_THEN_CORRECTED):
             online = self._online(acting, self.online.sampling(self.config.sampling), self.online.steps, stopwatch)
@@ -168,6 +177,28 @@ class TrainingPlan:
             acts_at_once=self.acts_at_once,
             stopwatch=stopwatch,
         )
+
+    def _online_in_many(self) -> OnlineTraining[VectorSteps]:
+        environments, person = self._many()
+        return vector_training(
+            environments,
+            self.learner(),
+            self.config.sampling,
+            steps=self.steps,
+            seed=self.seed,
+            demonstrations=self.demonstrations,
+            supervisor=person,
+            rewards=None if self.reward is None else self.reward.running(self.count),
+            acts_at_once=self.acts_at_once,
+        )
+
+    def _many(self) -> tuple[Environments, TrainingSupervisor | None]:
+        """Return many environments, and the supervisor, if any, of the first; they are then stepped one after the other."""
+        if self.person is None:
+            return make_vector(self.environments, self.count)[0], None
+        first, person = self.person(self.environments())
+        made = chain([first], (self.environments() for _ in range(self.count - 1)))
+        return SequentialEnvironments(lambda: next(made), self.count, autoreset_mode=AutoresetMode.SAME_STEP), person
 
 
 def _accompany(person: Accompany, environment: Environment, learner: Learner) -> Acting:

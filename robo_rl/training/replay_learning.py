@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -19,7 +20,17 @@ from robo_rl.replay.storage import storage_in
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.delayed_rewards import EpisodeUnderWay, WaitingSteps, relabelling
-from robo_rl.types import DIVERGED, IMAGINED, Episode, Metrics, StateDict, Transition
+from robo_rl.types import (
+    DIVERGED,
+    IMAGINED,
+    Array,
+    Episode,
+    Metrics,
+    StateDict,
+    Transition,
+    VectorTransition,
+    info_of,
+)
 
 
 class ReplayLearner(Stateful):
@@ -44,14 +55,15 @@ class ReplayLearner(Stateful):
         demonstrations: Sequence[Episode] = (),
         is_corrected: bool = False,
         rewards: DelayedRewards | None = None,
+        environments: int = 1,
     ) -> None:
-        """is_corrected: a person may take over, whose steps are kept as `sampling` says."""
+        """is_corrected: a person may take over, whose steps are kept as `sampling` says. environments: sources of steps."""
         self.learner, self.sampling, self.stopwatch = learner, sampling, stopwatch
         self.has_learnt = False
         """True once the learner was given a batch."""
         self._observing = learner if isinstance(learner, ObservingLearner) else None
         spec = learner.policy.environment_spec
-        self.replay = _buffer(spec, sampling, seed)
+        self.replay = _buffer(spec, sampling, seed, environments)
         self.offline: RecordedReplay | CorrectedReplay | None = None
         self.sampler: Sampler = self.replay
         self.memory: StepMemory = self.replay
@@ -65,9 +77,9 @@ class ReplayLearner(Stateful):
             if sampling.offline_fraction < 1:
                 self.sampler = SymmetricReplay(self.replay, self.offline, sampling.offline_fraction)
         else:
-            require_room(demonstrations, sampling.replay_capacity)
-            for episode in demonstrations:
-                self.replay.add_episode(episode)
+            require_room(demonstrations, sampling.replay_capacity, environments)
+            for number, episode in enumerate(demonstrations):
+                self.replay.add_episode(episode, number % environments)
         self.waiting = None if rewards is None else WaitingSteps(self.memory, rewards)
         self.relabelling = relabelling(rewards, sampling)
 
@@ -81,6 +93,11 @@ class ReplayLearner(Stateful):
         """Scalars of the rewards of a model."""
         return {} if self.waiting is None else self.waiting.rewards.metrics
 
+    @property
+    def gets_rewards(self) -> bool:
+        """True if steps wait for rewards of a model."""
+        return self.waiting is not None
+
     def begin(self, episode: EpisodeUnderWay) -> None:
         """An episode begins; one under way ends at its last step."""
         if self.waiting is None:
@@ -88,11 +105,27 @@ class ReplayLearner(Stateful):
             return
         if len(self.waiting):
             self.waiting.cut()
-        self.waiting.begin(episode)
+        self.waiting.begin(episode.observation, episode.instruction)
+
+    def begin_all(self, observations: Mapping[str, Array], infos: Mapping[str, Any]) -> None:
+        """An episode begins in each of N environments; those under way end at their last steps."""
+        if self.waiting is not None:
+            self.waiting.rewards.restart()
+        for place in range(len(next(iter(observations.values())))):
+            self._begin_at(place, observations, infos)
+
+    def _begin_at(self, place: int, observations: Mapping[str, Array], infos: Mapping[str, Any]) -> None:
+        first = {name: values[place] for name, values in observations.items()}
+        if self.waiting is None:
+            self.memory.begin(first, place)
+        else:
+            told = info_of(infos, place).get("instruction")
+            self.waiting.begin(first, told or self.policy.environment_spec.instruction, place)
 
     def break_off(self) -> None:
-        """The episode under way is not continued after a resume."""
-        self.memory.cut()
+        """The episodes under way are not continued after a resume."""
+        for place in range(self.replay.environments):
+            self.memory.cut(place)
 
     def add(self, transition: Transition) -> None:
         """Remember a step; a diverged one teaches nothing and ends its episode."""
@@ -105,6 +138,19 @@ class ReplayLearner(Stateful):
                 self._imagine(episode)
         if self._observing is not None:
             self._observing.observe(transition)
+
+    def add_all(self, steps: VectorTransition) -> None:
+        """Remember a step of each of N environments, and begin the episodes that follow."""
+        if self.waiting is None:
+            self.memory.add_all(steps)
+            return
+        for place, diverged in enumerate(steps.diverged.tolist()):
+            if diverged:
+                self.waiting.cut(place)
+            else:
+                self.waiting.add(steps.transition(place), place)
+        for place in np.flatnonzero(steps.ended).tolist():
+            self._begin_at(place, steps.following, steps.infos)
 
     def _imagine(self, episode: Sequence[Transition]) -> None:
         """Remember an imagined episode; raises InvalidSetting if it cannot be kept."""
@@ -122,9 +168,9 @@ class ReplayLearner(Stateful):
             self.memory.add(transition)
 
     def update(self, step: int) -> Metrics:
-        """Learn after a step from one batch; return metrics, empty until learning starts."""
+        """Learn after a step from one batch; return metrics, empty until learning starts, and if no update is due."""
         sampling = self.sampling
-        if step < sampling.learning_starts or not len(self.replay):
+        if not sampling.is_due(step) or not len(self.replay):
             return {}
         self.has_learnt = True
         rows = sampling.batch_size * sampling.updates_per_step
@@ -137,8 +183,8 @@ class ReplayLearner(Stateful):
 
     def _counted(self, step: int, metrics: Metrics) -> Metrics:
         """Add the gradient steps so far and the steps in the memory to the learner's metrics, if there are any."""
-        updates = self.sampling.updates_per_step * (step + 1 - max(self.sampling.learning_starts, 1))
-        return metrics and {**metrics, "train/updates": float(updates), "replay/size": float(len(self.replay))}
+        updates = float(self.sampling.updates(step))
+        return metrics and {**metrics, "train/updates": updates, "replay/size": float(len(self.replay))}
 
     @override
     def state_dict(self) -> StateDict:
@@ -175,17 +221,20 @@ def recorded_replay(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling
     return RecordedReplay.of(spec, episodes, seed, extras=sampling.extras)
 
 
-def require_room(episodes: Sequence[Episode], capacity: int) -> None:
-    """Raise InvalidSetting if episodes have more rows than a memory."""
-    rows = sum(len(episode) + 1 for episode in episodes)
-    if rows > capacity:
+def require_room(episodes: Sequence[Episode], capacity: int, parts: int = 1) -> None:
+    """Raise InvalidSetting if episodes have more rows than a memory, to whose equal parts they go in turn."""
+    rows = [0] * parts
+    for number, episode in enumerate(episodes):
+        rows[number % parts] += len(episode) + 1
+    if max(rows) > capacity // parts:
         raise InvalidSetting(
             "The recorded episodes do not fit into the replay memory.",
-            got=f"{rows} rows",
+            got=f"{max(rows) * parts} rows",
             allowed=f"replay_capacity of {capacity}",
             fix="raise learner.replay_capacity",
         )
 
 
-def _buffer(spec: EnvironmentSpec, sampling: Sampling, seed: int) -> ReplayBuffer:
-    return ReplayBuffer(spec, sampling.replay_capacity, seed, storage_in(sampling.replay_folder), sampling.extras)
+def _buffer(spec: EnvironmentSpec, sampling: Sampling, seed: int, environments: int = 1) -> ReplayBuffer:
+    storage = storage_in(sampling.replay_folder)
+    return ReplayBuffer(spec, sampling.replay_capacity, seed, storage, sampling.extras, environments)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import gymnasium
 import numpy as np
 
 from robo_rl.environments.curriculum import curriculum_of, curriculum_state, load_curriculum_state
-from robo_rl.protocols.components import EpisodeRecorder, Policy, TrainingObserver, TrainingSupervisor
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.components import BatchedPolicy, EpisodeRecorder, Policy, TrainingObserver, TrainingSupervisor
 from robo_rl.protocols.planning import replan
 from robo_rl.rollout.episode import RandomPolicy, RecordedRollout, Rollout
 from robo_rl.spec.environment import Observation
@@ -19,6 +20,18 @@ from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.delayed_rewards import EpisodeUnderWay
 from robo_rl.training.episode_reports import report_episode, require_few_diverged
 from robo_rl.types import DIVERGED, Array, Metrics, StateDict, Transition
+
+
+def batched(policy: Policy) -> BatchedPolicy:
+    """Return a policy that can act in many environments at once; raises InvalidSetting if it cannot."""
+    if isinstance(policy, BatchedPolicy) and not hasattr(policy, "replan"):
+        return policy
+    raise InvalidSetting(
+        "The policy cannot act in many environments at once.",
+        got=type(policy).__name__,
+        allowed="a policy without memory that has act_all(observations) (robo_rl.protocols.components.BatchedPolicy)",
+        fix="set environments to 1",
+    )
 
 
 def episode_seed(seed: int, index: int) -> int:
@@ -29,6 +42,9 @@ def episode_seed(seed: int, index: int) -> int:
 
 class StepSink(Protocol):
     """Consumer of the steps of a source, episode by episode."""
+
+    def add(self, transition: Transition) -> None:
+        """Take in a step."""
 
     def begin(self, episode: EpisodeUnderWay) -> None:
         """An episode begins; one under way ends at its last step."""
@@ -56,8 +72,15 @@ class StepSource(Protocol):
     def metrics(self) -> Metrics:
         """Scalars that are reported with each update."""
 
-    def step(self, sink: StepSink) -> Transition:
-        """Return the next step; calls `sink.begin` first if an episode begins with it."""
+    @property
+    def stride(self) -> int:
+        """Steps that are taken at once, one of each environment."""
+
+    def step(self, sink: Any) -> Any:
+        """Return the next step, of each environment; calls `sink.begin` first if an episode begins with it."""
+
+    def deliver(self, step: Any, sink: Any) -> None:
+        """Give a step to the sink."""
 
     def report(self, observer: TrainingObserver) -> bool:
         """Report the episode that ended with the newest step; return False if none did."""
@@ -67,6 +90,16 @@ class StepSource(Protocol):
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
         """Go on from a saved state, after `taken` steps of it; return "exact" or "warm"."""
+
+
+class SingleSteps:
+    """Base of sources that take one step at a time."""
+
+    stride: ClassVar[int] = 1
+
+    def deliver(self, step: Transition, sink: StepSink) -> None:
+        """Give a step to the sink."""
+        sink.add(step)
 
 
 class Explorer:
@@ -85,8 +118,13 @@ class Explorer:
         policy = self._policy if self.taken >= self._random_steps else self.random
         return self._stopwatch.time("infer", partial(policy.act, observation, deterministic=deterministic))
 
+    def act_all(self, observations: Mapping[str, Array]) -> Array:
+        """Return actions (N, ...) of N environments, charged to "infer"; raises InvalidSetting if the policy has a memory."""
+        policy = self._policy if self.taken >= self._random_steps else self.random
+        return self._stopwatch.time("infer", partial(batched(policy).act_all, observations))
 
-class EnvironmentSteps:
+
+class EnvironmentSteps(SingleSteps):
     """Steps of an environment, acted by an explorer and corrected by a supervisor.
 
     A supervisor, such as a person in the loop, acts in training episodes alone, never in evaluations. An episode that a

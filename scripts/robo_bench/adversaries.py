@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from robo_bench.trainings import Silent
-from robo_policies.learners.adversarial import AdversarialConfig, AdversarialTraining
+from robo_policies.learners.adversarial import AdversarialSettings, AdversarialTraining
 from robo_policies.learners.qarl import QARLConfig
 from robo_policies.learners.rarl import RARLConfig
 from robo_policies.learners.sac import SAC, SACConfig
@@ -59,7 +59,7 @@ TASKS = {
 }
 
 
-def methods(task: Task) -> dict[str, AdversarialConfig]:
+def methods(task: Task) -> dict[str, AdversarialSettings]:
     """Return the methods by name."""
     shared: dict[str, Any] = {**SETTINGS, "bodies": task.bodies, "axes": task.axes, "force": task.force}
     shared |= {"first_temperature": 2.0, "last_temperature": 0.02}
@@ -83,7 +83,7 @@ def worst_case(task: Task, policy: Policy, seed: int, steps: int) -> float:
     return -evaluate(learner.policy, opposed, 10).mean_return.estimate
 
 
-def judged(task: Task, config: AdversarialConfig, seed: int, adversary_steps: int) -> dict[str, Any]:
+def judged(task: Task, config: AdversarialSettings, seed: int, adversary_steps: int) -> dict[str, Any]:
     """Return the figures of one training."""
     factory = partial(make_environment, task.name)
     training = AdversarialTraining(factory(), config, steps=task.steps, seed=seed)

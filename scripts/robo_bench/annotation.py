@@ -24,6 +24,7 @@ from robo_rl.rewards.annotation.captioning import RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONI, ONIClassification, ONIRanking, ONIRetrieval
 from robo_rl.rewards.annotation.questions import AnnotationRule
 from robo_rl.rewards.step_rewards.online_scoring import OnlineReward
+from robo_rl.rollout.vector import VectorRollout
 from robo_rl.spec.environment import specification
 from robo_rl.training.on_policy import OnPolicyTraining, UnrewardedRollout
 
@@ -82,18 +83,17 @@ def _acting(reward: ONI | None, seconds: float) -> float:
     count, length = CONFIG.num_envs, CONFIG.steps_per_env
     random = np.random.default_rng(0)
     with closing(DOORS.make_vector(count)) as environments:
-        seen, infos = environments.reset(seed=0)
-        rollout = None
+        playing = VectorRollout(environments)
+        seen, rollout = playing.begin(range(count)), None
         if reward is not None:
             rollout = UnrewardedRollout(_online(reward).running(count), None)
-            rollout.restart(seen, infos, count)
+            rollout.restart(seen, playing.infos, count)
 
         def advance() -> int:
             for _ in range(length):
-                actions = random.integers(0, 7, count)
-                outcome = environments.step(actions)
+                steps = playing.step(random.integers(0, 7, count))
                 if rollout is not None:
-                    rollout.add(actions, outcome)
+                    rollout.add(steps)
             if rollout is not None:
                 rollout.rewards()
             return count * length

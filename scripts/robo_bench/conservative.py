@@ -37,7 +37,7 @@ METHODS: dict[str, ConservativeConfig] = {
 
 POINT, BASELINE_EPISODES = "hazards/Point-v0", 50
 SMALL: dict[str, Any] = {"hidden": (64, 64), "batch_size": 128, "lr": 1e-3, "discount": 0.98, "learning_starts": 500}
-CONTINUOUS: dict[str, SACConfig] = {
+CONTINUOUS: dict[str, StepMixSACConfig | SACConfig] = {
     "stepmix-sac": StepMixSACConfig(**SMALL, alpha=ALPHA, candidates=4, worst_return=-10.0),
     "stepmix-sac, alpha 0.5": StepMixSACConfig(**SMALL, alpha=0.5, candidates=4, worst_return=-10.0),
     "SAC alone": SACConfig(**SMALL),

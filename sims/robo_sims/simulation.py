@@ -223,8 +223,9 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
             self._simulation.close()
 
     def _pictures(self) -> Arrays:
-        pair = self._simulation.mujoco
-        return {} if self._cameras is None or pair is None else dict(self._cameras.observe(pair[1]))
+        if self._cameras is None or not self._cameras.arrays or (pair := self._simulation.mujoco) is None:
+            return {}
+        return self._cameras.observe(pair[1])
 
     def _watch(self) -> None:
         """Monitor the current model and data; some simulators compile new ones per episode."""

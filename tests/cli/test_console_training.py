@@ -120,7 +120,7 @@ def test_console_training_survives_lost_operator_and_learner(tmp_path):
         desk.start()
         said = process.stdout.read()
         desk.join(20)
-    assert process.returncode == 0 and "on 1 shared seeds" in said
+    assert process.returncode == 0 and "on 1 shared seed\n" in said
     assert person.labels == 1 and person.drops == 2 and len(person.killed) == 1
     assert {"training", "evaluation: if you take over, the episode ends and counts as a failure"} <= set(person.doings)
 

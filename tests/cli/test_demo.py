@@ -39,7 +39,7 @@ def test_one_command_teaches_the_twin_and_the_same_goes_on(task, tmp_path, capsy
         assert dispatch(order) == 0
     said = capsys.readouterr().out
     assert "the guard stopped the arm (stop: " in said and "): the simulated person re-arms it" in said
-    assert "the twin is at http://127.0.0.1:" in said and "on 1 shared seeds" in said and "by a person" in said
+    assert "the twin is at http://127.0.0.1:" in said and "on 1 shared seed\n" in said and "by a person" in said
     assert len(Dataset(tmp_path / f"demonstrations-{task}")) == 2
     run = find_run("latest", tmp_path / "runs")
     assert len(Dataset(run.path / "episodes").entries()) >= 1

@@ -39,6 +39,7 @@ CHANGES: dict[Feature, dict[str, Any]] = {
     F.ONLINE_PHASE: {"online": {"steps": 6}},
     F.DISCRETE: {"environment": {"name": "minigrid/MiniGrid-Empty-5x5-v0"}},
     F.COLLECTORS: {},
+    F.ENVIRONMENTS: {"environments": 2},
 }
 CELLS = [
     *((name, feature) for name in ("sac", "ppo", "bc", "sb3-sac") for feature in (F.PERSON, F.RECORDING, F.ONLINE_PHASE)),
@@ -48,6 +49,7 @@ CELLS = [
     *((name, F.PERSON) for name in ("hg-dagger", "hil-serl", "drq", "sb3-ppo")),
     *(("drq", feature) for feature in (F.COLLECTORS, F.DISCRETE)),
     ("dqn", F.COLLECTORS),
+    *((name, F.ENVIRONMENTS) for name in ("sac", "dqn", "ppo", "sb3-sac", "bc", "hg-dagger")),
 ]
 SLOW = [
     ("rlpd", F.COLLECTORS),

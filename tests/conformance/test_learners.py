@@ -9,7 +9,7 @@ import pytest
 
 from factories import axes, choices, make_spec, picture_spec
 from robo_policies.learners.act import ACTConfig
-from robo_policies.learners.adversarial import QuantalSAC, with_temperature
+from robo_policies.learners.adversarial import RowTemperatures, with_temperature
 from robo_policies.learners.arsq import ARSQConfig
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
@@ -124,7 +124,7 @@ def test_adversary_of_row_temperatures_keeps_the_rule(check):
         alphas = np.random.default_rng(seed).gamma(50.0, 1.0 / 1000.0, 8).astype(np.float32)
         return dataclasses.replace(plain(seed), extras={"alpha": alphas})
 
-    check(lambda seed: QuantalSAC(spec, config, seed), spec, tempered)
+    check(lambda seed: SAC(spec, config, seed, RowTemperatures()), spec, tempered)
 
 
 ON_POLICY = {

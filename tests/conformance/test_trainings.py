@@ -9,16 +9,27 @@ import mujoco
 import pytest
 
 from robo_policies.learners.prior import PriorEnv
+from robo_rl.conformance.corrector import Corrector
 from robo_rl.conformance.swerving import Swerving
 from robo_rl.conformance.trainings import TRAINING_CHECKS, check_training, run_trial
 from robo_rl.entry_points import known, load
 from robo_rl.errors import ConformanceFailure
-from robo_rl.protocols.contract import DATA, OFFLINE_THEN_CORRECTED, OFFLINE_THEN_ONLINE, ONLINE, ROLLOUTS, Feature
+from robo_rl.protocols.contract import (
+    DATA,
+    OFFLINE_THEN_CORRECTED,
+    OFFLINE_THEN_ONLINE,
+    ONLINE,
+    ONLINE_IN_MANY,
+    ROLLOUTS,
+    Feature,
+)
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.rollout.episode import rollout
 from robo_rl.rollout.intervention import PersonInTheLoop
-from robo_rl.training.compatibility import Capabilities
-from robo_rl.training.episode_reports import report_episode
+from robo_rl.rollout.running_episodes import RunningEpisodes
+from robo_rl.rollout.vector import VectorRollout
+from robo_rl.training.compatibility import Capabilities, learners
+from robo_rl.training.episode_reports import EpisodeReports, report_episode
 from robo_rl.training.off_policy import StepLoop
 from robo_rl.training.plan import OnlinePhase, TrainingPlan
 from robo_rl.types import ActionSource
@@ -75,6 +86,11 @@ ENVIRONMENTS = {
 LEARNERS = sorted(set(known("learners")) - set(ELSEWHERE))
 ONE_OF_EACH_LOOP = {"sac", "hg-dagger", "iql", "ppo", "gtr", "bresa", "rarl", "stepmix-sac", "sb3-sac", "sb3-ppo"}
 ROWS = [pytest.param(name, marks=[] if name in ONE_OF_EACH_LOOP else [pytest.mark.slow]) for name in LEARNERS]
+MANY = 4  # environments; 123 is no multiple
+OFTEN = {"sac", "hil-serl", "dqn"}
+"""Learners of many environments that the fast tests train."""
+IN_MANY = [name for name, able in learners() if name in LEARNERS and ONLINE_IN_MANY in able.loops]
+ROWS_OF_MANY = [pytest.param(name, marks=[] if name in OFTEN else [pytest.mark.slow]) for name in IN_MANY]
 
 
 def small(name):
@@ -83,32 +99,17 @@ def small(name):
     return kind(**{key: value for key, value in (SMALL | OWN.get(name, {})).items() if key in fields})
 
 
-class Corrector:
-    """Commands the same action in two steps of each episode."""
-
-    source = ActionSource.HUMAN
-
-    def reset(self):
-        self._step = 0
-
-    def command(self, observation, proposed):
-        self._step += 1
-        return proposed * 0 + 0.5 if self._step in (2, 3) else None
-
-    def state_dict(self):
-        return {"step": self._step}
-
-    def load_state_dict(self, state):
-        self._step = state["step"]
-
-
 @functools.cache
-def trial_of(name):
+def trial_of(name, count=1, corrected=False):
+    """Return the trial of a learner in `count` environments. corrected: a person takes over now and then."""
     config = small(name)
     able = Capabilities.of(config)
     environment = ENVIRONMENTS.get(name, functools.partial(Swerving, is_discrete=Feature.CONTINUOUS not in able.spaces))
     loop = next((each for each in able.loops if each in (OFFLINE_THEN_ONLINE, OFFLINE_THEN_CORRECTED)), able.loops[0])
-    is_offline_first = (loop not in (ONLINE,) and any(each in able.loops for each in DATA)) or loop is OFFLINE_THEN_CORRECTED
+    loop = ONLINE_IN_MANY if count > 1 else loop
+    corrected |= loop is OFFLINE_THEN_CORRECTED
+    has_data = any(each in able.loops for each in DATA)
+    is_offline_first = (loop not in (ONLINE, ONLINE_IN_MANY) and has_data) or loop is OFFLINE_THEN_CORRECTED
     needs_data = is_offline_first or Feature.DEMONSTRATIONS in able.requires
     updates = UPDATES if is_offline_first else 0
 
@@ -119,23 +120,61 @@ def trial_of(name):
         if name == "sac-prior":
             made = lambda: PriorEnv(factory(), source.scripted_policy)  # noqa: E731
         online = OnlinePhase(steps, replay_capacity=1_000) if updates else OnlinePhase()
-        person = None
-        if loop is OFFLINE_THEN_CORRECTED:
-            person = lambda inner: (inner, PersonInTheLoop(Corrector(), None))  # noqa: E731
+        is_accompanied = corrected or (name == "hil-serl" and count > 1)
+        person = (lambda inner: (inner, PersonInTheLoop(Corrector(), None))) if is_accompanied else None
         spec = made().environment_spec
         factory.made.clear()
         plan = TrainingPlan(config, loop, spec, made, updates or steps, 0, demonstrations=data, online=online, person=person)
-        return plan.training()
+        return dataclasses.replace(plan, count=count).training()
 
     # rollouts are resumed exactly where environments can be saved; those of the suite cannot
-    resume = "warm" if loop is ROLLOUTS else loop.resume
-    return run_trial(make, environment=environment, steps=STEPS, updates=updates, resume=resume)
+    resume = "warm" if loop is ROLLOUTS else "exact" if loop is ONLINE_IN_MANY else loop.resume
+    return run_trial(make, environment=environment, steps=STEPS, updates=updates, resume=resume, corrected=corrected)
+
+
+def takes_corrections(name):
+    able = Capabilities.of(small(name))
+    return Feature.PERSON in able.features and Feature.CONTINUOUS in able.spaces
+
+
+CORRECTED_ROWS = [
+    pytest.param(name, marks=[] if name in {"rlpd", "hg-dagger", "sb3-sac-hil"} else [pytest.mark.slow])
+    for name in LEARNERS
+    if takes_corrections(name)
+]
+
+
+@pytest.mark.parametrize("check", TRAINING_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", CORRECTED_ROWS)
+def test_corrected_training_keeps_the_rule(name, check):
+    check(trial_of(name, corrected=True))
 
 
 @pytest.mark.parametrize("check", TRAINING_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", ROWS)
 def test_training_keeps_the_rule(name, check):
     check(trial_of(name))
+
+
+@pytest.mark.parametrize("check", TRAINING_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", ROWS_OF_MANY)
+def test_training_in_many_keeps_the_rule(name, check):
+    check(trial_of(name, MANY))
+
+
+@pytest.mark.parametrize("name", ROWS_OF_MANY)
+def test_many_environments_share_the_steps(name):
+    made = trial_of(name, MANY).factory.made
+    assert [each.steps for each in made] == [STEPS // MANY] * MANY
+
+
+def test_a_person_corrects_in_the_first_of_many():
+    learner = trial_of("hil-serl", MANY).training.step_learner
+    whole = [outcome for outcome in trial_of("hil-serl", MANY).factory.made[0].finished]
+    corrected = len(learner.offline.corrections)
+    assert 2 * len(whole) <= corrected <= 2 * (len(whole) + 1)
+    assert learner.memory.online is learner.replay
+    assert learner.replay.sample(2_000).is_human.mean() == pytest.approx(corrected / len(learner.replay), abs=0.05)
 
 
 def stores_proposals(monkeypatch):
@@ -158,6 +197,18 @@ def reports(monkeypatch, **changes):
         report_episode(observer, step, dataclasses.replace(episode, **{name: of(episode) for name, of in changes.items()}))
 
     monkeypatch.setattr("robo_rl.training.step_sources.report_episode", broken)
+
+
+def forgets_the_person(monkeypatch):
+    add = ReplayBuffer.add
+    broken = lambda self, step: add(self, dataclasses.replace(step, source=ActionSource.POLICY))  # noqa: E731
+    monkeypatch.setattr(ReplayBuffer, "add", broken)
+
+
+def ignores_commands(monkeypatch):
+    override = PersonInTheLoop.override
+    broken = lambda self, seen, proposed: (proposed, override(self, seen, proposed)[1])  # noqa: E731
+    monkeypatch.setattr(PersonInTheLoop, "override", broken)
 
 
 def takes_one_more(monkeypatch):
@@ -185,6 +236,8 @@ def forgets_its_generator(monkeypatch):
         (functools.partial(reports, costs=lambda episode: {}), "costs reach the log"),
         (functools.partial(reports, rewards=lambda episode: episode.rewards * 2), "episodes are reported as they were"),
         (functools.partial(reports, stop_reason=lambda episode: "time_limit"), "divergence ends an episode"),
+        (forgets_the_person, "corrections arrive"),
+        (ignores_commands, "corrections arrive"),
         (takes_one_more, "budget is kept"),
         (forgets_its_generator, "resume keeps its word"),
     ],
@@ -194,7 +247,66 @@ def test_a_broken_loop_is_found(breaks, rule, monkeypatch):
     config = small("sac")
 
     def make(factory, steps):
-        return TrainingPlan(config, ONLINE, Swerving().environment_spec, factory, steps, 0).training()
+        person = lambda inner: (inner, PersonInTheLoop(Corrector(), None))  # noqa: E731
+        return TrainingPlan(config, ONLINE, Swerving().environment_spec, factory, steps, 0, person=person).training()
+
+    with pytest.raises(ConformanceFailure, match=rule):
+        check_training(make, corrected=True)
+
+
+def changed_step(monkeypatch, **changes):
+    """Break what the stepper of many tells of each step."""
+    step = VectorRollout.step
+
+    def broken(self, actions):
+        found = step(self, actions)
+        return dataclasses.replace(found, **{name: of(found) for name, of in changes.items()})
+
+    monkeypatch.setattr(VectorRollout, "step", broken)
+
+
+def changed_end(monkeypatch, **changes):
+    """Break what it tells of each episode."""
+    end = RunningEpisodes.end
+    broken = lambda self, *given: dataclasses.replace(end(self, *given), **changes)  # noqa: E731
+    monkeypatch.setattr(RunningEpisodes, "end", broken)
+
+
+def reports_divergence_as_time(monkeypatch):
+    report = EpisodeReports.report_ended
+    broken = lambda self, observer, step, ended, count: report(  # noqa: E731
+        self, observer, step, dataclasses.replace(ended, stop_reason="time_limit"), count
+    )
+    monkeypatch.setattr(EpisodeReports, "report_ended", broken)
+
+
+def goes_on_to_the_end(monkeypatch):
+    monkeypatch.setattr(StepLoop, "step", property(lambda self: self.source.taken - self.source.stride))
+
+
+@pytest.mark.parametrize(
+    ("breaks", "rule"),
+    [
+        (functools.partial(changed_step, actions=lambda step: step.policy_actions), "executed actions are learnt from"),
+        (functools.partial(changed_step, terminated=lambda step: step.ended), "only terminated steps end the bootstrap"),
+        (
+            functools.partial(changed_step, diverged=lambda step: step.diverged & False),
+            "divergence ends an episode and teaches",
+        ),
+        (functools.partial(changed_step, next_observations=lambda step: step.following), "executed actions are learnt from"),
+        (functools.partial(changed_end, success=False), "success of any step counts"),
+        (functools.partial(changed_end, costs={}), "costs reach the log"),
+        (functools.partial(changed_end, episode_return=1.0), "episodes are reported as they were"),
+        (reports_divergence_as_time, "divergence ends an episode"),
+        (goes_on_to_the_end, "budget is kept"),
+        (forgets_its_generator, "resume keeps its word"),
+    ],
+)
+def test_a_broken_loop_of_many_is_found(breaks, rule, monkeypatch):
+    breaks(monkeypatch)
+
+    def make(factory, steps):
+        return TrainingPlan(small("sac"), ONLINE_IN_MANY, Swerving().environment_spec, factory, steps, 0, count=MANY).training()
 
     with pytest.raises(ConformanceFailure, match=rule):
         check_training(make)

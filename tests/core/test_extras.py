@@ -87,7 +87,7 @@ def transition(number: int, end: str = "", source: ActionSource = ActionSource.P
 
 def put(memory: Any, *steps: Transition) -> None:
     for step in steps:
-        if not memory.is_running:
+        if not memory.is_running():
             memory.begin(step.observation)
         memory.add(step)
 

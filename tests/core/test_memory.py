@@ -45,7 +45,7 @@ def same(one, other):
 
 
 def put(replay: ReplayBuffer, transition: Transition) -> None:
-    if not replay.is_running:
+    if not replay.is_running():
         replay.begin(transition.observation)
     replay.add(transition)
 

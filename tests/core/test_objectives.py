@@ -151,11 +151,11 @@ def test_the_target_takes_the_mean_reward_off():
         alpha = torch.tensor(0.1)
         states = plain.parts.generator.get_state(), average.parts.generator.get_state()
         assert torch.equal(*states)
-        target, found = plain.critic_target(data[0], alpha), average.critic_target(data[1], alpha)
+        target, found = plain.critic_target(data[0], alpha), average.sac.critic_target(data[1], alpha)
         plain.parts.generator.set_state(states[0])
         average.parts.generator.set_state(states[1])
         rate = expected * (target - 2.0).mean()
-        torch.testing.assert_close(average.rate, rate)
+        torch.testing.assert_close(average.objective.rate, rate)
         torch.testing.assert_close(found, target - rate)
 
 
@@ -166,10 +166,10 @@ def test_the_mean_reward_prefers_the_longer_loop():
     short = trained(Loops(), SACConfig(**settings, discount=0.5), 1500)
     fork = {"place": np.eye(5, dtype=np.float32)[0]}
     assert average.policy.act(fork, deterministic=True)[0] > 0 > short.policy.act(fork, deterministic=True)[0]
-    assert float(average.rate) == pytest.approx(1.0, abs=0.3)  # 4 in four steps, and a little entropy
+    assert float(average.objective.rate) == pytest.approx(1.0, abs=0.3)  # 4 in four steps, and a little entropy
     again = SACAverageConfig(**settings).build(Loops.environment_spec, 1)
     again.load_state_dict(average.state_dict())
-    assert float(again.rate) == float(average.rate)
+    assert float(again.objective.rate) == float(average.objective.rate)
 
 
 def test_a_task_that_ends_has_no_mean_reward():

@@ -140,6 +140,10 @@ def test_page_server_keeps_those_with_the_token():
                 strangers.enter_context(hostile(page, HOSTILE[number % len(HOSTILE)]))
                 most = max(most, len(page._connections))
             begun = time.monotonic()
+            while most <= 64 and time.monotonic() - begun < 20:  # the server takes them when the machine lets it
+                time.sleep(0.01)
+                most = max(most, len(page._connections))
+            begun = time.monotonic()
             mine.send("stop")
             assert mine.recv(timeout=20) == "stop"
             assert time.monotonic() - begun < 5

@@ -99,7 +99,7 @@ def rows_of(batch: Batch) -> dict[int, tuple[float, float, float, float, bool]]:
 def put(replay: ReplayBuffer, *steps: Transition) -> ReplayBuffer:
     """Adds steps that follow each other; begins an episode where none runs."""
     for step in steps:
-        if not replay.is_running:
+        if not replay.is_running():
             replay.begin(step.observation)
         replay.add(step)
     return replay

@@ -328,8 +328,8 @@ def test_temperature_of_each_row_counts():
 
     def targets(alphas):
         adversary.parts.generator.set_state(state)
-        adversary._alphas = torch.as_tensor(alphas, dtype=torch.float32)
-        return adversary.critic_target(data, None).numpy()
+        rows = replace(data, extras={"alpha": torch.as_tensor(alphas, dtype=torch.float32)})
+        return adversary.critic_target(rows, adversary.objective.entropy_weight(torch.ones(1), rows)).numpy()
 
     mixed = targets(batch.extras["alpha"])
     for row, alpha in enumerate(batch.extras["alpha"]):

@@ -87,7 +87,7 @@ def test_risk_target_by_hand():
         return torch.logit(torch.stack((risk, risk / 2)))  # the larger of two counts
 
     learner.target_risk_critic = critic
-    learner.actor.sample = lambda features, generator: (torch.zeros(len(features), 2), None)
+    learner.task.actor.sample = lambda features, generator: (torch.zeros(len(features), 2), None)
     features, actions = torch.zeros(3, learner.parts.encoder.size), torch.ones(3, 2)
     found = learner.risk_target(features, actions, torch.tensor([0.0, 1.0, 0.0]), torch.tensor([1.0, 1.0, 0.0]))
     np.testing.assert_allclose(found, [0.5 * (0.75 * 0.8 + 0.25 * 0.2), 1.0, 0.0], rtol=1e-6)

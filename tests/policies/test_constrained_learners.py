@@ -17,10 +17,11 @@ from robo_policies.learners.multipliers import PIDMultiplier, relative_violation
 from robo_policies.learners.ppo_lagrangian import Lagrangian, PPOLagrangianConfig
 from robo_policies.learners.ppo_saute import PPOSauteConfig
 from robo_rl.errors import InvalidEpisode, InvalidSetting, UnknownName
+from robo_rl.rollout.running_episodes import costs_in
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.cost import CostSpec
 from robo_rl.spec.environment import ArraySpec
-from robo_rl.training.on_policy import VectorStep, costs_in
+from robo_rl.training.on_policy import VectorStep
 
 SMALL = {"num_envs": 4, "steps_per_env": 8, "batch_size": 16, "epochs": 2, "hidden": (8, 6)}
 STATE = ArraySpec("state", (2,))

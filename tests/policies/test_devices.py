@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from factories import axes, make_spec, picture_spec
 from robo_policies.learners import parts
 from robo_policies.learners.act import ACTConfig
+from robo_policies.learners.arsq import ARSQConfig
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
@@ -20,27 +21,38 @@ from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.f_dvl import FDVLConfig
+from robo_policies.learners.fisor import FISORConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
+from robo_policies.learners.gail import GAILConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
+from robo_policies.learners.iq_learn import IQLearnConfig
 from robo_policies.learners.iql import IQLConfig
 from robo_policies.learners.rebrac import ReBRACConfig
+from robo_policies.learners.recoil import ReCOILConfig
 from robo_policies.learners.rlpd import RLPD, RLPDConfig
 from robo_policies.learners.sac import SACConfig
+from robo_policies.learners.sac_average import SACAverageConfig
+from robo_policies.learners.sac_lagrangian import SACLagrangianConfig
+from robo_policies.learners.sac_prior import SACPriorConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import XQLConfig
 from robo_policies.networks.settings import resolve_device
 from robo_rl import metrics
 from robo_rl.conformance.learners import random_batch
 from robo_rl.errors import InvalidSetting, RunError
+from robo_rl.spec.cost import CostSpec
 from robo_rl.spec.environment import ArraySpec
 
+PRIORS = ("prior_actions", "next_prior_actions")
 ARM = make_spec(
     "arm",
     ArraySpec("state", (3,)),
     ArraySpec("opening", (1,)),
     ArraySpec("mass", (1,), role="privileged"),
+    ArraySpec("prior_action", (2,), role="privileged"),
     picture_spec("camera", (8, 8, 3)),
     action=axes("x", "opening"),
+    costs=(CostSpec("contact", 1.0),),
 )
 LEARNERS = {
     "sac": SACConfig(),
@@ -58,6 +70,14 @@ LEARNERS = {
     "awac": AWACConfig(),
     "cql": CQLConfig(actions_sampled=2),
     "cal-ql": CalQLConfig(actions_sampled=2),
+    "recoil": ReCOILConfig(),
+    "fisor": FISORConfig(),
+    "arsq": ARSQConfig(),
+    "gail": GAILConfig(discriminator_hidden=(8,)),
+    "iq-learn": IQLearnConfig(),
+    "sac-average": SACAverageConfig(),
+    "sac-lagrangian": SACLagrangianConfig(),
+    "sac-prior": SACPriorConfig(),
     "td3-bc": TD3BCConfig(actor_every=1),
     "rebrac": ReBRACConfig(actor_every=1),
 }
@@ -83,10 +103,27 @@ def pretended(monkeypatch):
     """Makes "meta" the device; what is fetched from it explicitly is zeros, since it holds no numbers."""
     monkeypatch.setattr(parts, "resolve_device", lambda name: torch.device("meta"))
     fetch = torch.Tensor.cpu
-    monkeypatch.setattr(
-        torch.Tensor, "cpu", lambda self: torch.zeros(self.shape, dtype=self.dtype) if self.is_meta else fetch(self)
-    )
+    fetched = []
+
+    def pretend(self):
+        if not self.is_meta:
+            return fetch(self)
+        fetched.append(self.shape)
+        return torch.zeros(self.shape, dtype=self.dtype)
+
+    monkeypatch.setattr(torch.Tensor, "cpu", pretend)
     monkeypatch.setattr(metrics, "METRICS_EVERY", 2)
+    return fetched
+
+
+def batch_for(config, rows, seed):
+    """Returns a random batch with the columns that some learners ask for beyond it."""
+    batch, random = random_batch(ARM, rows, seed=seed), np.random.default_rng(seed)
+    priors = {name: random.uniform(-1, 1, batch.actions.shape).astype(np.float32) for name in PRIORS}
+    own = {"costs": random.random((rows, 1), np.float32), "alpha": random.random(rows, np.float32) + 0.1}
+    expert = {"from_expert": np.arange(rows) % 2 == 0}
+    masks = np.ones(rows, np.float32) if isinstance(config, SACAverageConfig) else batch.masks
+    return replace(batch, masks=masks, extras={**batch.extras, **priors, **own, **expert})
 
 
 @ALL
@@ -94,8 +131,12 @@ def test_update_mixes_no_devices(config, pretended):
     learner = config.build(ARM, 0)
     rows = config.batch_size * config.sampling.updates_per_step
     with NoMixing():
-        reports = [learner.update(random_batch(ARM, rows, seed=seed)) for seed in range(2)]
-        learner.policy.act({name: value[0] for name, value in random_batch(ARM, 1, seed=0).observations.items()})
+        first = learner.update(batch_for(config, rows, seed=0))
+        assert pretended == [], "an update fetches nothing from the device before its report"
+        reports = [first, learner.update(batch_for(config, rows, seed=1))]
+        assert 0 < len(pretended) < 40
+        row = {name: value[0] for name, value in random_batch(ARM, 1, seed=0).observations.items()}
+        learner.policy.act(row, deterministic=isinstance(config, ARSQConfig))  # zeros are no chances to draw by
     assert reports[0] == {} and all(isinstance(value, float) for value in reports[1].values())
     assert all(value.is_meta for network in learner.parts._networks.values() for value in network.parameters())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def critic_target_by_hand(learner: DrQ, view, alpha: float, generator: torch.Gen
     """Return r + gamma m (min_i Q'_i(phi'(s'), a') - alpha log pi(a'|phi(s')))."""
     parts = learner.parts
     actions, log_densities = learner.actor.sample(parts.encoder(view.next_observations), generator)
-    values = learner.target_critic(parts.target_encoder(view.next_observations), actions)
+    values = learner.sac.target_critic(parts.target_encoder(view.next_observations), actions)
     return view.rewards + view.discounts * view.masks * (torch.minimum(*values) - alpha * log_densities)
 
 
@@ -85,14 +86,15 @@ def test_shifts_are_drawn_for_each_view_and_moments_are_not():
 
 def test_critics_train_the_encoder_and_the_actor_follows_later(monkeypatch):
     learner, moved = SMALL.build(ARM, 0), []
-    descend = learner.parts.descend
 
-    def noted(name, loss):
+    def noted(name, descend, loss):
         before = flat(learner.parts.encoder)
-        descend(name, loss)
+        descend(loss)
         moved.append((name, not torch.equal(before, flat(learner.parts.encoder))))
 
-    monkeypatch.setattr(learner.parts, "descend", noted)
+    for name in ("critic", "actor", "temperature"):
+        network = getattr(learner, name)
+        monkeypatch.setattr(network, "descend", partial(noted, name, network.descend))
     targets = [flat(learner.parts.target_encoder)]
     for seed in range(2):
         learner.update(filled(seed))

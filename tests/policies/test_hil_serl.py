@@ -138,7 +138,7 @@ def test_the_arms_critics_do_not_see_the_gripper(leaves):
         actions[:, 1] = sign
         states.append(states_after(learner(grasp_penalty=0.0), batch(actions=actions), leaves))
     assert states[0][0] == states[1][0] and states[0][1] != states[1][1]
-    assert learner().critic.state_dict()["layers.linears.0.weight"].shape[1] == 4 + 2  # state and opening, x and y
+    assert learner().arm.critic.state_dict()["layers.linears.0.weight"].shape[1] == 4 + 2  # state and opening, x and y
 
 
 def test_each_batch_slice_updates_gripper_and_its_target():
@@ -160,12 +160,12 @@ def test_the_policy_puts_the_better_choice_in_its_place():
             action = policy.act(observation, deterministic=deterministic)
             assert action.shape == (3,) and action.dtype == np.float32 and action[1] == command
     with torch.no_grad():
-        arm = built.actor.mode(torch.tensor([[0, 0, 0, 0.04]]))[0]
+        arm = built.arm.actor.mode(torch.tensor([[0, 0, 0, 0.04]]))[0]
     np.testing.assert_array_equal(policy.act(observation, deterministic=True)[[0, 2]], arm)
 
 
 def test_the_target_entropy_counts_the_gripper():
-    assert learner().temperature.target_entropy == pytest.approx(-0.5 * 3)
+    assert learner().arm.temperature.target_entropy == pytest.approx(-0.5 * 3)
 
 
 def test_without_a_gripper_it_is_rlpd_with_the_authors_values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -155,15 +156,16 @@ def test_gradient_of_the_critics_loss_reaches_the_convolutions(engine):
 
 def test_critics_train_the_encoder_and_the_actor_does_not(monkeypatch):
     built, seen = learner(), {}
-    descend = built.parts.descend
 
-    def noted(name, loss):
+    def noted(name, descend, loss):
         before = flat(built.parts.encoder), flat(built.actor)
-        descend(name, loss)
+        descend(loss)
         after = flat(built.parts.encoder), flat(built.actor)
         seen[name] = [not torch.equal(*pair) for pair in zip(before, after, strict=True)]
 
-    monkeypatch.setattr(built.parts, "descend", noted)
+    for name in ("critic", "actor", "temperature"):
+        network = getattr(built, name)
+        monkeypatch.setattr(network, "descend", partial(noted, name, network.descend))
     built.update(batch())
     assert seen == {"critic": [True, False], "actor": [False, True], "temperature": [False, False]}
 
@@ -206,7 +208,7 @@ def test_gripper_critic_trains_encoder_with_own_moments():
     assert isinstance(built, HILSERL)
     data = encoded(built, batch())
     before = flat(built.parts.encoder)
-    built.parts.descend("gripper", built.gripper_loss(data, torch.zeros(8)))
+    built.gripper.descend(built.gripper_loss(data, torch.zeros(8)))
     assert not torch.equal(before, flat(built.parts.encoder))
     state = built.state_dict()["optimizers"]
     moments = {name: [key for key in state[name]["mean"] if "encoder" in key] for name in ("gripper", "critic")}

@@ -12,9 +12,10 @@ from torch import nn
 
 from factories import make_episode, make_spec
 from robo_policies.learners.bc import BCConfig
-from robo_policies.learners.gail import GAIL, GAILConfig, absorbing
+from robo_policies.learners.gail import GAIL, GAILConfig, Kinds, absorbing
 from robo_policies.learners.iq_learn import IQLearnConfig
-from robo_policies.learners.recoil import ReCOIL, ReCOILConfig
+from robo_policies.learners.recoil import ExpertTargets, ReCOILConfig
+from robo_policies.networks.actor_critic import Network
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import ArraySpec
@@ -111,12 +112,12 @@ def test_recoil_follows_few_of_an_expert_among_many_others():
 
 @pytest.mark.slow
 def test_recoil_without_the_pull_follows_nobody(monkeypatch):
-    plain = ReCOIL.critic_loss
+    plain = ExpertTargets.__call__
 
-    def blind(self, values, next_v, data):
-        return plain(self, values, next_v, replace(data, extras={"from_expert": torch.zeros_like(data.extras["from_expert"])}))
+    def blind(self, next_v, data):
+        return plain(self, next_v, replace(data, extras={"from_expert": torch.zeros_like(data.extras["from_expert"])}))
 
-    monkeypatch.setattr(ReCOIL, "critic_loss", blind)
+    monkeypatch.setattr(ExpertTargets, "__call__", blind)
     assert offline_error(RECOIL, recorded(5, is_expert=True) + recorded(95, is_expert=False, seed=1)) > 0.1
 
 
@@ -141,7 +142,7 @@ def test_data_of_one_kind_are_refused(is_expert):
 SMALL = GAILConfig(hidden=(8,), batch_size=4, discriminator_hidden=(8,), normalization_rows=0)
 
 
-class Linear(nn.Module):
+class Linear(Network):
     """A discriminator whose logits are 3 s + 4 a + 2 flag."""
 
     def __init__(self):
@@ -149,7 +150,11 @@ class Linear(nn.Module):
         self.weight = nn.Parameter(torch.tensor([3.0, 4.0, 2.0]))
 
     def forward(self, inputs):
-        return (inputs @ self.weight)[None, :, None]
+        return inputs @ self.weight
+
+
+def kinds(data):
+    return Kinds.of(data.masks.numpy(), data.extras["from_expert"].numpy(), torch.device("cpu"))
 
 
 def linear_gail(**changes):
@@ -181,15 +186,16 @@ def test_discriminator_loss_by_hand():
     expert, policy = logits[:2], logits[2:]
     plain = torch.log1p(torch.exp(-expert)).mean() + torch.log1p(torch.exp(policy)).mean()
     penalty = 10.0 * (np.sqrt(29.0) - 2.0) ** 2
-    found = learner.learn_discriminator(data)["discriminator_loss"]
+    found = learner.learn_discriminator(data, kinds(data))["discriminator_loss"]
     assert found.item() == pytest.approx(float(plain) + penalty, rel=1e-4)
 
 
 def test_discriminator_sees_an_absorbing_state_for_each_end():
     learner, seen = linear_gail(), []
-    plain = learner.logits
-    learner.logits = lambda inputs: seen.append(inputs.detach().clone()) or plain(inputs)
-    learner.learn_discriminator(tensors(masks=(0, 1, 0, 1)))
+    plain = learner.discriminator.forward
+    learner.discriminator.forward = lambda inputs: seen.append(inputs.detach().clone()) or plain(inputs)
+    data = tensors(masks=(0, 1, 0, 1))
+    learner.learn_discriminator(data, kinds(data))
     assert torch.equal(seen[0][4:], absorbing(torch.zeros(2, 3))) and seen[0][:4, 2].abs().max() == 0.0
 
 
@@ -204,7 +210,7 @@ def test_penalty_keeps_the_discriminator_smooth():
         one = torch.ones(64)
         data = TensorBatch(states, actions, one, one, one, states, one, {"from_expert": from_expert})
         for _ in range(300):
-            figures = learner.learn_discriminator(data)
+            figures = learner.learn_discriminator(data, kinds(data))
         found[weight] = float(figures["discriminator_gradient"])
     assert found[10.0] < 1.3
     assert found[0.0] > 5.0

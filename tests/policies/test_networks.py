@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 
+from factories import make_spec
+from robo_policies.learners import parts as parts_module
 from robo_policies.learners.parts import CheckedAdam, LearnerParts, generators
 from robo_policies.learners.sac import SACConfig
 from robo_policies.networks.accelerated import gaussian
+from robo_policies.networks.accelerated.adam import HAS_KERNEL, fused_adam, plain_adam
 from robo_policies.networks.actor_critic import LOG_STD, Critics, NetworkFactory, TanhGaussianActor, squashed_gaussian
 from robo_policies.networks.encoders import LARGEST_NORMALIZED, SMALLEST_STD, ObservationEncoder
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 
 GAUSSIANS = pytest.mark.parametrize(
@@ -147,7 +152,7 @@ def test_adam_equals_that_of_torch():
     first, second = ([torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.full((2, 2), -0.5))] for _ in range(2))
     ours, theirs = CheckedAdam("loss", torch.nn.ParameterList(first), 0.01), torch.optim.Adam(second, 0.01, foreach=False)
     for step in range(20):
-        ours.minimize(loss_of(first, step), step)
+        ours.minimize(loss_of(first, step))
         theirs.zero_grad()
         loss_of(second, step).backward()
         theirs.step()
@@ -155,13 +160,63 @@ def test_adam_equals_that_of_torch():
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
+def test_adam_without_the_kernel_is_the_same(monkeypatch):
+    assert HAS_KERNEL
+    first, second = (torch.nn.ParameterList([torch.ones(3), torch.full((2, 2), -0.5)]) for _ in range(2))
+    ours, plain = (CheckedAdam("loss", parameters, 0.01) for parameters in (first, second))
+    for step in range(20):
+        monkeypatch.setattr(parts_module, "adam", fused_adam)
+        ours.minimize(loss_of(first, step))
+        monkeypatch.setattr(parts_module, "adam", plain_adam)
+        plain.minimize(loss_of(second, step))
+    for one, other, start in zip(first, second, (1.0, -0.5), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+        assert float((one.detach() - start).abs().min()) > 0.01
+
+
+@pytest.mark.parametrize("adam", [fused_adam, plain_adam])
+def test_a_step_that_is_skipped_on_a_device_changes_nothing(adam):
+    """What CheckedAdam does where it fetches no numbers: the first step, a later one, and one of a gradient of NaN."""
+    value, moments, step = torch.ones(3), ([torch.zeros(3)], [torch.zeros(3)]), torch.zeros(())
+    for wanted, gradient in ((1.0, [1.0, 2.0, 3.0]), (0.0, [1.0, 2.0, 3.0]), (1.0, [torch.nan, torch.inf, 1.0])):
+        before = [each.clone() for each in (value, *moments[0], *moments[1])]
+        step += 1.0 - wanted
+        adam([value], [torch.tensor(gradient)], moments, step, 0.1, torch.tensor(wanted))
+        for old, new in zip(before, (value, *moments[0], *moments[1]), strict=True):
+            assert torch.equal(old, new) == bool(wanted)
+
+
+@pytest.mark.parametrize("adam", [fused_adam, plain_adam])
+def test_skipped_steps_are_refused_at_the_next_look(adam, monkeypatch):
+    monkeypatch.setattr(parts_module, "adam", adam)
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = CheckedAdam("critic loss", torch.nn.ParameterList([weight]), 0.1, lambda: 7)
+    optimizer.is_deferred = True
+    optimizer.minimize(weight.square().sum())
+    optimizer.require_finite()
+    before, state = weight.detach().clone(), optimizer.state_dict()
+    for _ in range(2):
+        optimizer.minimize((weight * torch.nan).sum())
+    assert torch.equal(weight, before) and not torch.equal(before, torch.ones(3))
+    assert optimizer.state_dict()["step"] == state["step"] == 1.0
+    with pytest.raises(NonFiniteUpdate, match=r"Update 7 was refused: the critic loss is not finite(.|\n)*2 steps since"):
+        optimizer.require_finite()
+
+
+def test_copies_of_a_network_have_no_optimiser():
+    learner = SACConfig(hidden=(8,)).build(make_spec("arm", ArraySpec("state", (3,))), 0)
+    assert learner.critic.optimizer is not None and learner.target_critic.optimizer is None
+    with pytest.raises(AssertionError, match="LearnerParts"):
+        copy.deepcopy(learner.actor).descend(torch.zeros(()))
+
+
 def test_a_loss_from_before_a_step_can_no_longer_be_minimised():
     """Its graph holds the outputs of the old parameters; the new ones would give neither the old nor the new gradient."""
     inputs, weight = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))
     outdated, own = (weight * inputs).square().sum(), weight.square().sum()
-    CheckedAdam("loss", torch.nn.ParameterList([weight]), 0.5).minimize(own, 0)
+    CheckedAdam("loss", torch.nn.ParameterList([weight]), 0.5).minimize(own)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        CheckedAdam("loss", torch.nn.ParameterList([inputs]), 0.5).minimize(outdated, 0)
+        CheckedAdam("loss", torch.nn.ParameterList([inputs]), 0.5).minimize(outdated)
 
 
 def loss_of(parameters, step):

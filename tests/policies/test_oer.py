@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from factories import axes, make_episode, make_spec
-from robo_policies.learners.oer import ContinualTraining, Memory, OERConfig, tasks_of
+from robo_policies.learners.oer import ContinualTraining, Memory, OERConfig, chosen, tasks_of
 from robo_policies.learners.selection import Recorded, model_of, select
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import ArraySpec
@@ -129,7 +129,7 @@ def test_memories_prevent_forgetting():
 def test_elastic_weights_hold_the_actor():
     free, held = (trained(dual=False, capacity=0, ewc=weight) for weight in (0.0, 1e4))
     assert abs(action(held, 0.0) - 0.8) < abs(action(free, 0.0) - 0.8)
-    ((parameters, importance),) = held.learner.anchors
+    ((parameters, importance),) = held.rehearsal.anchors
     assert all(float(each.min()) >= 0.0 for each in importance)
     assert [each.shape for each in parameters] == [each.shape for each in held.learner.actor.parameters()]
 
@@ -140,7 +140,7 @@ def test_two_clones_weigh_as_the_paper_says():
     batch = training._replay.sample(32)
     taught = training._imitated(batch)
     assert len(taught) == 64 and taught.weights[:32].tolist() == [2.0] * 32 and taught.weights[32:].tolist() == [1.0] * 32
-    np.testing.assert_allclose(taught.actions[:32], training.learner.chosen({**batch.observations}))
+    np.testing.assert_allclose(taught.actions[:32], chosen(training.learner, {**batch.observations}))
     assert (taught.actions[32:] == 0.5).all()
     imitator = training.imitator
     data = imitator.parts.batch(taught)
@@ -154,7 +154,7 @@ def test_a_resume_remembers_tasks_and_memories():
     training = trained(dual=False, ewc=1.0)
     again = ContinualTraining(Line(), training.config, steps=600, seed=0, demonstrations=BOTH)
     again.load_state_dict(training.state_dict())
-    assert (again.step, again.task, len(again.memories), len(again.learner.anchors)) == (600, 1, 1, 1)
+    assert (again.step, again.task, len(again.memories), len(again.rehearsal.anchors)) == (600, 1, 1, 1)
     assert action(again, 0.0) == action(training, 0.0)
     np.testing.assert_array_equal(again.memories[0].actions, training.memories[0].actions)
     policy = training.config.restored_policy(Line, seed=0, state=training.state_dict())

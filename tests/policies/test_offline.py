@@ -21,8 +21,7 @@ from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig, Schedule
 from robo_policies.learners.f_dvl import FDVLConfig, chi_square_loss, total_variation_loss
 from robo_policies.learners.flow_bc import FlowBCConfig
-from robo_policies.learners.implicit import cosine
-from robo_policies.learners.iql import IQLConfig, expectile_loss
+from robo_policies.learners.iql import IQLConfig, cosine, expectile_loss
 from robo_policies.learners.rebrac import ReBRACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import GumbelLoss, XQLConfig
@@ -170,7 +169,7 @@ def test_td3_bc_weighs_the_critic_by_its_mean_size():
         q = learner.critic(data.observations, actions)[0].numpy()
     cloning = ((actions - data.actions).numpy() ** 2).mean(1)
     expected = (cloning - 2.5 / np.abs(q).mean() * q).mean()
-    assert learner.actor_loss(data.observations, data).item() == pytest.approx(expected, rel=1e-5)
+    assert learner.regulariser.actor_loss(learner, data.observations, data).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_rebrac_penalises_only_recorded_next_actions():

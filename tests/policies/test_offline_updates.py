@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -73,13 +74,15 @@ def update_of(config):
             for parameter in network.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.3)
     before.load_state_dict(learner.state_dict())
-    losses, descend = {}, learner.parts.descend
+    losses = {}
 
-    def noted(name, loss, *rest):
+    def noted(name, descend, loss, *rest):
         losses[name] = loss.item()
-        descend(name, loss, *rest)
+        descend(loss, *rest)
 
-    learner.parts.descend = noted
+    for name, network in learner.parts._networks.items():
+        if getattr(network, "optimizer", None) is not None:
+            network.descend = partial(noted, name, network.descend)
     updated(learner)
     return losses, before, learner
 

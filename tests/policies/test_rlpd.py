@@ -218,7 +218,7 @@ def test_without_demonstrations_the_point_never_arrives():
 
 
 def put(memory: ReplayBuffer, transition: Transition) -> None:
-    if not memory.is_running:
+    if not memory.is_running():
         memory.begin(transition.observation)
     memory.add(transition)
 

@@ -107,9 +107,9 @@ def test_actor_loss_weighs_costs_and_keeps_its_scale():
     states, actions, densities = torch.zeros(4, 1), torch.zeros(4, 1), torch.full((4,), -2.0)
     alpha = torch.tensor(0.1)
     with torch.no_grad():
-        plain = (alpha * densities - learner.critic(states, actions).amin(0)).mean()
+        plain = (alpha * densities - learner.sac.critic(states, actions).amin(0)).mean()
         first, second = learner.cost_critic(states, actions)
-        found = learner.actor_loss(states, actions, densities, alpha)
+        found = learner.sac.actor_loss(states, actions, densities, alpha)
     assert float(found) == pytest.approx(float((plain + 0.5 * first.mean() + 1.5 * second.mean()) / 3.0), rel=1e-5)
 
 
@@ -117,7 +117,7 @@ def test_without_multiplier_the_actor_loss_is_that_of_sac():
     ours, sac = replace(SMALL, multiplier_lr=0.0).build(SPEC, 3), SACConfig(hidden=(8,), batch_size=4).build(SPEC, 3)
     states = torch.zeros(4, 1)
     same = (states, torch.zeros(4, 1), torch.full((4,), -2.0), torch.tensor(0.1))
-    assert float(ours.actor_loss(*same).detach()) == float(sac.actor_loss(*same).detach())
+    assert float(ours.sac.actor_loss(*same).detach()) == float(sac.actor_loss(*same).detach())
 
 
 @pytest.mark.parametrize(

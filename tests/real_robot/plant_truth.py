@@ -26,7 +26,7 @@ TURNING_FASTER = (1.4, 5.0)
 """Times the limit, and [rad/s^2] more: joints push each other."""
 MOST_OUTSIDE = 0.003
 """[m] beyond a side of the box"""
-MISBEHAVIOUR = ("too_fast", "away", "velocity", "position", "frozen")
+MISBEHAVIOUR = ("too_fast", "away", "outruns_command", "velocity", "position", "frozen")
 """Ends of the reasons of MotionChecks."""
 MOST_PRESSED = 0.02
 """[s] above hard_force, until the arm has been stopped"""
@@ -327,7 +327,7 @@ class Flood:
         self._send(np.clip(state.position + away, self.limits.box_low, self.limits.box_high), quaternion)
 
 
-def measured(commands: int, seeds: int = 4) -> Worst:
+def measured(commands: int, seeds: int = 10) -> Worst:
     """Returns the worst of so many commands."""
     worst = Worst()
     for seed in range(seeds):

@@ -229,6 +229,19 @@ def test_a_measurement_that_jumps_stops_the_arm():
         judged(guard, near([0, 0, 0]), state(HERE + np.array([0, 0, 0.15]), stamp=1.01))
 
 
+@pytest.mark.parametrize("turn", [2 * np.pi, -2 * np.pi + 0.05])
+def test_joint_whose_encoder_turns_over_is_said_so(turn):
+    guard = armed()
+    judged(guard, near([0.01, 0, 0]), state(stamp=1.0))
+    wrapped = [JOINTS[0] + turn, *JOINTS[1:]]
+    with pytest.raises(RobotStopped, match="joint_jumped_by_a_whole_turn"):
+        judged(guard, near([0, 0, 0]), state(stamp=1.01, joints=wrapped))
+    guard.reset()
+    guard.arm()
+    with pytest.raises(RobotStopped, match="joint_beyond_limit"):  # and stays wrong if it is armed again
+        judged(guard, near([0, 0, 0]), state(stamp=1.02, joints=wrapped))
+
+
 def test_measurements_that_never_change_stop_an_arm_under_way():
     guard = armed()
     with pytest.raises(RobotStopped, match="state_frozen"):

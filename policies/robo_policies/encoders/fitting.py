@@ -20,10 +20,10 @@ from torch.nn import functional
 
 from robo_policies.encoders.fitted import network_for, save_encoder
 from robo_policies.encoders.settings import EncoderFit
-from robo_policies.learners.parts import CheckedAdam
 from robo_policies.networks.settings import resolve_device
 from robo_rl.environments import stepping
 from robo_rl.errors import InvalidSetting
+from robo_rl.fitting import fit
 from robo_rl.spec.environment import Observation, specification
 
 HELD_OUT = 9
@@ -146,12 +146,21 @@ def fit_encoder(
         network = network_for(frames.cameras, frames.vectors, len(mean)).to(device)
     held_out, rows = (torch.from_numpy(np.flatnonzero(chosen)) for chosen in (is_held_out, ~is_held_out))
     network.mean, network.std = vectors[rows].mean(0), vectors[rows].std(0).clamp(min=LEAST_DEVIATION)
-    optimizer, generator = CheckedAdam("encoder loss", network, settings.lr), torch.Generator().manual_seed(settings.seed)
-    for update in progress(range(settings.updates), "updates"):
-        chosen = rows[torch.randint(len(rows), (settings.batch_size,), generator=generator)].to(device)
-        optimizer.lr = settings.lr * (1 + math.cos(math.pi * update / settings.updates)) / 2
+    optimizer, generator = (
+        torch.optim.Adam(network.parameters(), settings.lr, fused=True),
+        torch.Generator().manual_seed(settings.seed),
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: (1 + math.cos(math.pi * done / settings.updates)) / 2)
+    generator = torch.Generator().manual_seed(settings.seed)
+
+    def loss(chosen: torch.Tensor) -> torch.Tensor:
         estimates = network({name: picture[chosen] for name, picture in pictures.items()}, vectors[chosen])[1]
-        optimizer.minimize(functional.mse_loss(estimates, targets[chosen]), update)
+        return functional.mse_loss(estimates, targets[chosen])
+
+    numbers = progress(range(settings.updates), "updates")
+    draws = (torch.randint(len(rows), (settings.batch_size,), generator=generator) for _ in numbers)
+    batches = (rows[drawn].to(device) for drawn in draws)
+    fit(network, batches, loss, optimizer, title="encoder", after=lambda _: schedule.step())
     squares = torch.zeros(len(mean), device=device)
     with torch.no_grad():
         for part in held_out.split(LARGEST_BATCH):

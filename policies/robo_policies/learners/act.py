@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from robo_policies.learners.chunks import ChunkConfig, chunk_mean
+from robo_policies.learners.chunks import ChunkSettings, chunk_mean
 from robo_policies.learners.parts import ActorPolicy, Learned, LearnerParts
-from robo_policies.networks.actor_critic import make_seeded, normal
+from robo_policies.networks.actor_critic import Network, make_seeded, normal
 from robo_policies.networks.convolutions import convolution_layers, require_pictures
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import require_allowed
@@ -31,7 +31,7 @@ from robo_rl.types import Array, Batch, Metrics, StateDict
 
 
 @dataclass(frozen=True)
-class ACTConfig(ChunkConfig):
+class ACTConfig(ChunkSettings):
     """Settings of ACT; the authors' network has 512 elements a token, 8 heads, 3,200 units, four layers and a ResNet-18."""
 
     chunk: int = 20
@@ -111,7 +111,7 @@ class ObservationTokens(nn.Module):
         return torch.cat(tokens, 1).flatten(1)
 
 
-class ChunkCVAE(nn.Module):
+class ChunkCVAE(Network):
     """Posterior q(z | chunk, vectors) and decoder p(chunk | z, observation)."""
 
     __call__: Callable[..., Any]
@@ -199,7 +199,7 @@ class ACT(Learned):
         data = self.parts.batch(batch)
         errors, divergences = self.losses(data)
         loss = (data.weights * (errors + self.config.kl_weight * divergences)).mean()
-        self.parts.descend("network", loss)
+        self.network.descend(loss)
         return self.parts.finish_update({"act_loss": loss, "l1_loss": errors.mean(), "kl_loss": divergences.mean()})
 
     def losses(self, data: TensorBatch) -> tuple[Tensor, Tensor]:

@@ -14,13 +14,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 from torch import Tensor
 from typing_extensions import override
 
 from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.parts import ActorPolicy
-from robo_policies.learners.sac import SAC, SACConfig
+from robo_policies.learners.sac import SAC, Objective, SACSettings
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.environments.forces import Forces
 from robo_rl.errors import require_allowed
@@ -31,7 +30,7 @@ from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.rollout.episode import RandomPolicy
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec
 from robo_rl.training.episode_loop import EpisodeLoop
-from robo_rl.types import DIVERGED, Array, Batch, Episode, Metrics, StateDict, Transition
+from robo_rl.types import DIVERGED, Array, Episode, Metrics, StateDict, Transition
 
 TEMPERATURE = "adversary_temperature"
 """Observation: alpha over that at the start."""
@@ -60,7 +59,7 @@ class Curriculum(Stateful):
 
 
 @dataclass(frozen=True)
-class AdversarialConfig(SACConfig, OwnLoop):
+class AdversarialSettings(SACSettings, OwnLoop):
     """Settings of training against an adversary; those of SAC are of both."""
 
     needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
@@ -99,6 +98,10 @@ class AdversarialConfig(SACConfig, OwnLoop):
         return with_temperature(spec) if self.force > 0 else spec
 
     @override
+    def build(self, spec: EnvironmentSpec, seed: int) -> SAC:
+        return SAC(spec, self, seed)
+
+    @override
     def loop(self) -> type[AdversarialTraining]:
         return AdversarialTraining
 
@@ -110,21 +113,12 @@ class AdversarialConfig(SACConfig, OwnLoop):
         return PlainPolicy(spec, learner.policy, curriculum.mean / self.first_temperature)
 
 
-class QuantalSAC(SAC):
-    """Soft actor-critic whose temperature is that of each row's episode; it learns none itself (eq. 4 of Reddi et al.)."""
+class RowTemperatures(Objective):
+    """The temperature of each row's episode in the place of a learnt one (eq. 4 of Reddi et al.)."""
 
     @override
-    def update(self, batch: Batch) -> Metrics:
-        self._alphas = torch.from_numpy(np.asarray(batch.extras["alpha"])).to(self.parts.device)
-        return super().update(batch)
-
-    @override
-    def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
-        return super().critic_target(data, self._alphas)
-
-    @override
-    def actor_loss(self, observations: Tensor, actions: Tensor, log_densities: Tensor, alpha: Tensor) -> Tensor:
-        return super().actor_loss(observations, actions, log_densities, self._alphas)
+    def entropy_weight(self, alpha: Tensor, data: TensorBatch) -> Tensor:
+        return data.extras["alpha"]
 
 
 class PlainPolicy(Stateful):
@@ -184,7 +178,7 @@ class Opponents:
 class AdversarialTraining(EpisodeLoop):
     """Episodes with both, learnt from by one of them at a time."""
 
-    def __init__(self, environment: gymnasium.Env[Any, Any], config: AdversarialConfig, *, steps: int, seed: int) -> None:
+    def __init__(self, environment: gymnasium.Env[Any, Any], config: AdversarialSettings, *, steps: int, seed: int) -> None:
         super().__init__(environment, steps=steps, seed=seed)
         self.config = config
         self.forces = Forces(environment, config.bodies, config.axes, config.force)
@@ -192,7 +186,7 @@ class AdversarialTraining(EpisodeLoop):
         spec, words = config.observed(self.environment_spec), np.random.SeedSequence(seed).spawn(2)
         opposed = replace(with_temperature(self.environment_spec), action=self.forces.action)
         self.learner = SAC(spec, config, seed)
-        self.adversary = QuantalSAC(opposed, config, int(words[0].generate_state(1)[0] >> 1))
+        self.adversary = SAC(opposed, config, int(words[0].generate_state(1)[0] >> 1), RowTemperatures())
         self.replay = ReplayBuffer(spec, config.replay_capacity, seed)
         self.opposed_replay = ReplayBuffer(opposed, config.replay_capacity, seed + 1, extras=(Column("alpha"),))
         self._random, self._explorer = np.random.default_rng(words[1]), RandomPolicy(spec, seed)

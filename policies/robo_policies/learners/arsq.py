@@ -18,9 +18,9 @@ from torch.nn import functional
 from typing_extensions import override
 
 from robo_policies.learners.parts import Learned, LearnerParts
-from robo_policies.networks.actor_critic import Critics
+from robo_policies.networks.actor_critic import Critics, Network
 from robo_policies.networks.encoders import TensorBatch
-from robo_policies.networks.settings import NetworkSettings
+from robo_policies.networks.settings import NetworkSettings, ReplaySettings
 from robo_rl.errors import require_allowed
 from robo_rl.extras import FromExpert, RowNumbers, StoredRows
 from robo_rl.protocols.contract import STEPS, Feature, Needs
@@ -44,7 +44,7 @@ class GoodEpisodes(FromExpert):
 
 
 @dataclass(frozen=True)
-class ARSQConfig(NetworkSettings):
+class ARSQConfig(NetworkSettings, ReplaySettings):
     """Settings of ARSQ."""
 
     needs = Needs(STEPS, excludes={Feature.RELABELLED: "choose a reward that does not change"})
@@ -73,16 +73,10 @@ class ARSQConfig(NetworkSettings):
     """Share of the online values that enters the target values at each update."""
     hidden: tuple[int, ...] = (256, 256)
     """Units of the hidden layers; the authors have three of 512."""
-    n_step: int = 1
-    """Steps of reward before the bootstrap value."""
     offline_fraction: float = 0.5
     """Share of each batch that is recorded."""
     learning_starts: int = 1_000
     """Environment steps with random actions before the first update."""
-    replay_capacity: int = 1_000_000
-    """Rows of the replay memory."""
-    replay_folder: str | None = None
-    """Folder on a disk in which the online replay memory is mapped; None keeps it in RAM."""
     normalization_rows: int = 10_000
     """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
 
@@ -184,6 +178,14 @@ class Choices(nn.Module):
         return self.cube.decode(codes)
 
 
+class SoftValues(Network):
+    """The choices and V(s), which learn from one loss."""
+
+    def __init__(self, choices: Choices, value: Critics) -> None:
+        super().__init__()
+        self.choices, self.value = choices, value
+
+
 class ARSQ(Learned):
     """Soft Q-learning: Q(s, a) = V(s) + the soft advantages of the choices that make up a."""
 
@@ -193,9 +195,9 @@ class ARSQ(Learned):
         self.parts = parts = LearnerParts(spec, config, seed)
         self.cube = Cube(spec.action.size, config.levels, config.bins)
         choices = Choices(parts, parts.encoder.size, self.cube, config.temperature)
-        learnt = {"choices": choices, "value": Critics(parts.networks, parts.encoder.size)}
-        self.networks = parts.add("choices", nn.ModuleDict(learnt), config.lr)
-        self.choices, self.value = choices, self.networks["value"]
+        networks = SoftValues(choices, Critics(parts.networks, parts.encoder.size))
+        self.networks = parts.add("choices", networks, config.lr)
+        self.choices, self.value = networks.choices, networks.value
         self.target_value = parts.add_target("target_value", self.value)
         parts.act_with(choices)
 
@@ -208,7 +210,7 @@ class ARSQ(Learned):
         q = self.value(observations) + taken.squeeze(-1).sum(-1)
         critic_loss = (data.weights * (q - self.target(data)).square()).mean(1).sum()
         conservative_loss = self.conservative_loss(soft, taken, data.extras["from_expert"])
-        parts.descend("choices", critic_loss + self.config.conservative_weight * conservative_loss)
+        self.networks.descend(critic_loss + self.config.conservative_weight * conservative_loss)
         parts.track(self.target_value, self.value, self.config.tau)
         return parts.finish_update({"critic_loss": critic_loss, "conservative_loss": conservative_loss, "q_mean": q.mean()})
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robo_policies.learners.implicit import LARGEST_WEIGHT
-from robo_policies.learners.offline import OfflineValueConfig
+from robo_policies.learners.iql import LARGEST_WEIGHT
+from robo_policies.learners.offline import OfflineValueSettings
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics
 from robo_policies.networks.encoders import TensorBatch
@@ -20,7 +20,7 @@ from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class AWACConfig(OfflineValueConfig):
+class AWACConfig(OfflineValueSettings):
     """Settings of AWAC; the authors' actor has four hidden layers."""
 
     temperature: float = 1.0
@@ -55,9 +55,9 @@ class AWAC(Learned):
         data = self.parts.batch(batch)
         values = self.critic(self.parts.encoder(data.observations), data.actions)
         critic_loss = (data.weights * (values - self.critic_target(data)).square()).mean(1).sum()
-        self.parts.descend("critic", critic_loss)
+        self.critic.descend(critic_loss)
         actor_loss = self.actor_loss(data)
-        self.parts.descend("actor", actor_loss)
+        self.actor.descend(actor_loss)
         self.parts.track(self.target_critic, self.critic, self.config.tau)
         scalars = {"critic_loss": critic_loss, "actor_loss": actor_loss, "q_mean": values.mean()}
         return self.parts.finish_update(scalars)

@@ -95,7 +95,7 @@ class BARFI(LearnsFromEpisodes):
         features, actions = self.actor.inputs([*self._memory])
         returns = torch.from_numpy(np.concatenate([self.returns(each) for each in self._memory]))
         for _ in range(self.config.inner_updates):
-            self.parts.descend("actor", -self.surrogate(features, actions, returns[:, 0] + self.weight * returns[:, 1]))
+            self.actor.network.descend(-self.surrogate(features, actions, returns[:, 0] + self.weight * returns[:, 1]))
         figures = {"heuristic_weight": self.weight}
         if self.config.learns_blend:
             figures |= self._learn_blend(episodes, (features, actions, returns))

@@ -20,7 +20,8 @@ from torch.nn import functional
 from typing_extensions import override
 
 from robo_policies.learners.own_loop import OwnLoop
-from robo_policies.learners.sac import SAC, SACConfig
+from robo_policies.learners.parts import Learned
+from robo_policies.learners.sac import SAC, SACSettings
 from robo_policies.networks.actor_critic import Critics
 from robo_policies.networks.regression_actors import DeterministicActor
 from robo_rl.errors import UnknownName, require_allowed
@@ -38,7 +39,7 @@ from robo_rl.types import DIVERGED, Array, Batch, Episode, Metrics, StateDict, T
 
 
 @dataclass(frozen=True)
-class BresaConfig(SACConfig, OwnLoop):
+class BresaConfig(SACSettings, OwnLoop):
     """Settings of Bresa; those of SAC are of the task policy, `discount` and `n_step` count its actions."""
 
     needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out"})
@@ -99,10 +100,8 @@ class BresaConfig(SACConfig, OwnLoop):
         return ReflexPolicy(learner)
 
 
-class Bresa(SAC):
+class Bresa(Learned):
     """Soft actor-critic with a risk critic and a recovery policy."""
-
-    config: BresaConfig
 
     def __init__(self, spec: EnvironmentSpec, config: BresaConfig, seed: int) -> None:
         names = cost_names(spec.costs)
@@ -110,14 +109,18 @@ class Bresa(SAC):
             raise UnknownName(f"cost of {spec.name}", config.cost, names)
         self.risky = [index for index, name in enumerate(names) if config.cost in ("", name)]
         """Places of the costs that are violations, in alphabetical order of all."""
-        super().__init__(spec, config, seed)
-        parts = self.parts
+        self.config, self.task = config, SAC(spec, config, seed)
+        self.parts = parts = self.task.parts
         inputs, actions = parts.encoder.size, spec.action.size
         self.risk_critic = parts.add("risk_critic", Critics(parts.networks, inputs + actions, 2), config.lr)
         self.target_risk_critic = parts.add_target("target_risk_critic", self.risk_critic)
         self.recovery = parts.add("recovery", DeterministicActor(parts.networks, inputs, actions, 0.0), config.lr)
 
-    def update_risk(self, batch: Batch) -> Metrics:
+    def update(self, batch: Batch) -> Metrics:
+        """Take one step of the task policy, on its own actions."""
+        return self.task.update(batch)
+
+    def update_risk(self, batch: Batch) -> dict[str, Tensor]:
         """Take one step of the risk critic and of the recovery policy, on environment steps."""
         parts, config = self.parts, self.config
         data = parts.batch(batch)
@@ -127,11 +130,11 @@ class Bresa(SAC):
         targets = self.risk_target(parts.encoder(data.next_observations), data.actions, violated, data.masks)
         # Differs from Recovery RL, eq. 1: cross-entropy in place of the square, with the same minimum, because risks are
         # probabilities and most are near 0.
-        parts.descend("risk_critic", functional.binary_cross_entropy_with_logits(logits, targets.expand_as(logits)))
+        self.risk_critic.descend(functional.binary_cross_entropy_with_logits(logits, targets.expand_as(logits)))
         recovery_risk = torch.sigmoid(self.risk_critic(observations, self.recovery(observations))).amax(0)
-        parts.descend("recovery", recovery_risk.mean())
+        self.recovery.descend(recovery_risk.mean())
         parts.track(self.target_risk_critic, self.risk_critic, config.tau)
-        return {"risk": float(targets.mean()), "recovery_risk": float(recovery_risk.mean().detach())}
+        return {"risk": targets.mean(), "recovery_risk": recovery_risk.mean().detach()}
 
     @torch.no_grad()
     def risk_target(self, following: Tensor, actions: Tensor, violated: Tensor, masks: Tensor) -> Tensor:
@@ -140,7 +143,7 @@ class Bresa(SAC):
         Differs from Recovery RL: a' is the same action with probability 1 - 1 / K, else the task policy's, because a task
         action lasts K steps. With a fresh action at every step, an action of 5 ms would hardly matter to its own risk.
         """
-        fresh, _ = self.actor.sample(following, self.parts.generator)
+        fresh, _ = self.task.actor.sample(following, self.parts.generator)
         ends = 1.0 / self.config.hold
         held, chosen = (torch.sigmoid(self.target_risk_critic(following, each)).amax(0) for each in (actions, fresh))
         return violated + (1.0 - violated) * self.config.fast_discount * masks * ((1.0 - ends) * held + ends * chosen)
@@ -339,12 +342,12 @@ class BresaTraining(EpisodeLoop):
             return {}
         count = config.risk_updates if self._is_pretrained else config.risk_pretraining
         self._is_pretrained = True
-        found: dict[str, float] = {}
+        found: dict[str, Tensor] = {}
         if config.risk_threshold < 1.0:
             for _ in range(count):
-                found = {f"train/{name}": value for name, value in self.learner.update_risk(self._risk_batch()).items()}
+                found = self.learner.update_risk(self._risk_batch())
         metrics = self.learner.update(self.replay.sample(config.batch_size, 1, config.discount))
-        return {**metrics, **found} if metrics else {}
+        return {**metrics, **{f"train/{name}": float(value) for name, value in found.items()}} if metrics else {}
 
     def _risk_batch(self) -> Batch:
         """Return environment steps, a share of them violations."""

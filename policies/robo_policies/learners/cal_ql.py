@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.cql import CQL, CQLConfig
+from robo_policies.learners.cql import CQL, CQLSettings
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.extras import ReturnsToGo
 from robo_rl.protocols.sampling import Sampling
@@ -16,7 +16,7 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 
 @dataclass(frozen=True)
-class CalQLConfig(CQLConfig):
+class CalQLConfig(CQLSettings):
     """Settings of Cal-QL: those of CQL."""
 
     @property
@@ -24,8 +24,8 @@ class CalQLConfig(CQLConfig):
     def sampling(self) -> Sampling:
         return replace(super().sampling, extras=(ReturnsToGo(self.discount),))
 
-    @override
     def build(self, spec: EnvironmentSpec, seed: int) -> CQL:
+        """Returns a fresh learner."""
         return CQL(spec, self, seed, lambda data: recorded_returns(data, self.reward_scale))
 
 

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from robo_policies.learners.offline import OfflineConfig
+from robo_policies.learners.offline import OfflineSettings
 from robo_policies.learners.parts import ActorPolicy, LearnerParts, load_generator
+from robo_policies.networks.actor_critic import Network
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.extras import Chunks
 from robo_rl.protocols.sampling import Sampling
@@ -28,7 +29,7 @@ TIME_FEATURES = 32
 
 
 @dataclass(frozen=True)
-class ChunkConfig(OfflineConfig):
+class ChunkSettings(OfflineSettings):
     """Settings of a learner that clones chunks of actions."""
 
     chunk: int = 8
@@ -120,7 +121,7 @@ class ChunkPolicy(ActorPolicy):
         self._chunk = np.array(state["chunk"], np.float32).reshape(-1, self.environment_spec.action.size)
 
 
-class ChunkMLP(nn.Module):
+class ChunkMLP(Network):
     """Residual MLP from a noisy chunk, its time and features of the observation to a chunk: a noise or a velocity."""
 
     __call__: Callable[..., Tensor]

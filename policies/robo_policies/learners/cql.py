@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robo_policies.learners.offline import OfflineValueConfig
+from robo_policies.learners.offline import OfflineValueSettings
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics, TanhGaussianActor, Temperature
 from robo_policies.networks.encoders import TensorBatch
@@ -20,8 +20,8 @@ from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class CQLConfig(OfflineValueConfig):
-    """Settings of CQL."""
+class CQLSettings(OfflineValueSettings):
+    """Settings of CQL and Cal-QL."""
 
     alpha: float = 5.0
     """Weight of the conservative term against the squared Bellman residual; 5 to 10 in the authors' commands."""
@@ -40,6 +40,11 @@ class CQLConfig(OfflineValueConfig):
         allowed = {"alpha": (self.alpha >= 0, "0 or more"), "actions_sampled": (self.actions_sampled >= 1, "1 or more")}
         require_allowed(self, allowed | {"actor_lr": (self.actor_lr > 0, "above 0")})
 
+
+@dataclass(frozen=True)
+class CQLConfig(CQLSettings):
+    """Settings of CQL."""
+
     def build(self, spec: EnvironmentSpec, seed: int) -> CQL:
         """Returns a fresh learner."""
         return CQL(spec, self, seed, unbounded)
@@ -54,7 +59,7 @@ class CQL(Learned):
     """Soft actor-critic; critics are pushed down at the policy's actions and up at those of the data."""
 
     def __init__(
-        self, spec: EnvironmentSpec, config: CQLConfig, seed: int, least_values: Callable[[TensorBatch], Tensor] = unbounded
+        self, spec: EnvironmentSpec, config: CQLSettings, seed: int, least_values: Callable[[TensorBatch], Tensor] = unbounded
     ) -> None:
         """Makes the networks; `least_values` says how low the values of the policy's own actions are ever pushed (B,)."""
         require_continuous(spec, type(config).__name__.removesuffix("Config"))
@@ -75,15 +80,15 @@ class CQL(Learned):
             observations = parts.encoder(data.observations)
         own, log_density = self.actor.sample(observations, parts.generator)
         temperature_loss = self.temperature.loss(log_density)
-        parts.descend("temperature", temperature_loss)
+        self.temperature.descend(temperature_loss)
         alpha = self.temperature.alpha()
         features = parts.encoder(data.observations)
         values = self.critic(features, data.actions)
         bellman = (data.weights * (values - self.critic_target(data)).square()).mean(1).sum()
         excess = (data.weights * (self.soft_maximum(features, data) - values)).mean(1).sum()
         actor_loss = (data.weights * (alpha * log_density - self.critic(observations, own).amin(0))).mean()
-        parts.descend("actor", actor_loss)  # before the critics move: its gradient leads through them
-        parts.descend("critic", bellman + self.config.alpha * excess)
+        self.actor.descend(actor_loss)  # before the critics move: its gradient leads through them
+        self.critic.descend(bellman + self.config.alpha * excess)
         parts.track(self.target_critic, self.critic, self.config.tau)
         losses = {"critic_loss": bellman, "conservative_loss": excess, "actor_loss": actor_loss}
         return parts.finish_update(losses | {"ent_coef": alpha, "q_mean": values.mean()})

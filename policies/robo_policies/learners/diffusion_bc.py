@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from robo_policies.learners.chunks import ChunkConfig, ChunkMLP, ChunkPolicy, chunk_mean
+from robo_policies.learners.chunks import ChunkMLP, ChunkPolicy, ChunkSettings, chunk_mean
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import normal
 from robo_policies.networks.encoders import TensorBatch
@@ -26,7 +26,7 @@ OFFSET = 0.008  # of the cosine schedule (Nichol & Dhariwal 2021), so that the f
 
 
 @dataclass(frozen=True)
-class DiffusionBCConfig(ChunkConfig):
+class DiffusionBCConfig(ChunkSettings):
     """Settings of a diffusion policy for states."""
 
     chunk: int = 8
@@ -115,7 +115,7 @@ class DiffusionBC(Learned):
     def update(self, batch: Batch) -> Metrics:
         """Takes one gradient step towards the noise in the batch's chunks."""
         loss = self.loss(self.parts.batch(batch))
-        self.parts.descend("denoiser", loss)
+        self.denoiser.descend(loss)
         self.parts.track(self.averaged, self.denoiser, self.config.tau)
         return self.parts.finish_update({"denoising_loss": loss})
 

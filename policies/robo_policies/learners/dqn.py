@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from robo_policies.learners.parts import Learned, LearnerParts
-from robo_policies.networks.actor_critic import NetworkFactory
+from robo_policies.networks.actor_critic import Network, NetworkFactory
 from robo_policies.networks.encoders import TensorBatch
-from robo_policies.networks.settings import NetworkSettings
+from robo_policies.networks.settings import NetworkSettings, ReplaySettings
 from robo_rl.errors import require_allowed
 from robo_rl.protocols.contract import STEPS, Feature, Needs
 from robo_rl.protocols.sampling import Sampling
@@ -25,7 +25,7 @@ from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class DQNConfig(NetworkSettings):
+class DQNConfig(NetworkSettings, ReplaySettings):
     """Settings of DQN for tasks of vectors; those of the paper are for Atari's pictures."""
 
     needs = Needs(STEPS, frozenset({Feature.DISCRETE}))
@@ -44,20 +44,12 @@ class DQNConfig(NetworkSettings):
     """LayerNorm before each ReLU."""
     normalization_rows: int = 0
     """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
-    n_step: int = 1
-    """Steps of reward before the bootstrap value."""
     exploration_updates: int = 10_000
     """Updates over which the chance of a random choice falls from 1."""
     exploration: float = 0.05
     """That chance afterwards."""
     learning_starts: int = 1_000
     """Environment steps with random choices before the first update."""
-    replay_capacity: int = 1_000_000
-    """Rows of the replay memory."""
-    replay_folder: str | None = None
-    """Folder on a disk in which the online replay memory is mapped; None keeps it in RAM."""
-    offline_fraction: float = 0.0
-    """Share of each batch that comes from demonstrations."""
 
     def __post_init__(self) -> None:
         require_ranges(self)
@@ -74,7 +66,7 @@ class DQNConfig(NetworkSettings):
         return DQN(spec, self, seed)
 
 
-class EpsilonGreedy(nn.Module):
+class EpsilonGreedy(Network):
     """Takes the choice of the largest value Q(s, a), or any one with a chance that is saved with the values."""
 
     epsilon: Tensor
@@ -118,7 +110,7 @@ class DQN(Learned):
         values = self.actor.values(self.parts.encoder(data.observations))
         taken = values.gather(1, data.actions[:, None]).squeeze(1)
         loss = (data.weights * functional.smooth_l1_loss(taken, self.targets(data), reduction="none")).mean()
-        self.parts.descend("values", loss)
+        self.actor.descend(loss)
         self.parts.track(self.target, self.actor, config.tau)
         self.actor.epsilon.fill_(max(config.exploration, 1.0 - (self.parts.updates + 1) / config.exploration_updates))
         return self.parts.finish_update({"loss": loss, "q_mean": taken.mean(), "epsilon": self.actor.epsilon})

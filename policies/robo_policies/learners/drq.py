@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
-from robo_policies.learners.sac import SAC, SACConfig
+from robo_policies.learners.parts import Learned
+from robo_policies.learners.sac import SAC, SACSettings
 from robo_policies.networks.encoders import TensorBatch
 from robo_policies.networks.image_encoder import PictureSettings
 from robo_rl.errors import require_allowed
@@ -22,7 +22,7 @@ from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class DrQConfig(SACConfig, PictureSettings):
+class DrQConfig(SACSettings, PictureSettings):
     """Settings of DrQ; defaults are those of the authors' code for 84 pixels unless a field says otherwise."""
 
     needs = Needs(STEPS, CONTINUOUS_ONLY | {Feature.PICTURES})
@@ -58,31 +58,34 @@ class DrQConfig(SACConfig, PictureSettings):
             self, allowed | {"convolutions": (sees, "1 or more layers, unless network names an encoder of your own")}
         )
 
-    @override
     def build(self, spec: EnvironmentSpec, seed: int) -> DrQ:
+        """Returns a fresh learner."""
         return DrQ(spec, self, seed)
 
 
-class DrQ(SAC):
-    """Learns from pictures, beside vectors or alone."""
+class DrQ(Learned):
+    """Learns from pictures, beside vectors or alone; targets and losses of one shift are those of SAC."""
 
-    config: DrQConfig
+    def __init__(self, spec: EnvironmentSpec, config: DrQConfig, seed: int) -> None:
+        self.config, self.sac = config, SAC(spec, config, seed)
+        self.parts, self.actor, self.critic = self.sac.parts, self.sac.actor, self.sac.critic
+        self.temperature = self.sac.temperature
 
-    @override
     def update(self, batch: Batch) -> Metrics:
+        """Takes one step of the critics, and at every `actor_every`-th of actor, temperature and targets."""
         parts, config, alpha = self.parts, self.config, self.temperature.alpha()
         views = self.views(batch)
         values, critic_loss = self.regularized_loss(views, self.regularized_target(views, alpha))
-        parts.descend("critic", critic_loss)
+        self.critic.descend(critic_loss)
         scalars = {"critic_loss": critic_loss, "q_mean": values.mean(), "ent_coef": alpha}
         if (parts.updates + 1) % config.actor_every == 0:
             observations = parts.actor_features(views[0].observations)
             actions, log_densities = self.actor.sample(observations, parts.generator)
-            actor_loss = self.actor_loss(observations, actions, log_densities, alpha)
-            parts.descend("actor", actor_loss)
+            actor_loss = self.sac.actor_loss(observations, actions, log_densities, alpha)
+            self.actor.descend(actor_loss)
             temperature_loss = self.temperature.loss(log_densities)
-            parts.descend("temperature", temperature_loss)
-            parts.track(self.target_critic, self.critic, config.tau)
+            self.temperature.descend(temperature_loss)
+            parts.track(self.sac.target_critic, self.critic, config.tau)
             delayed = {"actor_loss": actor_loss, "ent_coef_loss": temperature_loss, "entropy": -log_densities.mean()}
             # the window of metrics divides by all updates
             scalars |= {name: value * config.actor_every for name, value in delayed.items()}
@@ -96,10 +99,10 @@ class DrQ(SAC):
 
     def regularized_target(self, views: list[TensorBatch], alpha: Tensor) -> Tensor:
         """Return y (B,), eq. 1: the mean of SAC's targets over K shifts of s', each with an action drawn for it."""
-        return torch.stack([self.critic_target(view, alpha) for view in views]).mean(0)
+        return torch.stack([self.sac.critic_target(view, alpha) for view in views]).mean(0)
 
     def regularized_loss(self, views: list[TensorBatch], targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the values (M, N, B) of M shifts of s and eq. 3: the mean over them of the critics' losses, y being one."""
         encoder = self.parts.encoder
         values = torch.stack([self.critic(encoder(view.observations), view.actions) for view in views])
-        return values, torch.stack([self.critic_loss(each, targets, views[0].weights) for each in values]).mean()
+        return values, torch.stack([self.sac.critic_loss(each, targets, views[0].weights) for each in values]).mean()

@@ -84,7 +84,7 @@ class EpisodeActor(Stateful):
         for _ in range(cloning.updates):
             rows = torch.from_numpy(self.random.integers(len(actions), size=256))
             loss = -self.log_densities(features[rows], actions[rows]).mean()
-            self.parts.descend("actor", loss)
+            self.network.descend(loss)
         if not self.parts.spec.action.is_discrete:
             with torch.no_grad():
                 self.network.log_std.fill_(float(np.log(cloning.initial_std)))
@@ -229,7 +229,7 @@ class ClippedLearner(LearnsFromEpisodes):
                 ratio = probability_ratio(densities, old[chosen])
                 surrogate = clipped_surrogate(ratio, gains[chosen], settings.clip_low, settings.clip_high).mean()
                 others = (term.loss(features[chosen], actions[chosen], densities) for term in self.terms)
-                actor.parts.descend("actor", sum(others, -surrogate))
+                actor.network.descend(sum(others, -surrogate))
         return ratio.mean()
 
     @override

@@ -8,10 +8,9 @@ from typing import Any
 import gymnasium
 from typing_extensions import override
 
-from robo_policies.learners.bc import CategoricalActor
 from robo_policies.learners.episodic import Cloning, EpisodeActor
 from robo_policies.learners.own_loop import OwnLoop
-from robo_policies.networks.regression_actors import GaussianActor
+from robo_policies.networks.regression_actors import CategoricalActor, GaussianActor
 from robo_policies.networks.settings import NetworkSettings
 from robo_rl.errors import require_allowed
 from robo_rl.protocols.contract import EPISODES, Feature, Needs

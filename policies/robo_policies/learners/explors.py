@@ -26,6 +26,7 @@ from typing_extensions import override
 
 from robo_policies.learners.episodic import LearnsFromEpisodes
 from robo_policies.learners.episodic_settings import EpisodeSettings
+from robo_policies.networks.actor_critic import Network
 from robo_rl.errors import require_allowed
 from robo_rl.extras import returns_to_go
 from robo_rl.spec.environment import EnvironmentSpec
@@ -62,7 +63,7 @@ class ExploRSConfig(EpisodeSettings):
         return ExploRS(spec, self, seed)
 
 
-class LearnedReward(nn.Module):
+class LearnedReward(Network):
     """R_phi, within limits, 0 at first."""
 
     def __init__(self, inputs: int, limit: float) -> None:
@@ -108,7 +109,7 @@ class ExploRS(LearnsFromEpisodes):
             each.rewards + extra + self.bonuses(each) for each, extra in zip(episodes, np.split(learned, ends), strict=True)
         ]
         returns = centred(np.concatenate([returns_to_go(each, self.config.discount) for each in paid]))
-        self.parts.descend("actor", -self.surrogate(features, actions, returns))
+        self.actor.network.descend(-self.surrogate(features, actions, returns))
         self._before = features.detach(), actions, [len(each) for each in episodes]
         return self.parts.finish_update({**figures, "learned_reward": float(np.abs(learned).mean())})
 
@@ -152,7 +153,7 @@ class ExploRS(LearnsFromEpisodes):
         if deviation < 1e-12:  # nothing was ever paid: the task's gradient is 0
             return 0.0
         scaled = torch.from_numpy((weights / deviation).astype(np.float32)).to(features.device)
-        self.parts.descend("reward", -(scaled * self.reward(self.pairs(features, actions))).mean())
+        self.reward.descend(-(scaled * self.reward(self.pairs(features, actions))).mean())
         return float(np.abs(weights).mean())
 
     def bonuses(self, episode: Episode) -> Floats:

@@ -10,13 +10,13 @@ from typing import Literal
 
 from torch import Tensor
 
-from robo_policies.learners.implicit import ImplicitConfig, ImplicitLearner, huber
+from robo_policies.learners.iql import IQL, ImplicitSettings, huber
 from robo_rl.errors import require_allowed
 from robo_rl.spec.environment import EnvironmentSpec
 
 
 @dataclass(frozen=True)
-class FDVLConfig(ImplicitConfig):
+class FDVLConfig(ImplicitSettings):
     """Settings of f-DVL."""
 
     divergence: Literal["chi-square", "total-variation"] = "chi-square"
@@ -33,10 +33,10 @@ class FDVLConfig(ImplicitConfig):
         allowed = {"divergence": (self.divergence in LOSSES, " or ".join(LOSSES))}
         require_allowed(self, allowed | {"level": (0.5 < self.level < 1.0, "between 0.5 and 1, both excluded")})
 
-    def build(self, spec: EnvironmentSpec, seed: int) -> ImplicitLearner:
+    def build(self, spec: EnvironmentSpec, seed: int) -> IQL:
         """Returns a fresh learner."""
         loss = LOSSES[self.divergence]
-        return ImplicitLearner(spec, self, seed, value_loss=lambda d: loss(d, self.level), bellman_loss=huber)
+        return IQL(spec, self, seed, value_loss=lambda d: loss(d, self.level), bellman_loss=huber)
 
 
 def total_variation_loss(differences: Tensor, level: float) -> Tensor:

@@ -67,7 +67,7 @@ class Feasibility(Stateful):
                 rows = random.integers(count, size=min(size, count)) if count > size else np.arange(count)
                 targets = torch.from_numpy(self.labels[name][rows].astype(np.float64))
                 loss = -bound(model(self._scaled(self.features[name][rows])), targets)
-                self._optimizers[name].minimize(loss, count)
+                self._optimizers[name].minimize(loss)
             model.eval()
 
     @torch.no_grad()

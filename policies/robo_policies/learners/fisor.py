@@ -17,7 +17,7 @@ from typing_extensions import override
 from robo_policies.learners.chunks import ChunkMLP
 from robo_policies.learners.diffusion_bc import DiffusionActor
 from robo_policies.learners.iql import expectile_loss
-from robo_policies.learners.offline import OfflineValueConfig
+from robo_policies.learners.offline import OfflineValueSettings
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics, normal
 from robo_policies.networks.encoders import TensorBatch
@@ -34,7 +34,7 @@ LARGEST_ESCAPE, LARGEST_GAIN = 150.0, 100.0
 
 
 @dataclass(frozen=True)
-class FISORConfig(OfflineValueConfig):
+class FISORConfig(OfflineValueSettings):
     """Settings of FISOR."""
 
     needs = Needs(DATA, CONTINUOUS_ONLY)
@@ -125,7 +125,7 @@ class FISOR(Learned):
         gain, losses = self.learn_values(data, observations, following)
         weights = self.weights(danger_value, danger, gain)
         loss = self.denoising_loss(data, observations, weights)
-        parts.descend("denoiser", loss)
+        self.denoiser.descend(loss)
         parts.track(self.averaged, self.denoiser, config.tau)
         share = (danger_value <= 0).float().mean()
         figures = {"denoising_loss": loss, "feasible_share": share, "weight_mean": weights.mean()}
@@ -140,13 +140,13 @@ class FISOR(Learned):
             danger = self.danger_target(observations, data.actions).amax(0)
         value = self.danger_value(observations)[0]
         loss = (data.weights * expectile_loss(value - danger, config.feasibility_expectile)).mean()  # eq. 7, reversed
-        parts.descend("danger_value", loss)
+        self.danger_value.descend(loss)
         with torch.no_grad():
             next_value = self.danger_value(following)[0]
             target = self.danger_target_of(signal, next_value, data)
             value = self.danger_value(observations)[0]
         values = self.danger_critic(observations, data.actions)
-        parts.descend("danger_critic", (data.weights * (values - target).square()).mean(1).sum())
+        self.danger_critic.descend((data.weights * (values - target).square()).mean(1).sum())
         parts.track(self.danger_target, self.danger_critic, config.tau)
         return danger, value
 
@@ -163,13 +163,13 @@ class FISOR(Learned):
             q = self.target_critic(observations, data.actions).amin(0)
         value = self.value(observations)[0]
         value_loss = (data.weights * expectile_loss(q - value, config.expectile)).mean()
-        parts.descend("value", value_loss)
+        self.value.descend(value_loss)
         with torch.no_grad():
             gain = q - self.value(observations)[0]
             targets = data.rewards + data.discounts * data.masks * self.value(following)[0]
         values = self.critic(observations, data.actions)
         critic_loss = (data.weights * (values - targets).square()).mean(1).sum()
-        parts.descend("critic", critic_loss)
+        self.critic.descend(critic_loss)
         parts.track(self.target_critic, self.critic, config.tau)
         return gain, {"value_loss": value_loss, "critic_loss": critic_loss, "q_mean": q.mean()}
 
@@ -204,7 +204,8 @@ class SafestOfMany(nn.Module):
         repeated = observations.repeat_interleave(self._count, 0)
         actions = self.diffusion.draw(repeated, generator)[:, 0]
         danger = self.critic(repeated, actions).amax(0).view(-1, self._count)
-        return actions.view(len(observations), self._count, -1)[torch.arange(len(observations)), danger.argmin(1)]
+        rows = torch.arange(len(observations), device=observations.device)
+        return actions.view(len(observations), self._count, -1)[rows, danger.argmin(1)]
 
     def mode(self, observations: Tensor) -> Tensor:
         """Return actions (B, A) that are drawn with the same noise each time."""

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from robo_policies.learners.chunks import ChunkConfig, ChunkMLP, ChunkPolicy, chunk_mean
+from robo_policies.learners.chunks import ChunkMLP, ChunkPolicy, ChunkSettings, chunk_mean
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import normal
 from robo_policies.networks.encoders import TensorBatch
@@ -30,7 +30,7 @@ LARGEST_TIME = 0.999
 
 
 @dataclass(frozen=True)
-class FlowBCConfig(ChunkConfig):
+class FlowBCConfig(ChunkSettings):
     """Settings of a flow-matching policy."""
 
     integration_steps: int = 10
@@ -91,7 +91,7 @@ class FlowBC(Learned):
     def update(self, batch: Batch) -> Metrics:
         """Take one gradient step towards the velocities of the batch's chunks."""
         loss = self.loss(self.parts.batch(batch))
-        self.parts.descend("velocity", loss)
+        self.velocity.descend(loss)
         self.parts.track(self.averaged, self.velocity, self.config.tau)
         return self.parts.finish_update({"flow_loss": loss})
 

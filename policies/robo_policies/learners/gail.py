@@ -7,23 +7,26 @@ the expert. Rewards are those of the present discriminator, computed for each ba
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-from typing_extensions import override
 
-from robo_policies.learners.imitation import ImitationConfig
+from robo_policies.learners.imitation import ImitationSettings
+from robo_policies.learners.parts import Learned
 from robo_policies.learners.sac import SAC
-from robo_policies.networks.actor_critic import MLPEnsemble
-from robo_policies.networks.encoders import TensorBatch
+from robo_policies.networks.actor_critic import MLPEnsemble, Network
+from robo_policies.networks.encoders import TensorBatch, to_device
 from robo_rl.errors import require_allowed
 from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Array, Batch, Metrics
 
 
 @dataclass(frozen=True)
-class GAILConfig(ImitationConfig):
+class GAILConfig(ImitationSettings):
     """Settings of GAIL."""
 
     gradient_penalty: float = 10.0
@@ -54,42 +57,75 @@ class GAILConfig(ImitationConfig):
             },
         )
 
-    @override
     def build(self, spec: EnvironmentSpec, seed: int) -> GAIL:
+        """Returns a fresh learner."""
         return GAIL(spec, self, seed)
 
 
-class GAIL(SAC):
+class Discriminator(Network):
+    """D(s, a) by its logits."""
+
+    __call__: Callable[..., Tensor]
+
+    def __init__(self, inputs: int, hidden: tuple[int, ...], generator: torch.Generator) -> None:
+        super().__init__()
+        self.layers = MLPEnsemble(1, (inputs, *hidden, 1), False, generator)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Returns log D / (1 - D) (B,)."""
+        logits: Tensor = self.layers(inputs)[0, :, 0]
+        return logits
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Places of the rows of a batch by their kind; known on the CPU, so that no device is waited for."""
+
+    ends: Tensor
+    """Rows that terminated, to which absorbing states are added."""
+    expert: Tensor
+    """Of the expert, added ones included."""
+    policy: Tensor
+
+    @classmethod
+    def of(cls, masks: Array, is_expert: Array, device: torch.device) -> Kinds:
+        """Return the places, given masks (B,) and whose steps they are (B,)."""
+        ends = np.flatnonzero(masks == 0)
+        whose = np.concatenate([is_expert, is_expert[ends]])
+        return cls(*(to_device(torch.from_numpy(np.flatnonzero(each)), device) for each in (masks == 0, whose, ~whose)))
+
+
+class GAIL(Learned):
     """Soft actor-critic on the reward of a discriminator."""
 
-    config: GAILConfig
-
     def __init__(self, spec: EnvironmentSpec, config: GAILConfig, seed: int) -> None:
-        super().__init__(spec, config, seed)
-        sizes = (self.parts.encoder.size + spec.action.size + 1, *config.discriminator_hidden, 1)
-        network = MLPEnsemble(1, sizes, False, self.parts.initial)
-        self.discriminator = self.parts.add("discriminator", network, config.discriminator_lr)
+        self.config, self.sac = config, SAC(spec, config, seed)
+        self.parts = parts = self.sac.parts
+        inputs = parts.encoder.size + spec.action.size + 1
+        discriminator = Discriminator(inputs, config.discriminator_hidden, parts.initial)
+        self.discriminator = parts.add("discriminator", discriminator, config.discriminator_lr)
 
-    @override
-    def learn(self, data: TensorBatch) -> dict[str, Tensor]:
-        found = self.learn_discriminator(data)
+    def update(self, batch: Batch) -> Metrics:
+        """Takes one step of the discriminator, and one of SAC on its rewards."""
+        data = self.parts.batch(batch)
+        found = self.learn_discriminator(data, Kinds.of(batch.masks, batch.extras["from_expert"], self.parts.device))
         rewards = self.rewards(data)
-        return super().learn(replace(data, rewards=rewards)) | found | {"imitation_reward": rewards.mean()}
+        learnt = self.sac.learn(replace(data, rewards=rewards))
+        return self.parts.finish_update(learnt | found | {"imitation_reward": rewards.mean()})
 
-    def learn_discriminator(self, data: TensorBatch) -> dict[str, Tensor]:
+    def learn_discriminator(self, data: TensorBatch, kinds: Kinds) -> dict[str, Tensor]:
         """Takes one step of the discriminator on a batch that holds steps of both; returns figures."""
         config, parts = self.config, self.parts
         inputs, is_expert = self.inputs(data), data.extras["from_expert"]
-        ends = torch.nonzero(data.masks == 0)[:, 0]
-        inputs = torch.cat([inputs, absorbing(inputs[ends])])
-        is_expert = torch.cat([is_expert, is_expert[ends]])
-        expert, policy = inputs[is_expert], inputs[~is_expert]
+        inputs = torch.cat([inputs, absorbing(inputs[kinds.ends])])
+        is_expert = torch.cat([is_expert, is_expert[kinds.ends]])
+        expert, policy = inputs[kinds.expert], inputs[kinds.policy]
         pairs = min(len(expert), len(policy))
-        logits = self.logits(inputs)
+        logits = self.discriminator(inputs)
         low, high = config.label_smoothing
         drawn = (low + (high - low) * torch.rand(len(inputs), generator=parts.generator)).to(parts.device)
         losses = functional.binary_cross_entropy_with_logits(logits, drawn * is_expert, reduction="none")
-        loss = losses[is_expert].sum() / max(len(expert), 1) + losses[~is_expert].sum() / max(len(policy), 1)
+        loss = losses[kinds.expert].sum() / max(len(expert), 1) + losses[kinds.policy].sum() / max(len(policy), 1)
         chance = torch.sigmoid(logits)
         entropy = (functional.softplus(-logits) + (1.0 - chance) * logits).mean()
         loss = loss - config.entropy * entropy
@@ -99,7 +135,7 @@ class GAIL(SAC):
             share = torch.cat([between[:, :1].expand(-1, split), between[:, 1:].expand(-1, inputs.shape[1] - split)], 1)
             norms = self.gradient_norms(share * expert[:pairs] + (1.0 - share) * policy[:pairs], is_kept=True)
             loss = loss + config.gradient_penalty * (norms - config.largest_gradient).clamp(min=0.0).square().mean()
-        parts.descend("discriminator", loss)
+        self.discriminator.descend(loss)
         gradient = self.gradient_norms(policy).mean() if len(policy) else torch.zeros(())
         right = ((logits > 0.0) == is_expert).float().mean()
         return {"discriminator_loss": loss, "discriminator_right": right, "discriminator_gradient": gradient}
@@ -111,24 +147,19 @@ class GAIL(SAC):
         Kostrikov et al. 2019, arXiv:1809.02925, let critics learn the absorbing state's value; it is r / (1 - gamma).
         """
         inputs = self.inputs(data)
-        there = functional.softplus(self.logits(absorbing(inputs[:1])))
+        there = functional.softplus(self.discriminator(absorbing(inputs[:1])))
         value = data.discounts * (1.0 - data.masks) * there / (1.0 - self.config.discount)
-        return functional.softplus(self.logits(inputs)) + value
+        return functional.softplus(self.discriminator(inputs)) + value
 
     def inputs(self, data: TensorBatch) -> Tensor:
         """Returns observations and actions side by side (B, F), and a column that is 1 in absorbing states alone."""
         observations = self.parts.encoder(data.observations).detach()
         return torch.cat([observations, data.actions, torch.zeros_like(data.actions[:, :1])], 1)
 
-    def logits(self, inputs: Tensor) -> Tensor:
-        """Returns log D / (1 - D) (B,)."""
-        logits: Tensor = self.discriminator(inputs)[0, :, 0]
-        return logits
-
     def gradient_norms(self, inputs: Tensor, *, is_kept: bool = False) -> Tensor:
         """Returns the norm of the gradient of the logits by the inputs (B,); is_kept: it can be learnt from."""
         inputs = inputs.detach().requires_grad_()
-        (gradients,) = torch.autograd.grad(self.logits(inputs).sum(), inputs, create_graph=is_kept)
+        (gradients,) = torch.autograd.grad(self.discriminator(inputs).sum(), inputs, create_graph=is_kept)
         return torch.sqrt(gradients.square().sum(1) + 1e-12)
 
 

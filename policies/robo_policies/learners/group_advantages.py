@@ -28,6 +28,7 @@ from robo_policies.learners.step_credit import (
     standardised,
     state_keys,
 )
+from robo_policies.networks.actor_critic import Critics
 from robo_rl.environments.starts import BranchingEnv
 from robo_rl.extras import returns_to_go
 from robo_rl.protocols.components import Policy, Stateful
@@ -121,7 +122,7 @@ class Critic(Advantages):
     def __init__(self, actor: EpisodeActor, settings: Any) -> None:
         super().__init__(actor, settings)
         parts = actor.parts
-        self.critic = parts.add("critic", parts.networks.critic(parts.encoder.size, 1), self.config.critic_lr)
+        self.critic = parts.add("critic", Critics(parts.networks, parts.encoder.size, 1), self.config.critic_lr)
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
@@ -150,7 +151,7 @@ class Critic(Advantages):
             for part in np.array_split(rows, max(1, len(rows) // self.config.batch_size)):
                 chosen = torch.from_numpy(part)
                 loss = mse_loss(self.critic(features[chosen]).reshape(-1), wanted[chosen])
-                self.actor.parts.descend("critic", loss)
+                self.critic.descend(loss)
         return loss
 
 
@@ -163,7 +164,7 @@ class Credit(Advantages):
         super().__init__(actor, settings)
         parts = actor.parts
         wide = parts.encoder.size + parts.spec.action.size
-        self.credit = parts.add("credit", parts.networks.critic(wide, 1), self.config.critic_lr)
+        self.credit = parts.add("credit", Critics(parts.networks, wide, 1), self.config.critic_lr)
         self._past: deque[tuple[Tensor, float]] = deque(maxlen=REMEMBERED)
 
     @override
@@ -183,7 +184,7 @@ class Credit(Advantages):
             owner = torch.from_numpy(np.repeat(np.arange(len(pairs)), [len(pair) for pair in pairs])).to(wanted.device)
             each_step = self.credit(torch.cat(pairs)).reshape(-1)
             loss = mse_loss(torch.zeros_like(wanted).index_add(0, owner, each_step), wanted)
-            self.actor.parts.descend("credit", loss)
+            self.credit.descend(loss)
         if np.ptp([value for _, value in self._past]) < 1e-6:
             return np.zeros(sum(map(len, inputs))), loss  # nothing differs yet: only noise would be scaled up
         with torch.no_grad():

@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 
 from typing_extensions import override
 
-from robo_policies.learners.bc import BCConfig
+from robo_policies.learners.bc import BCSettings
 from robo_rl.protocols.contract import OFFLINE, OFFLINE_THEN_CORRECTED, Needs
 from robo_rl.protocols.sampling import Sampling
 
 
 @dataclass(frozen=True)
-class HGDAggerConfig(BCConfig):
+class HGDAggerConfig(BCSettings):
     """Settings of HG-DAgger: those of the cloning."""
 
-    needs = Needs((OFFLINE, OFFLINE_THEN_CORRECTED), BCConfig.needs.spaces)
+    needs = Needs((OFFLINE, OFFLINE_THEN_CORRECTED), BCSettings.needs.spaces)
 
     replay_capacity: int = 200_000
     """Rows of the memory of the corrections."""

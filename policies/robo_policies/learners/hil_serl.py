@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from robo_policies.learners.rlpd import RLPD, RLPDConfig, slices
-from robo_policies.networks.actor_critic import NetworkFactory, TanhGaussianActor
+from robo_policies.learners.parts import Learned
+from robo_policies.learners.rlpd import RLPD, RLPDSettings, slices
+from robo_policies.networks.actor_critic import Network, NetworkFactory, TanhGaussianActor
 from robo_policies.networks.encoders import TensorBatch, to_device
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.sampling import Sampling
@@ -28,7 +29,7 @@ COMMANDED = 0.5  # size of a command from which the authors' gripper obeys
 
 
 @dataclass(frozen=True)
-class HILSERLConfig(RLPDConfig):
+class HILSERLConfig(RLPDSettings):
     """Settings of HIL-SERL: those of RLPD, with the authors' values for an arm, and those of the gripper's critic."""
 
     updates_per_step: int = 2
@@ -58,18 +59,16 @@ class HILSERLConfig(RLPDConfig):
     def sampling(self) -> Sampling:
         return replace(super().sampling, keeps_corrections=True)
 
-    @override
-    def build(self, spec: EnvironmentSpec, seed: int) -> RLPD:
+    def build(self, spec: EnvironmentSpec, seed: int) -> HILSERL | RLPD:
+        """Returns a fresh learner: RLPD if no gripper has a critic of its own."""
         return HILSERL(spec, self, seed) if self.gripper else RLPD(spec, self, seed)
 
 
-class HILSERL(RLPD):
+class HILSERL(Learned):
     """RLPD for the arm and a critic for its gripper, from the same batches.
 
     The loss of the gripper's critic trains the encoder, too, with its own moments, as in the authors' code.
     """
-
-    config: HILSERLConfig
 
     def __init__(self, spec: EnvironmentSpec, config: HILSERLConfig, seed: int) -> None:
         require_continuous(spec, "HIL-SERL")
@@ -77,26 +76,27 @@ class HILSERL(RLPD):
         others = [i for i in range(spec.action.size) if i != index]
         # The target entropy counts the gripper's element, as the authors' does.
         per_action = config.target_entropy_per_action * spec.action.size / len(others)
-        super().__init__(_without_gripper(spec, others), replace(config, target_entropy_per_action=per_action), seed)
+        self.config = replace(config, target_entropy_per_action=per_action)
+        self.arm = RLPD(_without_gripper(spec, others), self.config, seed)
         self.index, self.others, self.penalty = index, others, config.grasp_penalty
         self._low, self._range = spec.action.low[index], spec.action.high[index] - spec.action.low[index]
-        parts = self.parts
+        self.parts = parts = self.arm.parts
         gripper = GripperCritic(parts.networks, parts.encoder.size, layer_norm=config.layer_norm)
         self.gripper = parts.add("gripper", gripper, config.lr, trains_encoder=True)
         self.target_gripper = parts.add_target("target_gripper", self.gripper)
         parts.spec = spec
-        parts.act_with(ArmAndGripper(self.actor, self.gripper, index))
+        parts.act_with(ArmAndGripper(self.arm.actor, self.gripper, index))
 
-    @override
     def update(self, batch: Batch) -> Metrics:
+        """Takes the steps of RLPD, and as many of the gripper's critic as of the arm's."""
         data = self.parts.batch(batch)
         commands = data.actions[:, self.index]
         penalties = self.grasp_penalty(self._opening(batch), commands)
-        scalars = self.learn(replace(data, actions=data.actions[:, self.others]))
+        scalars = self.arm.learn(replace(data, actions=data.actions[:, self.others]))
         count = self.config.updates_per_step
         for part, part_penalties in zip(slices(data, count), penalties.chunk(count), strict=True):
             loss = self.gripper_loss(part, part_penalties)
-            self.parts.descend("gripper", loss)
+            self.gripper.descend(loss)
             self.parts.track(self.target_gripper, self.gripper, self.config.tau)
         return self.parts.finish_update(scalars | {"gripper_loss": loss, "grasp_penalty": -penalties.mean()})
 
@@ -128,7 +128,7 @@ class HILSERL(RLPD):
         return to_device((reading - self._low) / self._range, self.parts.device)
 
 
-class GripperCritic(nn.Module):
+class GripperCritic(Network):
     """Q_g(s, c) of closing and of opening; it acts, and so reads nothing privileged."""
 
     __call__: Callable[..., Tensor]

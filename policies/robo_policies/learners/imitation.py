@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from typing_extensions import override
 
-from robo_policies.learners.sac import SACConfig
+from robo_policies.learners.sac import SACSettings
 from robo_rl.errors import require_allowed
 from robo_rl.extras import FromExpert
 from robo_rl.protocols.contract import STEPS, Feature, Needs
@@ -14,7 +14,7 @@ from robo_rl.protocols.sampling import Sampling
 
 
 @dataclass(frozen=True)
-class ImitationConfig(SACConfig):
+class ImitationSettings(SACSettings):
     """Settings common to GAIL and IQ-Learn, which learn from no reward; those of SAC are of the policy."""
 
     needs = Needs(STEPS, excludes=dict.fromkeys((Feature.REWARD, Feature.RELABELLED), "leave reward out"))

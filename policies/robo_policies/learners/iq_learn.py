@@ -10,17 +10,18 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
-from robo_policies.learners.imitation import ImitationConfig
-from robo_policies.learners.sac import SAC
+from robo_policies.learners.imitation import ImitationSettings
+from robo_policies.learners.parts import Learned
+from robo_policies.learners.sac import soft_actor_critic
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import require_allowed
 from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class IQLearnConfig(ImitationConfig):
+class IQLearnConfig(ImitationSettings):
     """Settings of IQ-Learn; the authors' for MuJoCo unless a field says otherwise."""
 
     divergence_weight: float = 0.5
@@ -34,18 +35,24 @@ class IQLearnConfig(ImitationConfig):
         super().__post_init__()
         require_allowed(self, {name: (getattr(self, name) > 0.0, "above 0") for name in ("divergence_weight", "actor_lr")})
 
-    @override
     def build(self, spec: EnvironmentSpec, seed: int) -> IQLearn:
+        """Returns a fresh learner."""
         return IQLearn(spec, self, seed)
 
 
-class IQLearn(SAC):
+class IQLearn(Learned):
     """Soft actor-critic whose critics are learnt from whose steps they are, without rewards."""
 
-    config: IQLearnConfig
+    def __init__(self, spec: EnvironmentSpec, config: IQLearnConfig, seed: int) -> None:
+        self.config = config
+        self.parts, self.actor, self.critic, self.target_critic, self.temperature = soft_actor_critic(spec, config, seed)
 
-    @override
+    def update(self, batch: Batch) -> Metrics:
+        """Takes one step of the critics and of the actor; the temperature stays."""
+        return self.parts.finish_update(self.learn(self.parts.batch(batch)))
+
     def learn(self, data: TensorBatch) -> dict[str, Tensor]:
+        """Takes the steps and returns figures for the log."""
         parts, config = self.parts, self.config
         alpha = self.temperature.alpha()
         observations = parts.encoder(data.observations).detach()
@@ -54,9 +61,9 @@ class IQLearn(SAC):
         states = self.critic(observations, actions.detach()) - alpha * log_densities.detach()
         following = data.discounts * data.masks * self.next_value(data, alpha)
         critic_loss = self.imitation_loss(values, states, following, data.extras["from_expert"])
-        parts.descend("critic", critic_loss)
-        actor_loss = self.actor_loss(observations, actions, log_densities, alpha)
-        parts.descend("actor", actor_loss, config.actor_lr)
+        self.critic.descend(critic_loss)
+        actor_loss = (alpha * log_densities - self.critic(observations, actions).amin(0)).mean()
+        self.actor.descend(actor_loss, config.actor_lr)
         parts.track(self.target_critic, self.critic, config.tau)
         rewards = (values - following).mean(0)
         is_expert = data.extras["from_expert"].float()

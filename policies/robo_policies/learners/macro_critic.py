@@ -20,6 +20,7 @@ from typing_extensions import override
 from robo_policies.learners.episodic import EpisodeActor, Figures
 from robo_policies.learners.group_advantages import REMEMBERED, Advantages, pairs_of
 from robo_policies.learners.step_credit import Floats, standardised
+from robo_policies.networks.actor_critic import Critics
 from robo_rl.types import Episode, StateDict
 
 TRACKING = 0.1
@@ -57,9 +58,9 @@ class Macro(Advantages):
         super().__init__(actor, settings)
         parts, config = actor.parts, self.config
         wide = parts.encoder.size + config.macro_steps * parts.spec.action.size
-        self.q = [parts.add(f"macro_q{each}", parts.networks.critic(wide, 1), config.critic_lr) for each in range(2)]
+        self.q = [parts.add(f"macro_q{each}", Critics(parts.networks, wide, 1), config.critic_lr) for each in range(2)]
         self.q_targets = [parts.add_target(f"macro_q{each}_target", one) for each, one in enumerate(self.q)]
-        self.v = parts.add("macro_v", parts.networks.critic(parts.encoder.size, 1), config.critic_lr)
+        self.v = parts.add("macro_v", Critics(parts.networks, parts.encoder.size, 1), config.critic_lr)
         self.v_target = parts.add_target("macro_v_target", self.v)
         self._past: deque[Stretches] = deque(maxlen=REMEMBERED)
 
@@ -84,15 +85,14 @@ class Macro(Advantages):
 
         Q learns from all remembered stretches; V from the newest alone, whose actions are those of the present policy.
         """
-        parts = self.actor.parts
         with torch.no_grad():
             wanted = replayed.reward + replayed.factor * self.v_target(replayed.following).reshape(-1)
             of_newest = value_of(self.q_targets, newest.features, newest.actions)
         inputs = torch.cat([replayed.features, replayed.actions], 1)
         losses = [mse_loss(q(inputs).reshape(-1), wanted) for q in self.q]
         for number, loss in enumerate(losses):
-            parts.descend(f"macro_q{number}", loss)
-        parts.descend("macro_v", mse_loss(self.v(newest.features).reshape(-1), of_newest))
+            self.q[number].descend(loss)
+        self.v.descend(mse_loss(self.v(newest.features).reshape(-1), of_newest))
         return losses[0]
 
     def stretches(self, episode: Episode) -> Stretches:

@@ -25,6 +25,7 @@ from robo_policies.learners.clipped_step import clipped_surrogate, probability_r
 from robo_policies.learners.feasibility import Feasibility
 from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.parts import ActorPolicy, Learned, LearnerParts
+from robo_policies.networks.actor_critic import Network
 from robo_policies.networks.settings import NetworkSettings
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.components import TrainingObserver
@@ -121,7 +122,7 @@ class MFRLConfig(NetworkSettings, OwnLoop):
         return MFRLTraining
 
 
-class SegmentActor(nn.Module):
+class SegmentActor(Network):
     """Recurrent encoder and decoder over segments: two actions for each, around 0 at first."""
 
     def __init__(self, segments: int, units: int, deviation: float) -> None:
@@ -211,7 +212,7 @@ class MFRL(Learned):
             if 0.5 * float(moved.square().sum(1).mean()) > config.largest_kl:
                 break
             ratio = probability_ratio(self.actor.log_density(means, counts, actions), old)
-            self.parts.descend("actor", -clipped_surrogate(ratio, advantages, config.clip, config.clip).mean(), lr)
+            self.actor.descend(-clipped_surrogate(ratio, advantages, config.clip, config.clip).mean(), lr)
         return self.parts.finish_update({"reward_estimate": rewards.mean(), "best_reward_estimate": grouped.amax(1).mean()})
 
 

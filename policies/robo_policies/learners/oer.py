@@ -29,7 +29,8 @@ from typing_extensions import override
 from robo_policies.learners.bc import BC, BCConfig
 from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.selection import Recorded, Rule, select
-from robo_policies.learners.td3_bc import TD3BC, TD3BCConfig
+from robo_policies.learners.td3 import TD3, Regulariser
+from robo_policies.learners.td3_bc import Cloning, TD3BCSettings
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.components import Policy, Training, TrainingObserver
@@ -44,7 +45,7 @@ FISHER_STATES = 500
 
 
 @dataclass(frozen=True)
-class OERConfig(TD3BCConfig, OwnLoop):
+class OERConfig(TD3BCSettings, OwnLoop):
     """Settings of OER; those of TD3+BC are of pi."""
 
     needs = Needs((OWN,), CONTINUOUS_ONLY, {Feature.REWARD: "leave reward out"})
@@ -73,8 +74,12 @@ class OERConfig(TD3BCConfig, OwnLoop):
         require_allowed(self, allowed)
 
     @override
-    def build(self, spec: EnvironmentSpec, seed: int) -> RehearsingTD3BC:
-        return RehearsingTD3BC(spec, self, seed)
+    def build(self, spec: EnvironmentSpec, seed: int) -> TD3:
+        return TD3(spec, self, seed, self.rehearsal())
+
+    def rehearsal(self) -> Rehearsal:
+        """Return what regularises pi, so far without memories."""
+        return Rehearsal(Cloning(self.alpha), self.ewc)
 
     def imitator(self, spec: EnvironmentSpec, seed: int) -> BC:
         """Return mu."""
@@ -131,52 +136,54 @@ def tasks_of(episodes: Sequence[Episode], counts: Sequence[int]) -> list[list[Ep
     return [*found.values()]
 
 
-class RehearsingTD3BC(TD3BC):
-    """TD3+BC whose actor may also clone memories, and be held to earlier parameters."""
+class Rehearsal(Regulariser):
+    """Clones memories, too, and holds the actor to earlier parameters."""
 
-    def __init__(self, spec: EnvironmentSpec, config: OERConfig, seed: int) -> None:
-        super().__init__(spec, config, seed)
+    def __init__(self, cloning: Regulariser, strength: float) -> None:
+        """cloning: of the present task; strength: of elastic weight consolidation."""
+        self._cloning, self._strength = cloning, strength
         self.rehearsed: Callable[[], Sequence[Memory]] = tuple
         """Returns a minibatch of each memory."""
         self.anchors: list[tuple[list[Tensor], list[Tensor]]] = []
         """Parameters of the actor after each earlier task, and their importance."""
-        self._strength = config.ewc
 
     @override
-    def actor_loss(self, observations: Tensor, data: TensorBatch) -> Tensor:
-        loss = super().actor_loss(observations, data)
+    def actor_loss(self, learner: TD3, observations: Tensor, data: TensorBatch) -> Tensor:
+        loss = self._cloning.actor_loss(learner, observations, data)
         memories = self.rehearsed()
         for memory in memories:
-            seen = self.features(memory.observations)
-            actions = torch.from_numpy(memory.actions).to(self.parts.device)
-            loss = loss + (self.actor(seen) - actions).square().mean() / (len(memories) + 1)
+            seen = features(learner, memory.observations)
+            actions = torch.from_numpy(memory.actions).to(learner.parts.device)
+            loss = loss + (learner.actor(seen) - actions).square().mean() / (len(memories) + 1)
         for parameters, importance in self.anchors:
-            parts = zip(self.actor.parameters(), parameters, importance, strict=True)
+            parts = zip(learner.actor.parameters(), parameters, importance, strict=True)
             loss = loss + 0.5 * self._strength * sum((weight * (now - then).square()).sum() for now, then, weight in parts)
         return loss
 
-    def features(self, observations: dict[str, Array]) -> Tensor:
-        """Return the inputs of the actor (B, F)."""
-        encoder = self.parts.encoder
-        found: Tensor = encoder(encoder.tensors(encoder.stack(observations), observations, self.parts.device))
-        return found
-
-    @torch.no_grad()
-    def chosen(self, observations: dict[str, Array]) -> Array:
-        """Return the actions (B, A) of the actor."""
-        actions: Array = self.actor(self.features(observations)).cpu().numpy()
-        return actions
-
-    def hold(self, observations: dict[str, Array]) -> None:
+    def hold(self, learner: TD3, observations: dict[str, Array]) -> None:
         """Hold the actor to its present parameters, by the diagonal Fisher information of a Gaussian around its action."""
-        importance = [torch.zeros_like(each) for each in self.actor.parameters()]
-        features = self.features(observations)
-        for row in features:
-            actions = self.actor(row[None])[0]
-            drawn = torch.randn(len(actions), generator=self.parts.generator).to(actions.device)
-            for total, slope in zip(importance, torch.autograd.grad(actions @ drawn, [*self.actor.parameters()]), strict=True):
-                total.add_(slope.square() / len(features))
-        self.anchors.append(([each.detach().clone() for each in self.actor.parameters()], importance))
+        actor = learner.actor
+        importance = [torch.zeros_like(each) for each in actor.parameters()]
+        rows = features(learner, observations)
+        for row in rows:
+            actions = actor(row[None])[0]
+            drawn = torch.randn(len(actions), generator=learner.parts.generator).to(actions.device)
+            for total, slope in zip(importance, torch.autograd.grad(actions @ drawn, [*actor.parameters()]), strict=True):
+                total.add_(slope.square() / len(rows))
+        self.anchors.append(([each.detach().clone() for each in actor.parameters()], importance))
+
+
+def features(learner: TD3, observations: dict[str, Array]) -> Tensor:
+    """Return the inputs of the actor (B, F)."""
+    encoder = learner.parts.encoder
+    return encoder(encoder.tensors(encoder.stack(observations), observations, learner.parts.device))
+
+
+@torch.no_grad()
+def chosen(learner: TD3, observations: dict[str, Array]) -> Array:
+    """Return the actions (B, A) of the actor."""
+    actions: Array = learner.actor(features(learner, observations)).cpu().numpy()
+    return actions
 
 
 class ContinualTraining:
@@ -197,7 +204,8 @@ class ContinualTraining:
             raise InvalidSetting("OER learns from recorded episodes alone.", got="none", fix="--dataset DATASET")
         self.tasks = tasks_of(demonstrations, config.tasks)
         self.config, self.steps, self.seed = config, steps, seed
-        self.learner = config.build(self._spec, seed)
+        self.rehearsal = config.rehearsal()
+        self.learner = TD3(self._spec, config, seed, self.rehearsal)
         """pi"""
         self.imitator = config.imitator(self._spec, seed)
         """mu"""
@@ -217,9 +225,9 @@ class ContinualTraining:
         self._random = np.random.default_rng([self.seed, self.task])
         self._replay = RecordedReplay.of(self._spec, self.tasks[self.task], self.seed + self.task)
         if not self.config.dual:
-            self.learner.rehearsed = self._rehearsed
+            self.rehearsal.rehearsed = self._rehearsed
         elif self.task:
-            self.learner = self.config.build(self._spec, self.seed + self.task)
+            self.learner = TD3(self._spec, self.config, self.seed + self.task, self.rehearsal)
 
     def _rehearsed(self) -> list[Memory]:
         return [memory.drawn(self.config.batch_size, self._random) for memory in self.memories]
@@ -250,7 +258,7 @@ class ContinualTraining:
         """Return steps of this task with the actions of pi, and steps of the memories with their own."""
         memories = self._rehearsed()
         share = [1.0, *[1.0 / (len(memories) + 1)] * len(memories)]
-        taught = [Memory({**batch.observations}, self.learner.chosen({**batch.observations})), *memories]
+        taught = [Memory({**batch.observations}, chosen(self.learner, {**batch.observations})), *memories]
         names, count = batch.observations, len(batch)
         joined = {name: np.concatenate([each.observations[name] for each in taught]) for name in names}
         # the mean over rows, times their number, is the sum of means
@@ -284,7 +292,7 @@ class ContinualTraining:
             self.memories.append(Memory({name: values[kept] for name, values in observations.items()}, actions[kept]))
         if self.config.ewc:
             rows = self._random.permutation(len(actions))[:FISHER_STATES]
-            self.learner.hold({name: values[rows] for name, values in observations.items()})
+            self.rehearsal.hold(self.learner, {name: values[rows] for name, values in observations.items()})
 
     def _recorded(self, episodes: Sequence[Episode], observations: dict[str, Array], actions: Array) -> Recorded:
         learner, encoder = self.learner, self.learner.parts.encoder
@@ -297,10 +305,10 @@ class ContinualTraining:
         goes_on[np.cumsum(lengths) - 1] = [not each.terminated for each in episodes]
         with torch.no_grad():
             value, following = (
-                learner.critic(learner.features(seen), torch.from_numpy(taken).to(learner.parts.device))[0].cpu().numpy()
-                for seen, taken in ((observations, actions), (after, learner.chosen(after)))
+                learner.critic(features(learner, seen), torch.from_numpy(taken).to(learner.parts.device))[0].cpu().numpy()
+                for seen, taken in ((observations, actions), (after, chosen(learner, after)))
             )
-        policy = learner.chosen(observations)
+        policy = chosen(learner, observations)
         return Recorded(
             states=(states - mean) / deviation,
             actions=actions.astype(np.float64),
@@ -316,7 +324,7 @@ class ContinualTraining:
         memories = {str(number): {"actions": each.actions, **each.observations} for number, each in enumerate(self.memories)}
         anchors = {
             str(number): {"parameters": dict(enumerate(parameters)), "importance": dict(enumerate(importance))}
-            for number, (parameters, importance) in enumerate(self.learner.anchors)
+            for number, (parameters, importance) in enumerate(self.rehearsal.anchors)
         }
         counters = {"step": self.step, "task": self.task, "seconds": self.stopwatch.state_dict()}
         learners = {"learner": self.learner.state_dict(), "imitator": self.imitator.state_dict()}
@@ -333,10 +341,10 @@ class ContinualTraining:
         for number in range(len(state["memories"])):
             kept = {name: np.array(values) for name, values in state["memories"][str(number)].items()}
             self.memories.append(Memory(kept, kept.pop("actions")))
-        self.learner.anchors = []
+        self.rehearsal.anchors = []
         for number in range(len(state["anchors"])):
             both = state["anchors"][str(number)]
-            self.learner.anchors.append((_tensors(both["parameters"]), _tensors(both["importance"])))
+            self.rehearsal.anchors.append((_tensors(both["parameters"]), _tensors(both["importance"])))
         self.stopwatch.load_state_dict(training["seconds"])
         self.resumed = "warm"
 

@@ -11,7 +11,7 @@ from robo_rl.requirements import require_ranges
 
 
 @dataclass(frozen=True)
-class OfflineConfig(PictureSettings):
+class OfflineSettings(PictureSettings):
     """Settings of a learner from recorded data."""
 
     needs = Needs(DATA, CONTINUOUS_ONLY | {Feature.PICTURES})
@@ -36,7 +36,7 @@ class OfflineConfig(PictureSettings):
 
 
 @dataclass(frozen=True)
-class OfflineValueConfig(OfflineConfig):
+class OfflineValueSettings(OfflineSettings):
     """Settings of a learner from recorded data that has critics with targets."""
 
     tau: float = 0.005

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from robo_policies.networks.actor_critic import NetworkFactory, make_seeded
+from robo_policies.networks.accelerated.adam import adam
+from robo_policies.networks.actor_critic import Network, NetworkFactory, make_seeded
 from robo_policies.networks.encoders import ObservationEncoder, Observations, TensorBatch
 from robo_policies.networks.settings import own_encoder, resolve_device
 from robo_rl.metrics import MetricsWindow
@@ -24,8 +25,6 @@ from robo_rl.types import Array, Batch, Metrics, StateDict
 
 Module = TypeVar("Module", bound=nn.Module)
 
-ADAM: Any = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
-"""The paper's values, as in PyTorch."""
 STATE_FORMAT = 2
 """Of `LearnerParts.state_dict`; 1 had other networks."""
 
@@ -62,7 +61,9 @@ class LearnerParts(Stateful):
         trained = nn.ModuleDict({"network": network})
         if trains_encoder and self.encoder.network is not None:
             trained["encoder"] = self.encoder.network
-        self._optimizers[name] = CheckedAdam(f"{name} loss", trained, lr)
+        self._optimizers[name] = optimizer = CheckedAdam(f"{name} loss", trained, lr, lambda: self.updates)
+        if isinstance(network, Network):
+            network.optimizer = optimizer
         return network
 
     def add_target(self, name: str, network: Module, *, sees: bool = False) -> Module:
@@ -91,26 +92,32 @@ class LearnerParts(Stateful):
 
     def descend(self, name: str, loss: Tensor, lr: float | None = None) -> None:
         """Take one step down the gradient of a loss, by one network only; raises NonFiniteUpdate, keeping the parameters."""
-        optimizer = self._optimizers[name]
-        if lr is not None:
-            optimizer.lr = lr
-        optimizer.minimize(loss, self.updates)
+        self._optimizers[name].minimize(loss, lr)
 
     @torch.no_grad()
     def track(self, target: nn.Module, online: nn.Module, tau: float) -> None:
         """Move target parameters towards the online ones: target <- (1 - tau) target + tau online."""
-        torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
+        follow(target, online, tau)
         if target is self._seeing_target:
-            torch._foreach_lerp_(list(self.target_encoder.parameters()), list(self.encoder.parameters()), tau)
+            follow(self.target_encoder, self.encoder, tau)
 
     def finish_update(self, scalars: Mapping[str, float | Tensor]) -> Metrics:
         """Count the update and return metrics if they are due, tags train/<name>."""
         self.updates += 1
         self.version += 1
-        return self._metrics.add({f"train/{name}": _scalar(value) for name, value in scalars.items()})
+        metrics = self._metrics.add({f"train/{name}": _scalar(value) for name, value in scalars.items()})
+        if metrics:
+            self.require_finite()
+        return metrics
+
+    def require_finite(self) -> None:
+        """Raise NonFiniteUpdate if a step on a device was skipped; once for each report, because it waits for the device."""
+        for optimizer in self._optimizers.values():
+            optimizer.require_finite()
 
     @override
     def state_dict(self) -> StateDict:
+        self.require_finite()
         return {
             "format": STATE_FORMAT,
             "encoder": clone_state(self.encoder),
@@ -162,40 +169,61 @@ class Learned(Stateful):
 class CheckedAdam(Stateful):
     """Adam (Kingma & Ba 2015) that refuses a step that is not finite, keeping the parameters as they are.
 
-    Calls the kernel behind torch.optim.Adam(fused=True) directly: torch.optim imports TorchDynamo at its first step, seconds
-    that every run would wait, and costs a tenth of a millisecond a step.
+    On a CPU it raises at once. On another device a step is skipped there, and `require_finite` raises: nothing is fetched
+    before.
     """
 
-    def __init__(self, loss_name: str, trained: nn.Module, lr: float) -> None:
-        self._loss_name, self.lr = loss_name, lr
+    def __init__(self, loss_name: str, trained: nn.Module, lr: float, update: Callable[[], int] | None = None) -> None:
+        """update: says the number of the present update, for errors; by default that of the step."""
+        self._loss_name, self.lr, self._update = loss_name, lr, update or (lambda: int(self._step.cpu()))
         zeros = copy.deepcopy(trained).requires_grad_(requires_grad=False)
-        torch._foreach_zero_(list(zeros.parameters()))
-        self._moments = {"mean": zeros, "square": copy.deepcopy(zeros)}  # networks, so that names are the same
+        for values in zeros.parameters():
+            values.zero_()
+        moments = self._moments = {"mean": zeros, "square": copy.deepcopy(zeros)}  # networks, so that names are the same
         learnt = [index for index, parameter in enumerate(trained.parameters()) if parameter.requires_grad]
-        self._parameters, self._means, self._squares = (
-            [list[Tensor](network.parameters())[index] for index in learnt] for network in (trained, *self._moments.values())
+        self._parameters, *self._arrays = (
+            [list[Tensor](network.parameters())[index] for index in learnt] for network in (trained, *moments.values())
         )
         self._step = torch.zeros((), device=self._parameters[0].device)
+        self._skipped = torch.zeros_like(self._step)
+        self.is_deferred = not self._step.is_cpu
+        """True if nothing is fetched at a step."""
 
-    def minimize(self, loss: Tensor, update: int) -> None:
+    def minimize(self, loss: Tensor, lr: float | None = None) -> None:
         """Take one step; only these parameters get gradients, so other networks in the graph stay as they are.
 
         Raises NonFiniteUpdate if loss or gradient are not finite. A loss that was made before the step and leads through these
         parameters can no longer be minimised: autograd raises.
         """
+        self.lr = self.lr if lr is None else lr
         gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)  # 0 for unused parameters
         # squares, because Adam squares them too, and a product with itself takes a third of the time of a norm
         square = sum(torch.dot(flat, flat) for flat in (gradient.reshape(-1) for gradient in gradients))
         assert isinstance(square, Tensor)
-        if not math.isfinite((loss.detach() + square).cpu().item()):  # the only transfer of an update
-            got = f"loss {float(loss.detach().cpu())}, gradient norm {float(square.cpu()) ** 0.5}"
-            fix = "the batch is finite, so the networks diverge: look at train/q_mean before this step, at the scale of the "
-            refuse_step(update, self._loss_name, got=got, fix=fix + "rewards, the learning rate and the discount")
-        self._step += 1.0
-        steps = [self._step] * len(gradients)
+        skipped = self._unless_finite(loss.detach(), square)
+        self._step += 1.0 if skipped is None else 1.0 - skipped
         with torch.no_grad():
-            torch._fused_adam_(self._parameters, gradients, self._means, self._squares, [], steps, lr=self.lr, **ADAM)
-        torch.autograd.graph.increment_version(self._parameters)  # the fused kernel does not, so that gradients would be wrong
+            adam(self._parameters, gradients, self._arrays, self._step, self.lr, skipped)
+
+    def _unless_finite(self, loss: Tensor, square: Tensor) -> Tensor | None:
+        """Return 1 if the step is to be skipped, else 0, on a device; raise NonFiniteUpdate on a CPU."""
+        total = loss + square
+        if self.is_deferred:
+            skipped = 1.0 - torch.isfinite(total).float().reshape(())
+            self._skipped += skipped
+            return skipped
+        if not math.isfinite(total.item()):
+            self._refuse(f"loss {float(loss)}, gradient norm {float(square) ** 0.5}")
+        return None
+
+    def require_finite(self) -> None:
+        """Raise NonFiniteUpdate if steps were skipped on a device; the parameters are those before the first of them."""
+        if self.is_deferred and (count := int(self._skipped.cpu())):
+            self._refuse(f"{count} steps since the last report were not finite, and skipped")
+
+    def _refuse(self, got: str) -> None:
+        fix = "the batch is finite, so the networks diverge: look at train/q_mean before this step, at the scale of the "
+        refuse_step(self._update(), self._loss_name, got=got, fix=fix + "rewards, the learning rate and the discount")
 
     @override
     def state_dict(self) -> StateDict:
@@ -241,14 +269,21 @@ class ActorPolicy(Stateful):
         """Return an action (A,) float32 in [-1, 1], or an int64 scalar."""
         return self.proposed(observation, None if deterministic else self._generator)
 
-    @torch.no_grad()  # not inference mode, which would forbid training to use the memory that is taken here
+    def act_all(self, observations: Mapping[str, Array]) -> Array:
+        """Return sampled actions (N, ...) for observations name -> (N, ...)."""
+        return self._chosen({name: observations[name] for name in self._encoder.reads}, self._generator)
+
     def proposed(self, observation: Observation, generator: torch.Generator | None) -> Array:
         """Return a sample of the actor with a generator, or its mode without one."""
+        chosen: Array = self._chosen({name: np.array(observation[name])[None] for name in self._encoder.reads}, generator)[0]
+        return chosen
+
+    @torch.no_grad()  # not inference mode, which would forbid training to use the memory that is taken here
+    def _chosen(self, rows: Mapping[str, Array], generator: torch.Generator | None) -> Array:
         encoder, actor = self._followed()
-        rows = {name: np.array(observation[name])[None] for name in encoder.reads}
         features = encoder(encoder.tensors(encoder.stack(rows, is_acting=True), rows, self._device))
-        action = actor.mode(features) if generator is None else actor.draw(features, generator)
-        chosen: Array = action.cpu().numpy()[0]
+        actions = actor.mode(features) if generator is None else actor.draw(features, generator)
+        chosen: Array = actions.cpu().numpy()
         return chosen
 
     def _followed(self) -> tuple[ObservationEncoder, Any]:
@@ -277,6 +312,12 @@ class ActorPolicy(Stateful):
     @override
     def load_state_dict(self, state: StateDict) -> None:
         load_generator(self._generator, state["generator"])
+
+
+def follow(target: nn.Module, online: nn.Module, tau: float) -> None:
+    """Move parameters towards those of another module by a share tau."""
+    for old, new in zip(target.parameters(), online.parameters(), strict=True):
+        old.lerp_(new, tau)
 
 
 def _scalar(value: float | Tensor) -> float | Tensor:

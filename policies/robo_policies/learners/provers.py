@@ -23,6 +23,7 @@ from robo_policies.learners.episodic import EpisodeActor, Figures
 from robo_policies.learners.group_advantages import REMEMBERED, Advantages
 from robo_policies.learners.parts import ActorPolicy
 from robo_policies.learners.step_credit import Floats, standardised
+from robo_policies.networks.actor_critic import Critics
 from robo_rl.protocols.components import Policy
 from robo_rl.protocols.planning import replan
 from robo_rl.spec.environment import Observation
@@ -45,7 +46,7 @@ class Prover(Advantages):
         super().__init__(actor, settings)
         parts = actor.parts
         self.network = parts.add_target("prover", actor.network)
-        self.value = parts.add("prover_value", parts.networks.critic(parts.encoder.size, 1), self.config.critic_lr)
+        self.value = parts.add("prover_value", Critics(parts.networks, parts.encoder.size, 1), self.config.critic_lr)
         self._past: deque[tuple[Tensor, Tensor]] = deque(maxlen=REMEMBERED)
 
     @property
@@ -98,7 +99,7 @@ class Prover(Advantages):
         for _ in range(10 * self.config.epochs):
             rows = torch.from_numpy(self.actor.random.integers(len(wanted), size=min(256, len(wanted))))
             loss = mse_loss(self.value(inputs[rows]).reshape(-1), wanted[rows])
-            self.actor.parts.descend("prover_value", loss)
+            self.value.descend(loss)
         return loss
 
     def _success(self) -> float:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy.special import digamma, gammaln
 from typing_extensions import override
 
-from robo_policies.learners.adversarial import AdversarialConfig, Curriculum
+from robo_policies.learners.adversarial import AdversarialSettings, Curriculum
 from robo_rl.errors import require_allowed
 from robo_rl.types import Metrics, StateDict
 
@@ -54,7 +54,7 @@ class Gamma(NamedTuple):
 
 
 @dataclass(frozen=True)
-class QARLConfig(AdversarialConfig):
+class QARLConfig(AdversarialSettings):
     """Settings of QARL."""
 
     first_shape: float = 50.0

@@ -13,13 +13,13 @@ from typing import Literal
 import numpy as np
 from typing_extensions import override
 
-from robo_policies.learners.adversarial import AdversarialConfig, Curriculum
+from robo_policies.learners.adversarial import AdversarialSettings, Curriculum
 from robo_rl.errors import require_allowed
 from robo_rl.types import Metrics, StateDict
 
 
 @dataclass(frozen=True)
-class RARLConfig(AdversarialConfig):
+class RARLConfig(AdversarialSettings):
     """Settings of RARL."""
 
     schedule: Literal["none", "force", "temperature"] = "none"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.td3 import TD3Config, TD3Learner
+from robo_policies.learners.td3 import TD3, Regulariser, TD3Settings
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import require_allowed
 from robo_rl.extras import NextActions
@@ -16,7 +16,7 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 
 @dataclass(frozen=True)
-class ReBRACConfig(TD3Config):
+class ReBRACConfig(TD3Settings):
     """Settings of ReBRAC; defaults are the authors' for locomotion, whose two penalties are chosen for each dataset."""
 
     actor_penalty: float = 0.01
@@ -43,34 +43,34 @@ class ReBRACConfig(TD3Config):
     def sampling(self) -> Sampling:
         return replace(super().sampling, extras=(NextActions(),))
 
-    def build(self, spec: EnvironmentSpec, seed: int) -> ReBRAC:
+    def build(self, spec: EnvironmentSpec, seed: int) -> TD3:
         """Returns a fresh learner."""
-        return ReBRAC(spec, self, seed)
+        return TD3(spec, self, seed, TwoPenalties(self.actor_penalty, self.critic_penalty), self.reward_scale)
 
 
-class ReBRAC(TD3Learner):
-    """TD3+BC with the penalty apart for actor and critic, LayerNorm, deeper networks and larger batches."""
+@dataclass(frozen=True)
+class TwoPenalties(Regulariser):
+    """TD3+BC with the penalty apart for actor and critic."""
 
-    def __init__(self, spec: EnvironmentSpec, config: ReBRACConfig, seed: int) -> None:
-        super().__init__(spec, config, seed)
-        self.config = config
+    actor: float
+    """beta_1"""
+    critic: float
+    """beta_2"""
 
-    def critic_target(self, data: TensorBatch) -> Tensor:
-        """Eq. 3: r + gamma (min_i Q'_i(s', a') - beta_2 |a' - a'_data|^2), a' = pi'(s') + clipped noise (B,).
+    @override
+    def following(self, values: Tensor, actions: Tensor, data: TensorBatch) -> Tensor:
+        """Eq. 3: min_i Q'_i(s', a') - beta_2 |a' - a'_data|^2 (B,).
 
         Differs from the authors' code, which leaves out the last step before a time limit: its value is kept here, and its
         penalty, for which there is no recorded action, is 0.
         """
         recorded, is_recorded = (data.extras[name] for name in ("next_actions", "has_next_action"))
-        next_actions = self.smoothed_actions(data)
-        penalty = (next_actions - recorded).square().sum(-1) * is_recorded
-        next_q = self.next_values(data, next_actions)
-        next_q = next_q - self.config.critic_penalty * penalty
-        return self.config.reward_scale * data.rewards + data.discounts * data.masks * next_q
+        return values - self.critic * ((actions - recorded).square().sum(-1) * is_recorded)
 
-    def actor_loss(self, observations: Tensor, data: TensorBatch) -> Tensor:
+    @override
+    def actor_loss(self, learner: TD3, observations: Tensor, data: TensorBatch) -> Tensor:
         """Eq. 2: beta_1 |pi(s) - a|^2 - min_i Q_i(s, pi(s)) / mean |min_i Q_i|."""
-        actions = self.actor(observations)
-        q = self.critic(observations, actions).amin(0)
+        actions = learner.actor(observations)
+        q = learner.critic(observations, actions).amin(0)
         cloning = (actions - data.actions).square().sum(-1)
-        return (data.weights * (self.config.actor_penalty * cloning - q / q.detach().abs().mean().clamp(min=1e-6))).mean()
+        return (data.weights * (self.actor * cloning - q / q.detach().abs().mean().clamp(min=1e-6))).mean()

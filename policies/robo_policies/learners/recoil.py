@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.implicit import ImplicitConfig, ImplicitLearner, squared
+from robo_policies.learners.iql import IQL, ImplicitSettings, squared
 from robo_policies.learners.xql import GumbelLoss
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import require_allowed
@@ -22,7 +22,7 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 
 @dataclass(frozen=True)
-class ReCOILConfig(ImplicitConfig):
+class ReCOILConfig(ImplicitSettings):
     """Settings of ReCOIL; values of Q are in units of their own, because no reward is read."""
 
     experts: str = "success"
@@ -56,24 +56,30 @@ class ReCOILConfig(ImplicitConfig):
     def sampling(self) -> Sampling:
         return replace(super().sampling, extras=(FromExpert(self.experts, 0.5),))
 
-    def build(self, spec: EnvironmentSpec, seed: int) -> ReCOIL:
+    def build(self, spec: EnvironmentSpec, seed: int) -> IQL:
         """Returns a fresh learner."""
-        loss = GumbelLoss(self.temperature, self.largest_exponent)
-        return ReCOIL(spec, self, seed, value_loss=loss, bellman_loss=squared)
+        loss, targets = GumbelLoss(self.temperature, self.largest_exponent), ExpertTargets(self.expert_value, self.step_value)
+        return IQL(spec, self, seed, value_loss=loss, bellman_loss=half_squared, targets=targets)
 
 
-class ReCOIL(ImplicitLearner):
-    """Implicit Q-learning in which the expert's steps stand for the rewards."""
+@dataclass(frozen=True)
+class ExpertTargets:
+    """Targets of Q in which the expert's steps stand for the rewards.
 
-    config: ReCOILConfig
+    200 at the expert's steps, elsewhere y = -2 + gamma V(s') with V = -200 beyond an end.
 
-    @override
-    def critic_loss(self, values: Tensor, next_v: Tensor, data: TensorBatch) -> Tensor:
-        """Half of (Q - 200)^2 at the expert's steps and of (Q - y)^2 at others, y = -2 + gamma V(s'), V = -200 beyond an end.
+    Differs from eq. 15, in which Q of the expert rises without bound, as the authors' code does.
+    """
 
-        Differs from eq. 15, in which Q of the expert rises without bound, as the authors' code does.
-        """
-        config = self.config
-        beyond = data.masks * next_v - (1.0 - data.masks) * config.expert_value
-        targets = torch.where(data.extras["from_expert"], config.expert_value, config.step_value + data.discounts * beyond)
-        return 0.5 * (data.weights * self.bellman_loss(values, targets.expand_as(values))).mean(1).sum()
+    expert_value: float
+    step_value: float
+
+    def __call__(self, next_v: Tensor, data: TensorBatch) -> Tensor:
+        """Return the targets (B,)."""
+        beyond = data.masks * next_v - (1.0 - data.masks) * self.expert_value
+        return torch.where(data.extras["from_expert"], self.expert_value, self.step_value + data.discounts * beyond)
+
+
+def half_squared(values: Tensor, targets: Tensor) -> Tensor:
+    """Return half of the squared residuals."""
+    return 0.5 * squared(values, targets)

@@ -12,19 +12,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
-from robo_policies.learners.sac import SAC, SACConfig
+from robo_policies.learners.parts import Learned
+from robo_policies.learners.sac import SACSettings, soft_actor_critic
 from robo_policies.networks.encoders import TensorBatch
 from robo_policies.networks.image_encoder import PictureSettings
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
 from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class RLPDConfig(SACConfig, PictureSettings):
-    """Settings of RLPD; defaults are those of the authors' code for sparse-reward tasks unless a field says otherwise."""
+class RLPDSettings(SACSettings, PictureSettings):
+    """Settings of RLPD and HIL-SERL; defaults are those of RLPD's code for sparse rewards unless a field says otherwise."""
 
     needs = Needs(STEPS, CONTINUOUS_ONLY | {Feature.PICTURES})
 
@@ -59,32 +60,42 @@ class RLPDConfig(SACConfig, PictureSettings):
                 "target_critics must be among the critics.", got=self.target_critics, allowed=f"1 to {self.critics}"
             )
 
-    @override
+
+@dataclass(frozen=True)
+class RLPDConfig(RLPDSettings):
+    """Settings of RLPD."""
+
     def build(self, spec: EnvironmentSpec, seed: int) -> RLPD:
+        """Returns a fresh learner."""
         return RLPD(spec, self, seed)
 
 
-class RLPD(SAC):
+class RLPD(Learned):
     """Learns online from its own steps and from demonstrations at once."""
 
-    config: RLPDConfig
+    def __init__(self, spec: EnvironmentSpec, config: RLPDSettings, seed: int) -> None:
+        self.config = config
+        self.parts, self.actor, self.critic, self.target_critic, self.temperature = soft_actor_critic(spec, config, seed)
 
-    @override
+    def update(self, batch: Batch) -> Metrics:
+        """Takes `updates_per_step` steps of the critics, then one of actor and temperature."""
+        return self.parts.finish_update(self.learn(self.parts.batch(batch)))
+
     def learn(self, data: TensorBatch) -> dict[str, Tensor]:
         """Cuts the batch into `updates_per_step` slices: a critic step on each, then actor and temperature on the last."""
         parts, alpha = self.parts, self.temperature.alpha()
         for part in slices(data, self.config.updates_per_step):
             values = self.critic(parts.encoder(part.observations), part.actions)
             critic_loss = self.critic_loss(values, self.critic_target(part, alpha), part.weights)
-            parts.descend("critic", critic_loss)
+            self.critic.descend(critic_loss)
             parts.track(self.target_critic, self.critic, self.config.tau)
 
         observations = parts.actor_features(part.observations)
         actions, log_densities = self.actor.sample(observations, parts.generator)
         actor_loss = self.actor_loss(observations, actions, log_densities, alpha)
-        parts.descend("actor", actor_loss)
+        self.actor.descend(actor_loss)
         temperature_loss = self.temperature.loss(log_densities)
-        parts.descend("temperature", temperature_loss)
+        self.temperature.descend(temperature_loss)
         losses = {"critic_loss": critic_loss, "actor_loss": actor_loss, "ent_coef_loss": temperature_loss}
         return losses | {"ent_coef": alpha, "q_mean": values.mean(), "entropy": -log_densities.mean()}
 

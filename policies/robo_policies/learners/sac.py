@@ -6,25 +6,27 @@ Equation numbers are those of that paper. At equal settings it is the algorithm 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics, TanhGaussianActor, Temperature
 from robo_policies.networks.encoders import TensorBatch
-from robo_policies.networks.settings import NetworkSettings
+from robo_policies.networks.settings import NetworkSettings, ReplaySettings
+from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.contract import STEPS, Needs
 from robo_rl.protocols.sampling import Sampling
 from robo_rl.requirements import require_continuous, require_ranges
 from robo_rl.spec.environment import EnvironmentSpec
-from robo_rl.types import Batch, Metrics
+from robo_rl.types import Batch, Metrics, StateDict
 
 
 @dataclass(frozen=True)
-class SACConfig(NetworkSettings):
-    """Settings of SAC; defaults are those of Stable-Baselines3's SAC unless a field says otherwise."""
+class SACSettings(NetworkSettings, ReplaySettings):
+    """Settings of learners with SAC's networks; defaults are those of Stable-Baselines3's SAC unless a field says otherwise."""
 
     needs = Needs(STEPS)
 
@@ -50,16 +52,6 @@ class SACConfig(NetworkSettings):
     """The critics read privileged entries, too; the policy never does (Pinto et al. 2018, arXiv:1710.06542)."""
     normalization_rows: int = 0
     """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
-    n_step: int = 1
-    """Steps of reward before the bootstrap value."""
-    learning_starts: int = 5_000
-    """Environment steps with random actions before the first update; Stable-Baselines3 has 100, its tuned settings 10,000."""
-    replay_capacity: int = 1_000_000
-    """Rows of the replay memory."""
-    replay_folder: str | None = None
-    """Folder on a disk in which the online replay memory is mapped; None keeps it in RAM."""
-    offline_fraction: float = 0.0
-    """Share of each batch that comes from demonstrations."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of the products of the hidden layers, nothing else: "bfloat16" rounds to three digits and is fast on hardware for it."""
 
@@ -71,27 +63,77 @@ class SACConfig(NetworkSettings):
         """Requirements of the training loop."""
         return Sampling.of(self)
 
+
+@dataclass(frozen=True)
+class SACConfig(SACSettings):
+    """Settings of SAC."""
+
     def build(self, spec: EnvironmentSpec, seed: int) -> SAC:
         """Returns a fresh learner."""
         return SAC(spec, self, seed)
 
 
+class SoftActorCritic(NamedTuple):
+    """The networks of SAC."""
+
+    parts: LearnerParts
+    actor: TanhGaussianActor
+    critic: Critics
+    target_critic: Critics
+    temperature: Temperature
+
+
+def soft_actor_critic(spec: EnvironmentSpec, config: SACSettings, seed: int) -> SoftActorCritic:
+    """Return fresh networks with a policy that acts; raises InvalidSetting for discrete actions."""
+    require_continuous(spec, type(config).__name__.removesuffix("Config"))
+    parts = LearnerParts(spec, config, seed)
+    inputs, actions = parts.encoder.size, spec.action.size
+    critic = Critics(parts.networks, parts.encoder.critic_size + actions, config.critics, layer_norm=config.layer_norm)
+    parts.add("critic", critic, config.lr, trains_encoder=True)
+    target_critic = parts.add_target("target_critic", critic, sees=True)
+    actor = TanhGaussianActor(parts.networks, inputs, actions)
+    parts.add("actor", actor, config.lr, trains_encoder=config.privileged_critic)  # as in Pinto et al.
+    temperature = Temperature(config.initial_temperature, config.target_entropy_per_action * actions)
+    parts.add("temperature", temperature, config.lr)
+    parts.act_with(actor)
+    return SoftActorCritic(parts, actor, critic, target_critic, temperature)
+
+
+class Objective(Stateful):
+    """What SAC maximises: return and entropy. A variation is an objective that changes one of these quantities."""
+
+    def entropy_weight(self, alpha: Tensor, data: TensorBatch) -> Tensor:
+        """Return the weight of the entropy, (1,) or (B,), given the temperature."""
+        return alpha
+
+    def entropy_terms(self, log_densities: Tensor, actions: Tensor, data: TensorBatch, *, following: bool) -> Tensor:
+        """Return what stands for log pi(a|s) (B,), at the observations or at those that follow."""
+        return log_densities
+
+    def target(self, targets: Tensor, data: TensorBatch) -> Tensor:
+        """Return what the critics follow (B,), given the right-hand side of eq. 5."""
+        return targets
+
+    def actor_loss(self, loss: Tensor, observations: Tensor, actions: Tensor) -> Tensor:
+        """Return the loss of the actor, given eq. 9."""
+        return loss
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        del state
+
+
 class SAC(Learned):
     """Maximises return and entropy; one critic, actor and temperature update per batch."""
 
-    def __init__(self, spec: EnvironmentSpec, config: SACConfig, seed: int) -> None:
-        require_continuous(spec, type(config).__name__.removesuffix("Config"))
-        self.config = config
-        self.parts = parts = LearnerParts(spec, config, seed)
-        inputs, actions = parts.encoder.size, spec.action.size
-        critic = Critics(parts.networks, parts.encoder.critic_size + actions, config.critics, layer_norm=config.layer_norm)
-        self.critic = parts.add("critic", critic, config.lr, trains_encoder=True)
-        self.target_critic = parts.add_target("target_critic", self.critic, sees=True)
-        actor = TanhGaussianActor(parts.networks, inputs, actions)
-        self.actor = parts.add("actor", actor, config.lr, trains_encoder=config.privileged_critic)  # as in Pinto et al.
-        temperature = Temperature(config.initial_temperature, config.target_entropy_per_action * actions)
-        self.temperature = parts.add("temperature", temperature, config.lr)
-        parts.act_with(self.actor)
+    def __init__(self, spec: EnvironmentSpec, config: SACSettings, seed: int, objective: Objective | None = None) -> None:
+        """objective: by default return and entropy."""
+        self.config, self.objective = config, objective or Objective()
+        self.parts, self.actor, self.critic, self.target_critic, self.temperature = soft_actor_critic(spec, config, seed)
 
     def update(self, batch: Batch) -> Metrics:
         """Takes one gradient step of each network."""
@@ -104,20 +146,22 @@ class SAC(Learned):
         # Differs from algorithm 1: one draw of actions serves temperature and actor, as in Stable-Baselines3.
         actions, log_densities = self.sampled(observations, data, following=False)
         alpha = self.temperature.alpha()
+        weight = self.objective.entropy_weight(alpha, data)
         temperature_loss = self.temperature.loss(log_densities)  # eq. 18
-        parts.descend("temperature", temperature_loss)
+        self.temperature.descend(temperature_loss)
         values = self.critic(parts.encoder(data.observations), data.actions)
-        critic_loss = self.critic_loss(values, self.critic_target(data, alpha), data.weights)
-        parts.descend("critic", critic_loss)
-        actor_loss = self.actor_loss(observations, actions, log_densities, alpha)
-        parts.descend("actor", actor_loss)
+        critic_loss = self.critic_loss(values, self.critic_target(data, weight), data.weights)
+        self.critic.descend(critic_loss)
+        actor_loss = self.actor_loss(observations, actions, log_densities, weight)
+        self.actor.descend(actor_loss)
         parts.track(self.target_critic, self.critic, self.config.tau)
         losses = {"critic_loss": critic_loss, "actor_loss": actor_loss, "ent_coef_loss": temperature_loss}
         return losses | {"ent_coef": alpha, "q_mean": values.mean(), "entropy": -log_densities.mean()}
 
     def sampled(self, features: Tensor, data: TensorBatch, *, following: bool) -> tuple[Tensor, Tensor]:
         """Return actions (B, A) of the policy and log pi(a|s) (B,), at the observations or at those that follow."""
-        return self.actor.sample(features, self.parts.generator)
+        actions, log_densities = self.actor.sample(features, self.parts.generator)
+        return actions, self.objective.entropy_terms(log_densities, actions, data, following=following)
 
     @torch.no_grad()
     def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
@@ -125,7 +169,7 @@ class SAC(Learned):
         features, seen_by_target = (see(data.next_observations) for see in (self.parts.encoder, self.parts.target_encoder))
         next_actions, next_log_densities = self.sampled(features, data, following=True)
         next_q = self.target_critic(seen_by_target, next_actions).amin(0)
-        return data.rewards + data.discounts * data.masks * (next_q - alpha * next_log_densities)
+        return self.objective.target(data.rewards + data.discounts * data.masks * (next_q - alpha * next_log_densities), data)
 
     def critic_loss(self, values: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         """J_Q, eq. 5: half the squared soft Bellman residual (N, B), averaged over the batch and summed over the critics."""
@@ -133,4 +177,14 @@ class SAC(Learned):
 
     def actor_loss(self, observations: Tensor, actions: Tensor, log_densities: Tensor, alpha: Tensor) -> Tensor:
         """J_pi, eq. 9: alpha log pi(a|s) - min_i Q_i(s, a) at the policy's own actions."""
-        return (alpha * log_densities - self.critic(observations.detach(), actions).amin(0)).mean()
+        loss = (alpha * log_densities - self.critic(observations.detach(), actions).amin(0)).mean()
+        return self.objective.actor_loss(loss, observations, actions)
+
+    @override
+    def state_dict(self) -> StateDict:
+        return super().state_dict() | self.objective.state_dict()
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        self.objective.load_state_dict(state)

@@ -11,15 +11,16 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.sac import SAC, SACConfig
+from robo_policies.learners.parts import Learned
+from robo_policies.learners.sac import SAC, Objective, SACSettings
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.spec.environment import EnvironmentSpec
-from robo_rl.types import StateDict
+from robo_rl.types import Batch, Metrics, StateDict
 
 
 @dataclass(frozen=True)
-class SACAverageConfig(SACConfig):
+class SACAverageConfig(SACSettings):
     """Settings of SAC for the mean reward."""
 
     discount: float = 1.0
@@ -33,45 +34,56 @@ class SACAverageConfig(SACConfig):
         allowed["n_step"] = (self.n_step == 1, "1: the mean reward is taken off once for each step")
         require_allowed(self, allowed | {"rate_step": (0.0 < self.rate_step <= 1.0, "above 0, at most 1")})
 
-    @override
     def build(self, spec: EnvironmentSpec, seed: int) -> SACAverage:
+        """Returns a fresh learner."""
         return SACAverage(spec, self, seed)
 
 
-class SACAverage(SAC):
-    """Maximises the mean of reward and entropy over the steps of a task that does not end."""
+class MeanReward(Objective):
+    """The mean of reward and entropy over the steps: eq. 11 with f(Q) a running mean of values."""
 
-    config: SACAverageConfig
-
-    def __init__(self, spec: EnvironmentSpec, config: SACAverageConfig, seed: int) -> None:
-        super().__init__(spec, config, seed)
-        self.rate = torch.zeros((), device=self.parts.device)
+    def __init__(self, rate_step: float) -> None:
+        self._rate_step, self.rate = rate_step, torch.zeros(())
         """f(Q), which values settle at: the mean reward of a step, and of its entropy."""
 
     @override
-    def learn(self, data: TensorBatch) -> dict[str, Tensor]:
-        if not bool(data.masks.all()):
+    def target(self, targets: Tensor, data: TensorBatch) -> Tensor:
+        """Return r - f(Q) + min Q(s', a') - alpha log pi(a'|s'), (B,)."""
+        self.rate = self.rate + self._rate_step * ((targets - data.rewards).mean() - self.rate)
+        return targets - self.rate
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {"rate": float(self.rate.cpu())}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        self.rate = torch.tensor(float(state["rate"]))
+
+
+class SACAverage(Learned):
+    """Maximises the mean of reward and entropy over the steps of a task that does not end."""
+
+    def __init__(self, spec: EnvironmentSpec, config: SACAverageConfig, seed: int) -> None:
+        self.objective = MeanReward(config.rate_step)
+        self.sac = SAC(spec, config, seed, self.objective)
+        self.parts = self.sac.parts
+
+    def update(self, batch: Batch) -> Metrics:
+        """Takes one step of SAC; raises InvalidSetting for a step that terminated its episode."""
+        if not batch.masks.all():
             raise InvalidSetting(
                 "A mean over steps is for tasks that do not end.",
                 got="a step that terminated its episode",
                 allowed="episodes that the time limit ends",
                 fix="take sac, or an environment whose episodes end by the time limit alone",
             )
-        return super().learn(data) | {"mean_reward": self.rate}
-
-    @override
-    @torch.no_grad()
-    def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
-        """Return r - f(Q) + min Q(s', a') - alpha log pi(a'|s'), (B,); eq. 11 with f(Q) a running mean of such values."""
-        soft = super().critic_target(data, alpha)
-        self.rate = self.rate + self.config.rate_step * ((soft - data.rewards).mean() - self.rate)
-        return soft - self.rate
+        return self.parts.finish_update(self.sac.learn(self.parts.batch(batch)) | {"mean_reward": self.objective.rate})
 
     @override
     def state_dict(self) -> StateDict:
-        return super().state_dict() | {"rate": float(self.rate)}
+        return self.sac.state_dict()
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
-        self.rate = torch.tensor(float(state["rate"]), device=self.parts.device)
+        self.sac.load_state_dict(state)

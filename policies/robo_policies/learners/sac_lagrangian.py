@@ -7,6 +7,7 @@ over episodes, as in Ray, Achiam and Amodei 2019.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -14,8 +15,15 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.multipliers import LimitSettings, MultiplierSettings, relative_violation
-from robo_policies.learners.sac import SAC, SACConfig
+from robo_policies.learners.multipliers import (
+    AdamMultiplier,
+    LimitSettings,
+    MultiplierSettings,
+    PIDMultiplier,
+    relative_violation,
+)
+from robo_policies.learners.parts import Learned
+from robo_policies.learners.sac import SAC, Objective, SACSettings
 from robo_policies.networks.actor_critic import Critics
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import require_allowed
@@ -28,7 +36,7 @@ from robo_rl.types import Batch, Metrics, StateDict, Transition
 
 
 @dataclass(frozen=True)
-class SACLagrangianConfig(SACConfig, LimitSettings, MultiplierSettings):
+class SACLagrangianConfig(SACSettings, LimitSettings, MultiplierSettings):
     """Settings of SAC with Lagrange multipliers."""
 
     needs = Needs((ONLINE,))
@@ -56,25 +64,41 @@ class SACLagrangianConfig(SACConfig, LimitSettings, MultiplierSettings):
     def sampling(self) -> Sampling:
         return replace(super().sampling, extras=(Costs(),))
 
-    @override
     def build(self, spec: EnvironmentSpec, seed: int) -> SACLagrangian:
+        """Returns a fresh learner; raises InvalidSetting for an environment without costs."""
         return SACLagrangian(spec, self, seed)
 
 
-class SACLagrangian(SAC):
+@dataclass(frozen=True)
+class CostPenalty(Objective):
+    """Q - sum_c lambda_c Q_c in the place of Q."""
+
+    critic: Critics
+    """Q_c"""
+    multipliers: Sequence[PIDMultiplier | AdamMultiplier]
+    """lambda_c"""
+
+    @override
+    def actor_loss(self, loss: Tensor, observations: Tensor, actions: Tensor) -> Tensor:
+        """(alpha log pi - min_i Q_i + sum_c lambda_c Q_c) / (1 + sum_c lambda_c): one scale for any multiplier."""
+        weights = torch.tensor([each.value for each in self.multipliers], device=observations.device)
+        costs = weights @ self.critic(observations.detach(), actions)
+        return (loss + costs.mean()) / (1.0 + weights.sum())
+
+
+class SACLagrangian(Learned):
     """SAC on Q - sum_c lambda_c Q_c."""
 
-    config: SACLagrangianConfig
-
     def __init__(self, spec: EnvironmentSpec, config: SACLagrangianConfig, seed: int) -> None:
-        self.limits = config.limits_of(spec)
-        super().__init__(spec, config, seed)
-        parts = self.parts
+        self.limits, self.config = config.limits_of(spec), config
+        self.sac = SAC(spec, config, seed)
+        self.parts = parts = self.sac.parts
         inputs = parts.encoder.critic_size + spec.action.size
         critic = Critics(parts.networks, inputs, len(self.limits), layer_norm=config.layer_norm)
         self.cost_critic = parts.add("cost_critic", critic, config.lr)
         self.target_cost_critic = parts.add_target("target_cost_critic", self.cost_critic)
         self.multipliers = [config.multiplier_of() for _ in self.limits]
+        self.sac.objective = CostPenalty(self.cost_critic, self.multipliers)
         self._running = dict.fromkeys(self.limits, 0.0)
         self._episodes = {name: deque[float](maxlen=config.cost_episodes) for name in self.limits}
 
@@ -90,17 +114,17 @@ class SACLagrangian(SAC):
             if self.parts.updates:  # the random actions before are not the policy's
                 multiplier.update(relative_violation(fmean(self._episodes[name]), limit, self.config.largest_violation))
 
-    @override
     def update(self, batch: Batch) -> Metrics:
+        """Takes one step of the critics of costs, and one of SAC."""
         parts, data = self.parts, self.parts.batch(batch)
         values = self.cost_critic(parts.encoder(data.observations).detach(), data.actions)
-        loss = self.critic_loss(values, self.cost_target(data), data.weights)
-        parts.descend("cost_critic", loss)
+        loss = self.sac.critic_loss(values, self.cost_target(data), data.weights)
+        self.cost_critic.descend(loss)
         parts.track(self.target_cost_critic, self.cost_critic, self.config.tau)
-        found = super().update(batch)
+        found = parts.finish_update(self.sac.learn(data))
         if not found:
             return found
-        figures = zip(self.limits, self.multipliers, values.mean(1).tolist(), strict=True)
+        figures = zip(self.limits, self.multipliers, values.detach().mean(1).cpu().tolist(), strict=True)
         means = {f"train/episode_cost_{name}": fmean(costs) for name, costs in self._episodes.items() if costs}
         return (
             found
@@ -116,16 +140,9 @@ class SACLagrangian(SAC):
     def cost_target(self, data: TensorBatch) -> Tensor:
         """Returns (C, B): c + gamma_c Q_c'(s', a') of an action of the present policy, without entropy."""
         parts, following = self.parts, data.next_observations
-        actions, _ = self.actor.sample(parts.encoder(following), parts.generator)
+        actions, _ = self.sac.actor.sample(parts.encoder(following), parts.generator)
         following_costs = self.target_cost_critic(parts.target_encoder(following), actions)
         return data.extras["costs"].T + self.config.cost_discount * data.masks * following_costs
-
-    @override
-    def actor_loss(self, observations: Tensor, actions: Tensor, log_densities: Tensor, alpha: Tensor) -> Tensor:
-        """(alpha log pi - min_i Q_i + sum_c lambda_c Q_c) / (1 + sum_c lambda_c): one scale for any multiplier."""
-        weights = torch.tensor([each.value for each in self.multipliers], device=observations.device)
-        costs = weights @ self.cost_critic(observations.detach(), actions)
-        return (super().actor_loss(observations, actions, log_densities, alpha) + costs.mean()) / (1.0 + weights.sum())
 
     @override
     def state_dict(self) -> StateDict:

@@ -17,8 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from robo_policies.learners.prior import LEAST_STD, PRIOR_ACTION, log_prior
-from robo_policies.learners.sac import SAC, SACConfig
-from robo_policies.networks.actor_critic import Temperature
+from robo_policies.learners.sac import SAC, Objective, SACSettings
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.extras import Extra, SampledRows
@@ -59,7 +58,7 @@ class PriorActions(Extra):
 
 
 @dataclass(frozen=True)
-class SACPriorConfig(SACConfig):
+class SACPriorConfig(SACSettings):
     """Settings of SAC near a prior."""
 
     prior_std: float = 0.3
@@ -83,27 +82,23 @@ class SACPriorConfig(SACConfig):
     def sampling(self) -> Sampling:
         return replace(super().sampling, extras=(PriorActions(),))
 
-    @override
-    def build(self, spec: EnvironmentSpec, seed: int) -> SACPrior:
-        return SACPrior(spec, self, seed)
-
-
-class SACPrior(SAC):
-    """Maximises the return less alpha KL(pi || pi_0), alpha so that the divergence is as wanted."""
-
-    config: SACPriorConfig
-
-    def __init__(self, spec: EnvironmentSpec, config: SACPriorConfig, seed: int) -> None:
+    def build(self, spec: EnvironmentSpec, seed: int) -> SAC:
+        """Returns a fresh learner; raises InvalidSetting for an environment without a prior."""
         if PRIOR_ACTION not in spec.observation:
             fix = f"set environment.name to prior:{spec.name}"
             raise InvalidSetting("The environment has no prior.", got=spec.name, allowed="prior:NAME", fix=fix)
-        super().__init__(spec, config, seed)
-        temperature = Temperature(config.initial_temperature, -config.kl_per_action * spec.action.size)
-        self.temperature = self.parts.add("temperature", temperature, config.lr)
+        return SAC(spec, replace(self, target_entropy_per_action=-self.kl_per_action), seed, NearPrior(self.prior_std))
+
+
+@dataclass(frozen=True)
+class NearPrior(Objective):
+    """The return less alpha KL(pi || pi_0), alpha so that the divergence is as wanted."""
+
+    std: float
+    """Deviation of pi_0."""
 
     @override
-    def sampled(self, features: Tensor, data: TensorBatch, *, following: bool) -> tuple[Tensor, Tensor]:
-        """Return actions (B, A) and log pi(a|s) - log pi_0(a|s), (B,)."""
-        actions, log_densities = super().sampled(features, data, following=following)
+    def entropy_terms(self, log_densities: Tensor, actions: Tensor, data: TensorBatch, *, following: bool) -> Tensor:
+        """Return log pi(a|s) - log pi_0(a|s), (B,)."""
         means = data.extras["next_prior_actions" if following else "prior_actions"]
-        return actions, log_densities - log_prior(actions, means, self.config.prior_std)
+        return log_densities - log_prior(actions, means, self.std)

@@ -12,6 +12,8 @@ import torch
 from scipy.spatial import KDTree
 from torch import nn
 
+from robo_rl.fitting import fit
+
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
 Rule = Literal["model", "random", "reward", "surprise", "coverage"]
@@ -93,12 +95,8 @@ def model_of(recorded: Recorded, random: np.random.Generator, updates: int) -> C
     inputs = torch.from_numpy(np.hstack([recorded.states, recorded.actions]).astype(np.float32))
     targets = torch.from_numpy((changes / scale).astype(np.float32))
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
-    for _ in range(updates):
-        rows = torch.from_numpy(random.integers(len(inputs), size=256))
-        loss = (network(inputs[rows]) - targets[rows]).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    batches = (torch.from_numpy(random.integers(len(inputs), size=256)) for _ in range(updates))
+    fit(network, batches, lambda rows: (network(inputs[rows]) - targets[rows]).square().mean(), optimizer, title="dynamics")
 
     def predict(states: Floats, chosen: Floats) -> Floats:
         with torch.no_grad():

@@ -18,18 +18,18 @@ import numpy as np
 from typing_extensions import override
 
 from robo_policies.learners.own_loop import OwnLoop
-from robo_policies.learners.sac import SAC, SACConfig
+from robo_policies.learners.sac import SAC, SACSettings
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.components import Policy
 from robo_rl.protocols.contract import OWN, Feature, Needs
 from robo_rl.replay.buffer import ReplayBuffer
-from robo_rl.spec.environment import Observation
+from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.training.episode_loop import EpisodeLoop
 from robo_rl.types import DIVERGED, Array, Episode, Metrics, StateDict, Transition
 
 
 @dataclass(frozen=True)
-class StepMixSACConfig(SACConfig, OwnLoop):
+class StepMixSACConfig(SACSettings, OwnLoop):
     """Settings of StepMix with SAC; the baseline is the environment's scripted policy."""
 
     needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
@@ -56,6 +56,10 @@ class StepMixSACConfig(SACConfig, OwnLoop):
         allowed |= {"alpha": (0.0 <= self.alpha <= 1.0, "0 to 1"), "deviations": (self.deviations >= 0.0, "0 or more")}
         allowed |= {"least_episodes": (2 <= self.least_episodes <= self.window, "2 to window")}
         require_allowed(self, allowed)
+
+    @override
+    def build(self, spec: EnvironmentSpec, seed: int) -> SAC:
+        return SAC(spec, self, seed)
 
     @override
     def loop(self) -> type[StepMixTraining]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robo_policies.learners.offline import OfflineValueConfig
+from robo_policies.learners.offline import OfflineValueSettings
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics, normal
 from robo_policies.networks.encoders import TensorBatch
@@ -23,8 +23,8 @@ from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class TD3Config(OfflineValueConfig):
-    """Settings common to TD3+BC and ReBRAC; defaults are those of TD3+BC."""
+class TD3Settings(OfflineValueSettings):
+    """Settings common to TD3+BC, ReBRAC and OER; defaults are those of TD3+BC."""
 
     layer_norm: bool = False
     """LayerNorm in the critics."""
@@ -43,13 +43,28 @@ class TD3Config(OfflineValueConfig):
         require_allowed(self, {name: (getattr(self, name) >= low, f"{low} or more") for name, low in least.items()})
 
 
-class TD3Learner(Learned, ABC):
-    """Base of TD3 learners; the target of the critics and the loss of the actor are the subclass's."""
+class Regulariser(ABC):
+    """Holds TD3 to the recorded actions: in the values that its critics follow, and in the loss of its actor."""
 
-    def __init__(self, spec: EnvironmentSpec, config: TD3Config, seed: int) -> None:
-        require_continuous(spec, type(self).__name__)
+    def following(self, values: Tensor, actions: Tensor, data: TensorBatch) -> Tensor:
+        """Return the values (B,) of the next actions (B, A), possibly less a penalty."""
+        del actions, data
+        return values
+
+    @abstractmethod
+    def actor_loss(self, learner: TD3, observations: Tensor, data: TensorBatch) -> Tensor:
+        """Return the loss of the actor, averaged over the batch."""
+
+
+class TD3(Learned):
+    """TD3 on recorded data with a regulariser."""
+
+    def __init__(
+        self, spec: EnvironmentSpec, config: TD3Settings, seed: int, regulariser: Regulariser, reward_scale: float = 1.0
+    ) -> None:
+        require_continuous(spec, type(config).__name__.removesuffix("Config"))
         self.parts = parts = LearnerParts(spec, config, seed)
-        self._config = config
+        self.config, self.regulariser, self.reward_scale = config, regulariser, reward_scale
         inputs, actions = parts.encoder.size, spec.action.size
         self.actor = parts.add("actor", DeterministicActor(parts.networks, inputs, actions, config.exploration), config.lr)
         critic = Critics(parts.networks, inputs + actions, layer_norm=config.layer_norm)
@@ -58,33 +73,28 @@ class TD3Learner(Learned, ABC):
         self.target_critic = parts.add_target("target_critic", self.critic, sees=True)
         parts.act_with(self.actor)
 
-    @abstractmethod
+    @torch.no_grad()
     def critic_target(self, data: TensorBatch) -> Tensor:
-        """Returns the targets of the critics (B,)."""
-
-    @abstractmethod
-    def actor_loss(self, observations: Tensor, data: TensorBatch) -> Tensor:
-        """Returns the loss of the actor, averaged over the batch."""
-
-    def next_values(self, data: TensorBatch, next_actions: Tensor) -> Tensor:
-        """Returns min_i Q'_i(s', a') (B,)."""
-        return self.target_critic(self.parts.target_encoder(data.next_observations), next_actions).amin(0)
+        """Returns r + gamma min_i Q'_i(s', a'), a' = pi'(s') + clipped noise, (B,)."""
+        actions = self.smoothed_actions(data)
+        values = self.target_critic(self.parts.target_encoder(data.next_observations), actions).amin(0)
+        following = self.regulariser.following(values, actions, data)
+        return self.reward_scale * data.rewards + data.discounts * data.masks * following
 
     def update(self, batch: Batch) -> Metrics:
         """Takes one step of the critics, and of the actor every `actor_every` updates."""
-        config, parts = self._config, self.parts
+        config, parts = self.config, self.parts
         data = parts.batch(batch)
-        with torch.no_grad():
-            targets = self.critic_target(data)
+        targets = self.critic_target(data)
         values = self.critic(parts.encoder(data.observations), data.actions)
         critic_loss = (data.weights * (values - targets).square()).mean(1).sum()
-        parts.descend("critic", critic_loss)
+        self.critic.descend(critic_loss)
         scalars = {"critic_loss": critic_loss, "q_mean": values.mean()}
         if (parts.updates + 1) % config.actor_every == 0:
             with torch.no_grad():
                 observations = parts.encoder(data.observations)
-            actor_loss = self.actor_loss(observations, data)
-            parts.descend("actor", actor_loss)
+            actor_loss = self.regulariser.actor_loss(self, observations, data)
+            self.actor.descend(actor_loss)
             parts.track(self.target_actor, self.actor, config.tau)
             parts.track(self.target_critic, self.critic, config.tau)
             scalars["actor_loss"] = actor_loss * config.actor_every  # the window divides by all updates
@@ -92,6 +102,6 @@ class TD3Learner(Learned, ABC):
 
     def smoothed_actions(self, data: TensorBatch) -> Tensor:
         """Returns the target policy's next actions with clipped noise, within [-1, 1] (eq. 14)."""
-        actions, config = self.target_actor(self.parts.target_encoder(data.next_observations)), self._config
+        actions, config = self.target_actor(self.parts.target_encoder(data.next_observations)), self.config
         noise = config.target_noise * normal(actions, self.parts.generator)
         return torch.clamp(actions + noise.clamp(-config.largest_noise, config.largest_noise), -1.0, 1.0)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robo_policies.learners.implicit import ImplicitConfig, ImplicitLearner, huber
+from robo_policies.learners.iql import IQL, ImplicitSettings, huber
 from robo_rl.errors import require_allowed
 from robo_rl.spec.environment import EnvironmentSpec
 
 
 @dataclass(frozen=True)
-class XQLConfig(ImplicitConfig):
+class XQLConfig(ImplicitSettings):
     """Settings of XQL."""
 
     temperature: float = 1.0
@@ -27,10 +27,10 @@ class XQLConfig(ImplicitConfig):
         super().__post_init__()
         require_allowed(self, {name: (getattr(self, name) > 0, "above 0") for name in ("temperature", "largest_exponent")})
 
-    def build(self, spec: EnvironmentSpec, seed: int) -> ImplicitLearner:
+    def build(self, spec: EnvironmentSpec, seed: int) -> IQL:
         """Returns a fresh learner."""
         loss = GumbelLoss(self.temperature, self.largest_exponent)
-        return ImplicitLearner(spec, self, seed, value_loss=loss, bellman_loss=huber)
+        return IQL(spec, self, seed, value_loss=loss, bellman_loss=huber)
 
 
 @dataclass(frozen=True)

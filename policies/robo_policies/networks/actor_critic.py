@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,28 @@ from torch.nn import functional
 from robo_policies.networks.settings import accelerates, own_layers
 
 LOG_STD = (-20.0, 2.0)  # limits of the authors' SAC code, as in Stable-Baselines3 and RLPD
+
+
+class Optimizer(Protocol):
+    """Takes steps down the gradient of losses, by the parameters it was made for."""
+
+    def minimize(self, loss: Tensor, lr: float | None = None) -> None:
+        """Take one step, from now on with another learning rate if given one."""
+
+
+class Network(nn.Module):
+    """A network that a learner trains: `LearnerParts.add` gives it its optimiser."""
+
+    optimizer: Optimizer | None = None
+
+    def descend(self, loss: Tensor, lr: float | None = None) -> None:
+        """Take one step down the gradient of a loss, by this network only; raises NonFiniteUpdate, keeping the parameters."""
+        assert self.optimizer is not None, "LearnerParts.add gives a network its optimiser"
+        self.optimizer.minimize(loss, lr)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what copies share: they are targets or act, so they have no optimiser."""
+        return {name: value for name, value in self.__dict__.items() if name != "optimizer"}
 
 
 class EnsembleLinear(nn.Module):
@@ -151,7 +173,7 @@ def make_seeded(make: Any, generator: torch.Generator) -> Any:
         return make()
 
 
-class Critics(nn.Module):
+class Critics(Network):
     """N functions Q_i(s, a), or V_i(s)."""
 
     __call__: Callable[..., Tensor]
@@ -167,7 +189,7 @@ class Critics(nn.Module):
         return values.squeeze(-1)
 
 
-class TanhGaussianActor(nn.Module):
+class TanhGaussianActor(Network):
     """a = tanh(u), u ~ Normal(mean(s), std(s)): the policy of soft actor-critic; features past the first F are for critics."""
 
     def __init__(self, factory: NetworkFactory, inputs: int, actions: int) -> None:
@@ -205,7 +227,7 @@ def squashed_gaussian(outputs: Tensor, noise: Tensor, limits: tuple[float, float
     return torch.tanh(unbounded), density.sum(-1)
 
 
-class Temperature(nn.Module):
+class Temperature(Network):
     """The weight alpha of the entropy, by its logarithm, tuned so that the policy's entropy approaches a target."""
 
     def __init__(self, initial: float, target_entropy: float) -> None:

@@ -1,4 +1,4 @@
-"""Actors of the learners from recorded data: deterministic ones, and Gaussians around a squashed mean.
+"""Actors of the learners from recorded data: deterministic ones, Gaussians around a squashed mean, and choices.
 
 B batch, F features of an observation, A action elements.
 """
@@ -10,18 +10,23 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from robo_policies.networks.actor_critic import NetworkFactory, normal
+from robo_policies.networks.actor_critic import Network, NetworkFactory, normal
 
 GAUSSIAN_LOG_STD = (-5.0, 2.0)  # limits of IQL's policy in the authors' code
 
 
-class DeterministicActor(nn.Module):
-    """a = tanh(f(s)); explores with Gaussian noise around it."""
+class DeterministicActor(Network):
+    """a = tanh(f(s)); explores with Gaussian noise around it.
+
+    As a density it is a Gaussian of fixed, equal deviations, whose likelihood is the squared error. Not the tanh-Gaussian of
+    SAC: demonstrators often command exactly -1 or 1, at which its density has no maximum.
+    """
 
     __call__: Callable[..., Tensor]
 
-    def __init__(self, factory: NetworkFactory, inputs: int, actions: int, exploration: float) -> None:
+    def __init__(self, factory: NetworkFactory, inputs: int, actions: int, exploration: float = 0.0) -> None:
         super().__init__()
         self.layers = factory.actor(inputs, actions)
         self.exploration = exploration
@@ -32,13 +37,19 @@ class DeterministicActor(nn.Module):
 
     mode = forward
 
+    def loss(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """Return the squared error, averaged over the elements of each action (B,)."""
+        return ((self(observations) - actions) ** 2).mean(-1)
+
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return actions (B, A) with noise, within [-1, 1]."""
-        actions = self(observations)
+        """Return actions (B, A) with noise, if there is any, within [-1, 1]."""
+        actions: Tensor = self(observations)
+        if not self.exploration:
+            return actions
         return torch.clamp(actions + self.exploration * normal(actions, generator), -1.0, 1.0)
 
 
-class GaussianActor(nn.Module):
+class GaussianActor(Network):
     """a ~ Normal(tanh(f(s)), std), std the same in every state: IQL's policy; its density is that before clipping."""
 
     def __init__(self, factory: NetworkFactory, inputs: int, actions: int, dropout: float = 0.0) -> None:
@@ -66,3 +77,25 @@ class GaussianActor(nn.Module):
 
     def _log_std(self) -> Tensor:
         return self.log_std.clamp(*GAUSSIAN_LOG_STD)
+
+
+class CategoricalActor(Network):
+    """pi(a|s) = softmax(f(s)): a policy that chooses among discrete actions."""
+
+    def __init__(self, factory: NetworkFactory, inputs: int, actions: int) -> None:
+        super().__init__()
+        self.layers = factory.actor(inputs, actions)
+
+    def loss(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """Return -log pi(a|s), (B,)."""
+        return functional.cross_entropy(self.layers(observations).squeeze(0), actions, reduction="none")
+
+    def mode(self, observations: Tensor) -> Tensor:
+        """Return the most likely choices (B,)."""
+        choices: Tensor = self.layers(observations).squeeze(0).argmax(-1)
+        return choices
+
+    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
+        """Return random choices (B,)."""
+        chances = self.layers(observations).squeeze(0).softmax(-1).cpu()  # the generator's device
+        return torch.multinomial(chances, 1, generator=generator).squeeze(-1)

@@ -36,6 +36,24 @@ class NetworkSettings:
     """Hidden layers of each critic, named in the same way; None for an MLP."""
 
 
+@dataclass(frozen=True)
+class ReplaySettings:
+    """Memory of an off-policy learner."""
+
+    n_step: int = 1
+    """Steps of reward before the bootstrap value."""
+    learning_starts: int = 5_000
+    """Environment steps with random actions before the first update; Stable-Baselines3 has 100, its tuned settings 10,000."""
+    update_every: int = 1
+    """Environment steps, over all environments, from one update to the next."""
+    replay_capacity: int = 1_000_000
+    """Rows of the replay memory."""
+    replay_folder: str | None = None
+    """Folder on a disk in which the online replay memory is mapped; None keeps it in RAM."""
+    offline_fraction: float = 0.0
+    """Share of each batch that comes from demonstrations."""
+
+
 def resolve_device(name: str) -> torch.device:
     """Return the device of a setting; raises InvalidSetting with those that are present."""
     cuda = ["cuda", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))] if torch.cuda.is_available() else []

@@ -9,7 +9,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import stable_baselines3 as sb3
@@ -115,7 +115,8 @@ class SB3Config(ABC):
         reward: OnlineRewards | None = None,
         rewards: DelayedRewards | None = None,
     ) -> tuple[BaseAlgorithm, EnvironmentSpec]:
-        environments, spec = vectorize(environment_factory, self.n_envs, reward)
+        own = vectorize(environment_factory, self.n_envs, reward)
+        environments, spec = cast("VecEnv", own), own.policy_spec
         if rewards is not None:
             environments = RewardedEnvironments(environments, rewards, spec.instruction)
         self._require_fit(spec.action)

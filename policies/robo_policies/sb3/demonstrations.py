@@ -17,6 +17,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from robo_policies.sb3.environment import Input, PolicyInput
 from robo_policies.sb3.state import map_arrays
 from robo_rl.errors import InvalidSetting, SpecMismatch
+from robo_rl.fitting import fit
 from robo_rl.protocols.components import Policy
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Episode
@@ -81,12 +82,14 @@ def clone_policy(model: OnPolicyAlgorithm, observations: Any, actions: torch.Ten
     shuffle = np.random.default_rng(model.seed)
     batches = -(-len(actions) // CLONE_BATCH_SIZE)
     model.policy.set_training_mode(True)
-    for _ in range(epochs):
-        for rows in np.array_split(shuffle.permutation(len(actions)), batches):
-            _, log_likelihood, _ = model.policy.evaluate_actions(_select(observations, rows), actions[rows])
-            optimizer.zero_grad()
-            (-log_likelihood.mean()).backward()
-            optimizer.step()
+
+    def loss(rows: Array) -> torch.Tensor:
+        _, log_likelihood, _ = model.policy.evaluate_actions(_select(observations, rows), actions[rows])
+        return -log_likelihood.mean()
+
+    orders = (shuffle.permutation(len(actions)) for _ in range(epochs))
+    data = (rows for order in orders for rows in np.array_split(order, batches))
+    fit(model.policy, data, loss, optimizer, title="cloning")
 
 
 def _targets(episode: Episode, expert: Policy | None) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -11,25 +11,23 @@ import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+from stable_baselines3.common.vec_env import VecEnv
 from typing_extensions import override
 
-from robo_policies.sb3.rewards import SEEN
+from robo_policies.sb3.rewards import LIMIT, SEEN
 from robo_policies.sb3.state import PrivateRandom
-from robo_rl.environments import stepping
-from robo_rl.environments.step_info import success_so_far
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.rewards import OnlineRewards
-from robo_rl.spec.cost import costs_of
-from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
-from robo_rl.types import Array, StateDict
+from robo_rl.rollout.vector import Environments, VectorRollout
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec
+from robo_rl.training.vector_steps import make_vector
+from robo_rl.types import Array, StateDict, info_of
 
 SMALLEST_CAMERA = 36
 """[px] The strided convolutions of SB3's NatureCNN leave nothing of a smaller image."""
-EPISODE_COSTS = "episode_costs"
-"""Key of the sums of the constraint costs of the episode so far in `info`."""
+ENDED = "ended_episode"
+"""Key of the figures of an episode in the `info` of its last step, EndedEpisode."""
 STATE = "state"
 """Key of the joined vectors in an observation with cameras."""
 
@@ -86,53 +84,80 @@ class PolicyInput:
         return np.concatenate([_flat(array, observation[array.name]) for array in self._vectors], axis=-1, dtype=np.float32)
 
 
-class SB3Environment(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment of the workbench with SB3's observations and SB3's spelling of success."""
+class SB3Environments(VecEnv):
+    """Environments of the workbench that step together, with SB3's observations; equal to SB3's DummyVecEnv, bit for bit.
 
-    def __init__(self, environment: Environment, reward: OnlineRewards | None = None) -> None:
+    `info` holds SB3's keys, the executed action, and at the end of an episode all that is reported of it.
+    """
+
+    def __init__(self, environments: Environments, spec: EnvironmentSpec, reward: OnlineRewards | None = None) -> None:
         """With a `reward` the policy sees its visible entries, and `info` holds the whole observation for the reward."""
-        super().__init__(environment)
-        self._input = PolicyInput(_visible(environment, reward).observation)
-        self._tells, self._name = reward is not None, specification(environment).name
-        self.observation_space = self._input.space
-        self._success: bool | None = None
-        self._costs: dict[str, float] = {}
+        self._rollout, self._tells = VectorRollout(environments), reward is not None
+        self.policy_spec = spec if reward is None else reward.visible(spec)
+        """Of the policy."""
+        self._input = PolicyInput(self.policy_spec.observation)
+        self._actions = np.zeros(0)
+        super().__init__(environments.num_envs, self._input.space, environments.single_action_space)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Passes SB3's seed on: it seeds the first reset only, the generator of the environment goes on from there."""
-        self._success, self._costs = None, {}
-        observation, info = stepping.reset(self.env, self._name, seed=seed, options=options)
-        return self._input(observation), self._with_observation(dict(info), observation)
+    def reset(self) -> Any:
+        """Begin episodes, with SB3's seeds if it has given new ones; else generators go on from where they are."""
+        first = self._rollout.begin(self._seeds)
+        self.reset_infos = [self._told(self._rollout.infos, first, place) for place in range(self.num_envs)]
+        self._reset_seeds()
+        return self._input(first)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Tells the success of the episode so far, also as `is_success`, which SB3 knows, and its costs."""
-        observation, reward, terminated, truncated, found = stepping.step(self.env, self._name, action)
-        self._success = success_so_far(self._success, found)
-        info = dict(found) if self._success is None else {**found, "success": self._success, "is_success": self._success}
-        for name, cost in costs_of(info).items():
-            self._costs[name] = self._costs.get(name, 0.0) + float(cost)
-        info |= {EPISODE_COSTS: dict(self._costs)}
-        return self._input(observation), reward, terminated, truncated, self._with_observation(info, observation)
+    def step_async(self, actions: npt.NDArray[Any]) -> None:
+        """Keep the actions for `step_wait`."""
+        self._actions = actions
 
-    def _with_observation(self, info: dict[str, Any], observation: Observation) -> dict[str, Any]:
-        return info | {SEEN: dict(observation)} if self._tells else info
+    def step_wait(self) -> Any:
+        """Take a step; episodes that end are followed by others at once."""
+        steps = self._rollout.step(self._actions)
+        infos = [self._told(steps.infos, steps.next_observations, place) for place in range(self.num_envs)]
+        for info in infos:
+            info[LIMIT] = False
+        for ended in self._rollout.ended:
+            place = ended.place
+            self.reset_infos[place] = self._told(steps.infos, steps.following, place)
+            last = {name: values[place] for name, values in steps.next_observations.items()}
+            infos[place] = self._told(steps.infos["final_info"], steps.next_observations, place) | {
+                LIMIT: bool(steps.truncated[place]),
+                "terminal_observation": self._input(last),
+                "episode": {"r": ended.episode_return, "l": ended.length},
+                ENDED: ended,
+            }
+        return self._input(steps.following), steps.rewards.astype(np.float32), steps.ended, infos
+
+    def _told(self, infos: Mapping[str, Any], observations: Observation, place: int) -> dict[str, Any]:
+        """Return the info of one environment, with its observation for a reward of a model."""
+        seen = {SEEN: {name: values[place] for name, values in observations.items()}} if self._tells else {}
+        return info_of(infos, place) | seen
+
+    def close(self) -> None:
+        """Close all environments."""
+        self._rollout.environments.close()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """Return an attribute that all environments have in common."""
+        return [getattr(self._rollout.environments, attr_name)] * len([*self._get_indices(indices)])
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Raise AttributeError: environments are made as their recipe says."""
+        raise AttributeError(attr_name)
+
+    def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
+        """Raise AttributeError: SB3 calls none."""
+        raise AttributeError(method_name)
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        """Return False for each: SB3 asks for wrappers of its own."""
+        return [False] * len([*self._get_indices(indices)])
 
 
-def vectorize(
-    factory: Callable[[], Environment], count: int, reward: OnlineRewards | None = None
-) -> tuple[VecEnv, EnvironmentSpec]:
-    """Returns `count` environments that step one after the other in this process, and the spec of the policy."""
-    environments = [factory() for _ in range(count)]
-
-    def wrap(environment: Environment) -> Callable[[], Environment]:
-        return lambda: Monitor(SB3Environment(environment, reward))
-
-    return DummyVecEnv([wrap(environment) for environment in environments]), _visible(environments[0], reward)
-
-
-def _visible(environment: Environment, reward: OnlineRewards | None) -> EnvironmentSpec:
-    spec = specification(environment)
-    return spec if reward is None else reward.visible(spec)
+def vectorize(factory: Callable[[], Environment], count: int, reward: OnlineRewards | None = None) -> SB3Environments:
+    """Return `count` environments that step together in this process, simulated at once where the factory can."""
+    environments, spec = make_vector(factory, count)
+    return SB3Environments(environments, spec, reward)
 
 
 class SB3Policy(Stateful):
@@ -158,8 +183,10 @@ class SB3Policy(Stateful):
         value = self._input(observation)
         if (normalizer := self._model.get_vec_normalize_env()) is not None:
             value = normalizer.normalize_obs(value)
-        if deterministic:
-            return self._predict(value, deterministic=True)
+        return self._predict(value, deterministic=True) if deterministic else self._drawn(value)
+
+    def _drawn(self, value: Input) -> Array:
+        """Return a random action, or several, by the policy's own generators."""
         actions, self._model.action_space = self._model.action_space, self._choices
         try:
             with self._random.in_place():

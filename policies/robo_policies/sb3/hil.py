@@ -7,6 +7,7 @@ the same algorithm in Stable-Baselines3's own loop. Raffin et al. 2021, JMLR 22(
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -58,6 +59,8 @@ class SB3SACHILConfig:
     """Rewards that are summed before bootstrapping."""
     learning_starts: int = 100
     """Steps of random actions before the first update."""
+    train_freq: int = 1
+    """Environment steps, over all environments, from one call of SB3's `train` to the next."""
     buffer_size: int = 200_000
     """Transitions in the online memory."""
     offline_fraction: float = 0.5
@@ -76,6 +79,7 @@ class SB3SACHILConfig:
         return Sampling(
             batch_size=self.batch_size,
             updates_per_step=self.gradient_steps,
+            update_every=self.train_freq,
             n_step=self.n_steps,
             discount=self.gamma,
             learning_starts=self.learning_starts,
@@ -87,6 +91,14 @@ class SB3SACHILConfig:
     def build(self, spec: EnvironmentSpec, seed: int) -> SB3SACHIL:
         """Returns a fresh learner."""
         return SB3SACHIL(spec, self, seed)
+
+
+class SACPolicy(SB3Policy):
+    """Policy of SB3's SAC, which acts in many environments at once, too."""
+
+    def act_all(self, observations: Mapping[str, Array]) -> Array:
+        """Return sampled actions (N, A) for observations name -> (N, ...)."""
+        return self._drawn(self._input(observations))
 
 
 class SB3SACHIL(Stateful):
@@ -112,7 +124,7 @@ class SB3SACHIL(Stateful):
                 seed=seed,
             )
         self.model.set_logger(Logger(None, []))
-        self.policy = SB3Policy(self.model, spec, seed=seed)
+        self.policy = SACPolicy(self.model, spec, seed=seed)
         self._metrics = MetricsWindow()
 
     def update(self, batch: Batch) -> Metrics:

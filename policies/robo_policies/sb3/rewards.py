@@ -32,7 +32,7 @@ SEEN = "seen_by_reward"
 class RewardedEnvironments(VecEnvWrapper):
     """Environments without rewards at first: the model is shown the outcome of each step.
 
-    The environment's own reward ends here; Monitor, below, has logged it.
+    The environment's own reward ends here; below, the return of its episode has counted it.
     """
 
     def __init__(self, environments: VecEnv, rewards: DelayedRewards, instruction: str | None) -> None:

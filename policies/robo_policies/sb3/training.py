@@ -11,12 +11,13 @@ from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.type_aliases import TrainFreq, TrainFrequencyUnit
 
-from robo_policies.sb3.environment import EPISODE_COSTS, SB3Policy
+from robo_policies.sb3.environment import ENDED, SB3Policy
 from robo_policies.sb3.state import GlobalRandom, load_model_state, model_state
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import TrainingObserver
 from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.stopwatch import OTHER, Stopwatch
+from robo_rl.training.episode_reports import EpisodeReports
 from robo_rl.types import StateDict
 
 OBSERVED = {"rollout/ep_rew_mean", "rollout/ep_len_mean", "rollout/success_rate"}
@@ -37,6 +38,7 @@ class SB3Training:
         """Environment steps (over all environments) whose transitions are stored and whose updates are done."""
         self.resumed: str | None = None
         """"warm" after `load_state_dict`."""
+        self.reports = EpisodeReports()
         self.stopwatch = Stopwatch()
         """SB3 separates "collect" (simulation, acting and storing), "update" and the time of its observer."""
         self._model = model
@@ -87,6 +89,7 @@ class SB3Training:
         """Returns the state without SB3's zip file, whose half is pickled Python."""
         current = GlobalRandom.current() if self._is_running else self._random
         training = {"step": self.step, "random": current.state_dict(), "seconds": self.stopwatch.state_dict()}
+        training |= {"reports": self.reports.state_dict()}
         state = {"model": model_state(self._model), "training": training}
         return state if self.rewards is None else state | {"rewards": self.rewards.state_dict()}
 
@@ -97,6 +100,7 @@ class SB3Training:
         self._random = GlobalRandom.from_state_dict(training["random"])
         self.step = model.num_timesteps = int(training["step"])
         self.stopwatch.load_state_dict(training["seconds"])
+        self.reports.load_state_dict(training["reports"])
         self.resumed = "warm"
         if self.rewards is not None:  # learnt rewards are restored, waiting steps are not
             self.rewards.load_state_dict(state["rewards"])
@@ -170,17 +174,9 @@ class _Reporter(BaseCallback):
         self._report()
         self._pending = self.num_timesteps
         dones, infos = self.locals["dones"], self.locals["infos"]
-        for place, (done, info) in enumerate(zip(dones, infos, strict=True)):
+        for done, info in zip(dones, infos, strict=True):
             if done:
-                self._observer.on_episode(
-                    self.num_timesteps,
-                    episode_return=float(info["episode"]["r"]),
-                    length=int(info["episode"]["l"]),
-                    success=info.get("success"),
-                    stop_reason=info.get("stop_reason", ""),
-                    costs=info[EPISODE_COSTS],
-                    place=(place, len(dones)),
-                )
+                self._training.reports.report_ended(self._observer, self.num_timesteps, info[ENDED], len(dones))
         self._switch("collect")
         return self._cut_at is None or self.num_timesteps < self._cut_at
 

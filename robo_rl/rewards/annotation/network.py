@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from robo_rl.errors import require_allowed
+from robo_rl.fitting import fit
 from robo_rl.types import Metrics, StateDict
 
 BUCKETS = 1024
@@ -108,14 +109,10 @@ class CaptionFitter:
 
     def fit(self, labels: int, loss: Callable[[Tensor], Tensor]) -> None:
         """Take the steps of one fit to `labels` labels; loss: of the labels with these numbers (B,)."""
-        for _ in range(self._settings.steps):
-            chosen = torch.randperm(labels, generator=self._generator)[: self._settings.batch_size]
-            self._optimizer.zero_grad()
-            found = loss(chosen)
-            found.backward()
-            nn.utils.clip_grad_norm_(self.network.parameters(), self._settings.gradient_clip)
-            self._optimizer.step()
-        self._fitted, self.loss = labels, float(found.detach())
+        settings, draw = self._settings, self._generator
+        batches = (torch.randperm(labels, generator=draw)[: settings.batch_size] for _ in range(settings.steps))
+        self.loss = fit(self.network, batches, loss, self._optimizer, title="captions", largest_norm=settings.gradient_clip)
+        self._fitted = labels
 
     @torch.no_grad()
     def outputs(self, captions: Sequence[str]) -> npt.NDArray[np.float64]:

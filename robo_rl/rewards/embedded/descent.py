@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from robo_rl.errors import NonFiniteUpdate, require_allowed
+from robo_rl.errors import require_allowed
+from robo_rl.fitting import fit
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,11 @@ def descend(
     """Take steps on the loss of rows drawn at random; call `check` after each."""
     optimizer = torch.optim.AdamW(network.parameters(), how.lr, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, how.lr, how.steps, pct_start=0.15)
-    for step in watch(range(how.steps), how.title):
-        optimizer.zero_grad()
-        found = loss(torch.randint(0, how.rows, (how.batch,), generator=how.chance))
-        if not torch.isfinite(found):
-            raise NonFiniteUpdate("The loss is not finite.", got=f"{float(found)} in update {step} of {how.title!r}")
-        found.backward()
-        optimizer.step()
+
+    def after(step: int) -> None:
         schedule.step()
         check(step)
+
+    numbers = watch(range(how.steps), how.title)
+    batches = (torch.randint(0, how.rows, (how.batch,), generator=how.chance) for _ in numbers)
+    fit(network, batches, loss, optimizer, title=how.title, after=after)

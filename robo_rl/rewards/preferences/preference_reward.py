@@ -9,9 +9,7 @@ K members, P pairs, L steps of a segment, D numbers of a step: observation and a
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from robo_rl import fitting
 from robo_rl.errors import InvalidSetting, SpecMismatch, require_allowed
 from robo_rl.protocols.rewards import RewardModel
 from robo_rl.replay.rows import columns_of
@@ -128,17 +127,19 @@ def fit(pairs: Pairs, steps: Array, config: BradleyTerryConfig) -> Fitted:
     tensors = [torch.from_numpy(np.ascontiguousarray(part, np.float32)) for part in pairs]
     train, test = ([tensor[order[part]] for tensor in tensors] for part in (slice(held, None), slice(held)))
     optimizer = torch.optim.Adam(reward.parameters(), config.lr)
-    best, least = copy.deepcopy(reward.state_dict()), math.inf
-    for _ in range(config.epochs):
-        for rows in torch.split(torch.randperm(count - held, generator=torch_generator), config.batch_size):
-            optimizer.zero_grad()
-            loss(reward, *(tensor[rows] for tensor in train)).backward()
-            optimizer.step()
-        with torch.no_grad():
-            found = float(loss(reward, *test))
-        if found < least:  # wrong answers are learned by heart later than common patterns
-            best, least = copy.deepcopy(reward.state_dict()), found
-    reward.load_state_dict(best)
+    best = fitting.Best(reward)
+
+    def batches() -> Iterator[Tensor]:
+        for _ in range(config.epochs):
+            yield from torch.split(torch.randperm(count - held, generator=torch_generator), config.batch_size)
+            with torch.no_grad():
+                best.look(float(loss(reward, *test)))  # wrong answers are learned by heart later than common patterns
+
+    def loss_of(rows: Tensor) -> Tensor:
+        return loss(reward, *(tensor[rows] for tensor in train))
+
+    fitting.fit(reward, batches(), loss_of, optimizer, title="preference reward")
+    best.restore()
     reward.calibrate(steps)
     sides = {"train": train, "held_out": test}
     report = {name: accuracy(reward, *side) for name, side in sides.items()}

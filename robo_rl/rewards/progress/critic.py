@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from robo_rl import fitting
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.ensemble import Ensemble
 from robo_rl.types import Array
@@ -133,12 +134,13 @@ def fit(parts: Sequence[Sequence[Track]], config: ProgressConfig) -> ProgressCri
     generator = np.random.default_rng(config.seed)
     optimizer = torch.optim.Adam(critic.parameters(), config.lr)
     rows, wanted = torch.from_numpy(states), torch.from_numpy(aims)
-    for _ in range(config.updates):
-        drawn = torch.from_numpy(np.stack([generator.choice(part, config.batch_size) for part in learned]))
-        optimizer.zero_grad()
-        loss = -(two_hot(wanted[drawn], config.atoms) * critic.outputs(rows[drawn]).log_softmax(-1)).sum(-1).mean(1).sum()
-        loss.backward()
-        optimizer.step()
+
+    def loss(drawn: Tensor) -> Tensor:
+        """Return the cross entropy of states (K, B), summed over members."""
+        return -(two_hot(wanted[drawn], config.atoms) * critic.outputs(rows[drawn]).log_softmax(-1)).sum(-1).mean(1).sum()
+
+    batches = (np.stack([generator.choice(part, config.batch_size) for part in learned]) for _ in range(config.updates))
+    fitting.fit(critic, map(torch.from_numpy, batches), loss, optimizer, title="progress")
     return critic
 
 

@@ -9,7 +9,7 @@ N moments, D numbers of one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from robo_rl import fitting
 from robo_rl.errors import require_allowed
 from robo_rl.types import Array
 
@@ -146,15 +147,17 @@ def fit(
     optimizer = torch.optim.AdamW(network.parameters(), config.lr, weight_decay=config.weight_decay)
     half = max(1, config.batch_size // 2)
     labels = torch.cat([torch.ones(half), torch.zeros(half)])
-    for _ in watch(range(config.updates)):
-        rows = torch.cat([side[torch.randint(len(side), (half,), generator=generator)] for side in sides])
-        batch = seen[rows]
-        if network.image_size:
-            batch = _shifted(batch, *random.integers(-config.shift, config.shift + 1, 2).tolist())
-        optimizer.zero_grad()
-        loss = nn.functional.binary_cross_entropy_with_logits(network(batch), labels)
-        loss.backward()
-        optimizer.step()
+
+    def batches() -> Iterator[Tensor]:
+        for _ in watch(range(config.updates)):
+            rows = torch.cat([side[torch.randint(len(side), (half,), generator=generator)] for side in sides])
+            shift = random.integers(-config.shift, config.shift + 1, 2).tolist() if network.image_size else ()
+            yield _shifted(seen[rows], *shift) if shift else seen[rows]
+
+    def loss(batch: Tensor) -> Tensor:
+        return nn.functional.binary_cross_entropy_with_logits(network(batch), labels)
+
+    fitting.fit(network, batches(), loss, optimizer, title="success classifier")
     return network.eval()
 
 

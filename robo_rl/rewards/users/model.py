@@ -13,9 +13,7 @@ heart; the textbook KL, with its half. P answers, L steps of a segment, D number
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -26,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.fitting import Best, fit
 from robo_rl.rewards.preferences.preference_reward import Pairs
 from robo_rl.types import Array
 
@@ -198,23 +197,29 @@ def fit_users(answers: Mapping[str, Pairs], steps: Array, config: UsersConfig) -
     model.compared.copy_(torch.from_numpy(np.ascontiguousarray(steps[rows], np.float32)))
     taught, chosen, held = zip(*(_parted(pairs, config.held_out, random) for pairs in answers.values()), strict=True)
     optimizer = torch.optim.Adam(model.parameters(), config.lr)
-    best, least = copy.deepcopy(model.state_dict()), math.inf
-    for update in range(config.updates):
-        if update % CHECK == 0 and (found := held_out_loss(model, taught, chosen, config.most_answers)) < least:
-            best, least = copy.deepcopy(model.state_dict()), found
-        count = int(random.integers(config.most_answers + 1))
-        drawn = [taught[user] for user in random.integers(len(taught), size=config.users).tolist()]
-        parts = [_drawn(pairs, count, config.targets, random) for pairs in drawn]
-        context, targets = (Answers(*map(torch.stack, zip(*each, strict=True))) for each in zip(*parts, strict=True))
+    best = Best(model)
+
+    def batches() -> Iterator[tuple[Answers, Answers]]:
+        """Yield known and asked answers of some users, as many known ones of each."""
+        for update in range(config.updates):
+            if update % CHECK == 0:
+                best.look(held_out_loss(model, taught, chosen, config.most_answers))
+            count = int(random.integers(config.most_answers + 1))
+            drawn = [taught[user] for user in random.integers(len(taught), size=config.users).tolist()]
+            parts = [_drawn(pairs, count, config.targets, random) for pairs in drawn]
+            context, targets = (Answers(*map(torch.stack, zip(*each, strict=True))) for each in zip(*parts, strict=True))
+            yield context, targets
+
+    def loss(answers: tuple[Answers, Answers]) -> Tensor:
+        context, targets = answers
         posterior = model.posterior(context)
         logits = model.logits(targets, posterior.sample(generator))
         errors = functional.binary_cross_entropy_with_logits(logits, targets.labels, reduction="none").mean(1)
-        loss = (errors + config.beta * posterior.divergence / config.targets).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    if held_out_loss(model, taught, chosen, config.most_answers) >= least:  # few answers are soon learned by heart
-        model.load_state_dict(best)
+        return (errors + config.beta * posterior.divergence / config.targets).mean()
+
+    fit(model, batches(), loss, optimizer, title="users")
+    best.look(held_out_loss(model, taught, chosen, config.most_answers))
+    best.restore()  # few answers are soon learned by heart
     counts = sorted({0, 1, 3, 8, config.most_answers})
     accuracies = {count: held_out_accuracy(model, taught, held, count, random) for count in counts}
     flipped = [each._replace(labels=torch.from_numpy(_coins(len(each.labels), random))) for each in taught]

@@ -21,7 +21,7 @@ from robo_rl.training.collectors.segment_log import SegmentLog
 from robo_rl.training.collectors.segments import Segment
 from robo_rl.training.off_policy import OnlineTraining
 from robo_rl.training.replay_learning import ReplayLearner
-from robo_rl.training.step_sources import StepSink
+from robo_rl.training.step_sources import SingleSteps, StepSink
 from robo_rl.types import Metrics, StateDict, Transition
 
 TICK = 0.5  # [s] between two looks for collectors that hang
@@ -52,7 +52,7 @@ class Pace:
         return (self.most_stale or 2 * self.segment * self.requests * collectors) // 2
 
 
-class CollectedSteps:
+class CollectedSteps(SingleSteps):
     """Steps of collectors, segment by segment in their order of arrival, with parameters of bounded age.
 
     A request names the parameters for a segment. None is sent while `Pace.ahead` steps are not learnt from,

@@ -13,11 +13,13 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.protocols.components import Stateful, TransferablePolicy
+from robo_rl.protocols.components import TransferablePolicy
+from robo_rl.rollout.vector import Environments, VectorRollout
 from robo_rl.training.collectors.collector_pool import Collector
-from robo_rl.training.on_policy import Environments, OnPolicyLearner, RunningEpisodes, VectorStep
+from robo_rl.training.episode_reports import EpisodeReports
+from robo_rl.training.on_policy import OnPolicyLearner, VectorStep
 from robo_rl.training.step_sources import episode_seed
-from robo_rl.types import Array, StateDict
+from robo_rl.types import Array, StateDict, VectorTransition
 
 BLOCK = 16  # rows that a policy sees at once
 COLUMNS = ("actions", "rewards", "terminated", "truncated")
@@ -100,9 +102,8 @@ class RolloutCollector(Collector):
     """Acts in n of the environments of a training."""
 
     def __init__(self, environments: Environments, policy: VectorPolicy, *, seed: int, first: int) -> None:
-        self._environments, self._policy, self._seed, self._first = environments, policy, seed, first
-        self._episodes = RunningEpisodes(environments.num_envs)
-        self._newest: Mapping[str, Array] | None = None  # None before the first episode
+        self._policy, self._seed, self._first = policy, seed, first
+        self._playing, self._reports = VectorRollout(environments), EpisodeReports()
 
     @override
     def load_parameters(self, parameters: StateDict) -> None:
@@ -115,43 +116,32 @@ class RolloutCollector(Collector):
 
     def _rollout(self, request: StateDict) -> StateDict:
         """Random numbers follow from seed, step and environment alone: collected again after a loss, they are the same."""
-        begins = self._newest is None
-        if self._newest is None:
-            self._newest = self._begin(request["step"])
-        count = self._environments.num_envs
+        begins = not self._playing.is_under_way
+        if begins:
+            self._begin(request["step"])
+        count = len(self._playing)
         places = range(self._first, self._first + count)
         generators = [np.random.default_rng([self._seed, request["step"], place]) for place in places]
         steps = _PackedSteps()
-        steps.observations.append(self._newest)
+        steps.observations.append(self._playing.observations)
         for step in range(request["steps"]):
-            actions = draw_actions(self._policy, self._newest, generators, self._first)
-            outcome = self._environments.step(self._policy.executed(actions))
-            self._newest = outcome[0]
-            steps.add(actions, outcome)
-            self._episodes.add(outcome[1], outcome[4])
-            for index in np.flatnonzero(outcome[2] | outcome[3]):
-                self._episodes.finish(int(index), bool(outcome[2][index]), outcome[4]["final_info"], step, steps)
+            actions = draw_actions(self._policy, self._playing.observations, generators, self._first)
+            steps.add(actions, self._playing.step(self._policy.executed(actions)))
+            for ended in self._playing.ended:
+                self._reports.report_ended(steps, step, ended, count)
         return steps.packed() | {"begins": begins}
 
-    def _begin(self, step: int) -> Mapping[str, Array]:
-        seeds = [episode_seed(self._seed, step + self._first + index) for index in range(self._environments.num_envs)]
-        self._episodes.restart()
-        observations: Mapping[str, Array] = self._environments.reset(seed=seeds)[0]  # type: ignore[arg-type]
-        return observations
+    def _begin(self, step: int) -> None:
+        self._playing.begin([episode_seed(self._seed, step + self._first + index) for index in range(len(self._playing))])
 
     def _save(self, request: StateDict) -> StateDict:
         """Returns the state of the environments; None if they have none to be restored from."""
-        if not isinstance(self._environments, Stateful) or self._newest is None:
-            return {"state": None}
-        own = {"episodes": self._episodes.state_dict(), "newest": dict(self._newest)}
-        return {"state": own | {"environments": self._environments.state_dict()}}
+        playing = self._playing.state_dict()
+        return {"state": None if playing["state"] is None else {"playing": playing, "reports": self._reports.state_dict()}}
 
     def _restore(self, request: StateDict) -> StateDict:
-        state = request["state"]
-        assert isinstance(self._environments, Stateful)
-        self._environments.load_state_dict(state["environments"])
-        self._episodes.load_state_dict(state["episodes"])
-        self._newest = state["newest"]
+        self._playing.load_state_dict(request["state"]["playing"])
+        self._reports.load_state_dict(request["state"]["reports"])
         return {}
 
 
@@ -184,12 +174,13 @@ class _PackedSteps:
         self._finals: list[Mapping[str, Array]] = []
         self._episodes: list[StateDict] = []
 
-    def add(self, actions: Array, outcome: tuple[Any, ...]) -> None:
-        observations, rewards, terminated, truncated, infos = outcome
-        for column, values in zip(self._columns.values(), (actions, rewards, terminated, truncated), strict=True):
+    def add(self, actions: Array, steps: VectorTransition) -> None:
+        outcome = actions, steps.rewards, steps.terminated, steps.truncated
+        for column, values in zip(self._columns.values(), outcome, strict=True):
             column.append(np.array(values))
-        self.observations.append(observations)
-        self._finals += [infos["final_obs"][index] for index in np.flatnonzero(truncated & ~terminated)]
+        self.observations.append(steps.following)
+        for index in np.flatnonzero(steps.truncated):
+            self._finals.append({name: values[index] for name, values in steps.next_observations.items()})
 
     def on_episode(self, step: int, **outcome: Any) -> None:
         self._episodes.append({"step": step, **outcome})

@@ -14,6 +14,7 @@ from robo_rl.extras import Extra, step_columns
 from robo_rl.protocols.components import Policy, TransferablePolicy
 from robo_rl.protocols.planning import replan
 from robo_rl.rollout.episode import RandomPolicy, Rollout
+from robo_rl.spec.cost import costs_of
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.training.collectors.collector_pool import Collector
 from robo_rl.training.step_sources import episode_seed
@@ -43,6 +44,7 @@ class SegmentCollector(Collector):
         self._random = RandomPolicy(policy.environment_spec, episode_seed(seed + 2, birth))  # no seed of an environment
         self._rollout: Rollout | None = None
         self._return, self._episodes = 0.0, 0
+        self._costs: dict[str, float] = {}
         self._acts_at_random = True
 
     @override
@@ -58,11 +60,15 @@ class SegmentCollector(Collector):
         if self._rollout is None:
             seed = episode_seed(self._seed, self._birth * EPISODES + self._episodes)
             self._rollout, self._return = Rollout(self._environment, _Acting(self), seed=seed), 0.0
+            self._costs = {}
             self._episodes += 1
         steps: list[Transition] = []
         while len(steps) < request["steps"] and not self._rollout.done:
             steps.append(self._rollout.step())
         self._return += sum(step.reward for step in steps)
+        for step in steps:
+            for name, cost in costs_of(step.info).items():
+                self._costs[name] = self._costs.get(name, 0.0) + float(cost)
         columns = [step_columns(self._policy.environment_spec, self._extras, step) for step in steps]
         named = {name: np.stack([each[name] for each in columns]) for name in columns[0]}
         facts = _stack(steps, self._rollout.spec) | {"columns": named}
@@ -74,7 +80,7 @@ class SegmentCollector(Collector):
         if rollout is None or not rollout.done:
             return None
         self._rollout = None
-        facts = {"length": len(rollout), "success": rollout.success, "stop_reason": rollout.stop_reason}
+        facts = {"length": len(rollout), "success": rollout.success, "stop_reason": rollout.stop_reason, "costs": self._costs}
         return {"episode_return": self._return, "terminated": rollout.terminated, **facts}
 
     @property
@@ -140,7 +146,7 @@ class Segment:
 
     @property
     def end(self) -> StateDict | None:
-        """Return, length, success and stop reason of the episode that ends with it, and whether it terminated."""
+        """Return, length, success, costs and stop reason of the episode that ends with it, and whether it terminated."""
         end: StateDict | None = self.content["end"]
         return end
 

@@ -15,7 +15,8 @@ from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.collectors.collector_pool import CollectorPool
 from robo_rl.training.collectors.rollouts import CollectedLearner, CollectedRollout
-from robo_rl.training.on_policy import OnPolicyConfig, require_steps
+from robo_rl.training.on_policy import OnPolicyConfig
+from robo_rl.training.vector_steps import require_steps
 from robo_rl.types import Metrics, StateDict
 
 TICK = 0.5  # [s] between two checks for collectors that hang

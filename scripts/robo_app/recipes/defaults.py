@@ -12,6 +12,7 @@ from robo_datasets.figures import content_hash
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import DatasetNotFound, InvalidSetting
 from robo_rl.runs.run import Run
+from robo_rl.training.compatibility import own_number
 
 
 def learnt_from(recipe: Recipe[Any]) -> dict[str, Any]:
@@ -72,12 +73,21 @@ def with_online_phase(recipe: Recipe[Any], steps: int = 0) -> Recipe[Any]:
     return replace(recipe, online=replace(recipe.online, steps=steps or recipe.online.steps or recipe.steps))
 
 
+def with_environments(recipe: Recipe[Any]) -> Recipe[Any]:
+    """Return the recipe with its number of environments as that of its learner, if that has a setting for it."""
+    own = own_number(recipe.learner)
+    if not recipe.environments or not own:
+        return recipe
+    return replace(recipe, learner=replace(recipe.learner, **{own: recipe.environments}), environments=0)
+
+
 def completed(recipe: Recipe[Any]) -> Recipe[Any]:
     """Return the recipe with environment and number of episodes of its dataset if it names none.
 
     Arguments of the environment in the recipe, such as frame_stack, are added to those of the dataset, or replace them.
     With the number, a run can be resumed after its dataset has grown. Raises InvalidSetting if neither names one.
     """
+    recipe = with_environments(recipe)
     settings = recipe.demonstrations
     if settings.dataset and not settings.episodes:
         if not (count := len(Dataset(Path(settings.dataset)))):

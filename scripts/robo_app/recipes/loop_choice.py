@@ -32,6 +32,7 @@ def asked_of(recipe: Recipe[Any], *, collectors: bool = False) -> frozenset[Feat
         Feature.SHARED: "://" in name or "host" in arguments,  # one server, or one for each environment
         Feature.IMAGINED: arguments.get("counterfactual"),
         Feature.OBJECTIVE: recipe.objective.name,
+        Feature.ENVIRONMENTS: recipe.environments > 1,
         Feature.CURRICULUM: recipe.curriculum.sampler,
     }
     return frozenset(feature for feature, value in asked.items() if value)

@@ -274,6 +274,9 @@ class Recipe(Generic[Learner]):
     learner_process: Literal["auto", "on", "off"] = "auto"
     """Run the learner in a separate process, so that no update delays an action and either process may die; "auto": on
     robots (robot:URL), if the learner acts step by step. Resuming is then warm, and no executed step is lost."""
+    environments: int = 0
+    """Environments that step together in this process (docs/many-environments.md); 0 for the learner's own number, which is 1
+    for those that learn from a replay memory. Steps are counted over all of them."""
     record_episodes: bool = False
     """Keep every training episode in RUN/episodes, a dataset, and the policy of every evaluation in RUN/policies, which
     `robo-rl record --family` uses. Only for our learners that act step by step, such as SAC and RLPD."""
@@ -283,7 +286,7 @@ class Recipe(Generic[Learner]):
     """File or folder that the reward reads -> the command that makes it."""
 
     def __post_init__(self) -> None:
-        require_at_least(self, {"steps": 1, "seed": 0, "threads": 1, "log_every": 0, "checkpoint_every": 0})
+        require_at_least(self, {"steps": 1, "seed": 0, "threads": 1, "environments": 0, "log_every": 0, "checkpoint_every": 0})
         if self.starts.dataset and self.curriculum.sampler:
             raise InvalidSetting(
                 "Episodes begin by starts or by a curriculum.",

@@ -76,6 +76,7 @@ def plan_of(
         recorder=RunEpisodes() if recipe.record_episodes else None,
         reads=recipe.initial.reads,
         acts_at_once=bool(recipe.initial.run),
+        count=max(recipe.environments, 1),
     )
 
 

@@ -1,1 +1,1 @@
-"""Kernels for small networks on a CPU, with derivatives by hand; their modules are the reference."""
+"""Kernels: small networks on a CPU with derivatives by hand, and Adam in one call; each has its reference."""

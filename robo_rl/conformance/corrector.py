@@ -1,0 +1,40 @@
+"""A scripted person for `check_training`: takes over in the same steps of every episode."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from robo_rl.protocols.components import Stateful
+from robo_rl.spec.environment import Observation
+from robo_rl.types import ActionSource, Array, StateDict
+
+CORRECTED = 2, 3
+"""Steps of an episode, from 1 on, that the person commands."""
+COMMAND = 0.5
+"""Each element of a command."""
+
+
+class Corrector(Stateful):
+    """Commands the same continuous action in two steps of each episode (robo_rl.rollout.intervention.Human)."""
+
+    source = ActionSource.HUMAN
+
+    def __init__(self) -> None:
+        self._step = 0
+
+    def reset(self) -> None:
+        """Another episode begins."""
+        self._step = 0
+
+    def command(self, observation: Observation, proposed: Array) -> Array | None:
+        """Return the command in the steps that are corrected, else None."""
+        self._step += 1
+        return np.full_like(proposed, COMMAND) if self._step in CORRECTED else None
+
+    def state_dict(self) -> StateDict:
+        """Return the number of the step."""
+        return {"step": self._step}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore the number of the step."""
+        self._step = int(state["step"])

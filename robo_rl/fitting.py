@@ -1,0 +1,91 @@
+"""The fit of a network to data that lie in memory: rewards, encoders, models, clones; learners that train have their own."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from robo_rl.errors import NonFiniteUpdate
+from robo_rl.system.threads import tensor_threads, threads_of_a_fit
+
+Rows = TypeVar("Rows")
+
+
+def fit(
+    network: nn.Module,
+    data: Iterable[Rows],
+    loss: Callable[[Rows], Tensor],
+    optimizer: torch.optim.Optimizer,
+    *,
+    title: str,
+    largest_norm: float = math.inf,
+    after: Callable[[int], None] = lambda _: None,
+) -> float:
+    """Take one step of an optimiser for each batch, with one thread or as many as OMP_NUM_THREADS says.
+
+    The same batches from the same weights give the same network: who draws `data` takes a seed. A progress bar goes around the
+    numbers of updates that the batches are drawn for.
+
+    Args:
+        network: Module that is fitted.
+        data: Batches, drawn one after the other, after the step of the one before.
+        loss: Returns the loss of a batch, a scalar.
+        optimizer: Optimiser of the network's parameters.
+        title: Name of the fit, for errors.
+        largest_norm: Norm to which larger gradients are scaled.
+        after: Called with the number of each update, after its step.
+
+    Returns:
+        Loss of the last batch; NaN without batches.
+
+    Raises:
+        NonFiniteUpdate: A loss is NaN or infinite; on a CPU before the step, on a device after the last one.
+    """
+    found, total = torch.tensor(math.nan), torch.zeros(())
+    with tensor_threads(threads_of_a_fit()):
+        for update, rows in enumerate(data):
+            optimizer.zero_grad()
+            found = loss(rows)
+            if found.is_cpu:
+                _require_finite(found, update, title)
+            else:
+                total = total + found.detach()  # read once, because that waits for the device
+            found.backward()  # type: ignore[no-untyped-call]
+            if largest_norm < math.inf:
+                nn.utils.clip_grad_norm_(network.parameters(), largest_norm)
+            optimizer.step()
+            after(update)
+    _require_finite(total, None, title)
+    return float(found.detach())
+
+
+def _require_finite(loss: Tensor, update: int | None, title: str) -> None:
+    if not math.isfinite(value := float(loss.detach())):
+        when = "an update" if update is None else f"update {update}"
+        fix = "look for numbers in the data that are not finite or very large, and take a smaller learning rate"
+        raise NonFiniteUpdate(
+            "The loss is not finite.", got=f"{value} in {when} of {title!r}", allowed="finite numbers", fix=fix
+        )
+
+
+class Best:
+    """The parameters of a network at its least loss of data that are held out."""
+
+    def __init__(self, network: nn.Module) -> None:
+        """Begin with those of now, which any finite loss replaces."""
+        self._network, self.loss = network, math.inf
+        self._parameters = copy.deepcopy(network.state_dict())
+
+    def look(self, loss: float) -> None:
+        """Keep the present parameters if this is their loss and the least so far."""
+        if loss < self.loss:
+            self._parameters, self.loss = copy.deepcopy(self._network.state_dict()), loss
+
+    def restore(self) -> None:
+        """Give the network the parameters that were kept."""
+        self._network.load_state_dict(self._parameters)

@@ -1,0 +1,173 @@
+"""Play the episodes of N environments at once: what `Rollout` is for one.
+
+An environment begins its next episode in the step in which one ends (AutoresetMode.SAME_STEP), so that every step is one of
+all environments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import VectorEnv
+from typing_extensions import override
+
+from robo_rl.environments.step_info import ROUNDING
+from robo_rl.errors import EnvironmentFailed, InvalidEpisode
+from robo_rl.protocols.components import Stateful, TrainingSupervisor
+from robo_rl.rollout.running_episodes import EndedEpisode, RunningEpisodes, costs_in
+from robo_rl.spec.cost import PLAIN, CostSpec, cost_names
+from robo_rl.spec.environment import ActionSpec
+from robo_rl.types import DIVERGED, ActionSource, Array, StateDict, VectorTransition
+
+Environments = VectorEnv[Any, Any, Any]
+
+
+class VectorRollout(Stateful):
+    """The episodes under way in N environments, stepped together.
+
+    A supervisor, such as a person, is in the first environment. A restored state goes on with the episodes if the environments
+    can be saved, as they are or by repetition (robo_rl.environments.repeatable); else every environment has to begin another.
+    """
+
+    def __init__(self, environments: Environments, supervisor: TrainingSupervisor | None = None) -> None:
+        self.environments, self.supervisor = environments, supervisor
+        spec = getattr(environments, "environment_spec", None)
+        self._declared: tuple[CostSpec, ...] = spec.costs if spec else ()
+        self._action: ActionSpec | None = spec.action if spec else None
+        self._cost_names = cost_names(self._declared)
+        self.episodes = RunningEpisodes(environments.num_envs, self._cost_names)
+        self.observations: Mapping[str, Array] = {}
+        """name -> (N, ...), the newest ones; empty before `begin`."""
+        self.infos: Mapping[str, Any] = {}
+        """Of the newest reset of all, or step."""
+        self.costs: npt.NDArray[np.float64] | None = None
+        """(N, C) constraint costs of the newest step in the order of `cost_names`; None without any."""
+        self.ended: Sequence[EndedEpisode] = ()
+        """Episodes that ended with the newest step."""
+
+    def __len__(self) -> int:
+        count: int = self.environments.num_envs
+        return count
+
+    def begin(self, seeds: Sequence[int]) -> Mapping[str, Array]:
+        """Begin an episode in each environment, and return the first observations name -> (N, ...)."""
+        self.observations, self.infos = self.environments.reset(seed=list(seeds))
+        self.episodes.restart()
+        self.ended = ()
+        if self.supervisor is not None:
+            self.supervisor.reset()
+        return self.observations
+
+    def step(self, actions: Array) -> VectorTransition:
+        """Take a step in each environment with actions (N, ...); raises InvalidAction, InvalidEpisode, EnvironmentFailed."""
+        before, proposed = self.observations, actions
+        sources = np.full(len(self), ActionSource.POLICY, np.int8)
+        if self.supervisor is not None:
+            actions, sources[0] = self._overridden(self.supervisor, actions)
+        self.observations, rewards, terminated, truncated, infos = self.environments.step(actions)
+        self.infos = infos
+        if not np.isfinite(rewards).all():
+            raise InvalidEpisode(
+                "An environment returned a reward that is not finite.",
+                got=f"{rewards.tolist()} of environments 0 to {len(self) - 1}",
+                allowed="finite numbers",
+                fix="look at the reward of the environment; nothing is replaced silently",
+            )
+        truncated = truncated & ~terminated
+        over = np.flatnonzero(terminated | truncated).tolist()
+        finals: Mapping[str, Any] = infos.get("final_info", {})
+        self._count(rewards, infos)
+        self.ended = [self.episodes.end(place, bool(terminated[place]), finals) for place in over]
+        diverged = np.zeros(len(self), np.bool_)
+        diverged[[each.place for each in self.ended if each.stop_reason == DIVERGED]] = True
+        if self.supervisor is not None and 0 in over:
+            self.supervisor.reset()
+        return VectorTransition(
+            before,
+            self._executed(actions, infos),
+            rewards,
+            _with_finals(self.observations, infos, over),
+            self.observations,
+            terminated,
+            truncated,
+            diverged,
+            proposed,
+            _sources_in(infos, sources),
+            infos,
+        )
+
+    def _overridden(self, supervisor: TrainingSupervisor, actions: Array) -> tuple[Array, ActionSource]:
+        """Return the actions with that of the supervisor, and its source."""
+        first = {name: values[0] for name, values in self.observations.items()}
+        action, source = supervisor.override(first, actions[0])
+        changed = np.array(actions)
+        changed[0] = action if self._action is None else self._action.validate(action)
+        return changed, source
+
+    def _count(self, rewards: Array, infos: Mapping[str, Any]) -> None:
+        self.costs = None
+        if self._declared or PLAIN in infos or PLAIN in infos.get("final_info", {}):
+            self.costs = costs_in(infos, self._cost_names, len(self))
+        self.episodes.add(rewards, infos, self.costs)
+
+    def _executed(self, actions: Array, infos: Mapping[str, Any]) -> Array:
+        """Return the actions that were executed, those that were sent unless told; raises EnvironmentFailed."""
+        found = actions
+        for source in (infos, infos.get("final_info", {})):
+            if "executed_action" not in source or not (mask := source["_executed_action"]).any():
+                continue
+            told = np.stack([np.asarray(each) for each in source["executed_action"][mask]])
+            if self._action is None or not self._action.is_discrete:
+                if not (np.abs(told) <= 1.0 + ROUNDING).all():
+                    allowed = "numbers in [-1, 1]"
+                    raise EnvironmentFailed("An executed action cannot be one.", got=told.tolist(), allowed=allowed)
+                told = np.clip(told, -1.0, 1.0)
+            found = np.array(actions) if found is actions else found
+            found[mask] = told
+        return found
+
+    @property
+    def is_under_way(self) -> bool:
+        """True from `begin` on."""
+        return bool(self.observations)
+
+    def abandon(self) -> None:
+        """Leave the episodes under way."""
+        self.observations = {}
+
+    @override
+    def state_dict(self) -> StateDict:
+        saved = self.environments.state_dict() if self.is_under_way and isinstance(self.environments, Stateful) else None
+        return {"state": saved, "episodes": self.episodes.state_dict(), "observations": dict(self.observations)}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Go on with the episodes of a saved state, if the environments can; else `is_under_way` is False."""
+        self.episodes.load_state_dict(state["episodes"])
+        self.observations = {}
+        if state["state"] is None or not isinstance(self.environments, Stateful):
+            return
+        self.environments.load_state_dict(state["state"])
+        if getattr(self.environments, "is_exact", True):
+            self.observations = {name: np.array(values) for name, values in state["observations"].items()}
+
+
+def _with_finals(observations: Mapping[str, Array], infos: Mapping[str, Any], over: Sequence[int]) -> Mapping[str, Array]:
+    """Return observations with the last one of each episode that is over, as copies if there are any."""
+    if not over:
+        return observations
+    found = {name: np.array(values) for name, values in observations.items()}
+    for place in over:
+        for name, values in found.items():
+            values[place] = infos["final_obs"][place][name]
+    return found
+
+
+def _sources_in(infos: Mapping[str, Any], sources: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+    """Return the sources of the executed actions, (N,), those that environments tell in place of the given ones."""
+    for source in (infos, infos.get("final_info", {})):
+        if "action_source" in source:
+            sources = np.where(source["_action_source"], source["action_source"], sources).astype(np.int8)
+    return sources

@@ -1,0 +1,158 @@
+"""Steps of many environments at once, as a source of an off-policy training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import gymnasium
+from gymnasium.vector import AutoresetMode
+
+from robo_rl.environments.curriculum import curriculum_of, curriculum_state, load_curriculum_state
+from robo_rl.environments.repeatable import repeatable
+from robo_rl.environments.vector import SequentialEnvironments, metrics_of
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.components import TrainingObserver, TrainingSupervisor, VectorFactory
+from robo_rl.rollout.vector import Environments, VectorRollout
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.training.episode_reports import EpisodeReports
+from robo_rl.training.step_sources import Explorer, episode_seed
+from robo_rl.types import Array, Metrics, StateDict, VectorTransition
+
+FEWEST = 2  # steps of a training: a rollout of one row has no deviation to normalise by
+
+
+def require_steps(steps: int, environments: int) -> None:
+    """Raise InvalidSetting if a training, unless it has no steps, is shorter than one step of all environments."""
+    if 0 < steps < max(environments, FEWEST):
+        raise InvalidSetting(
+            "The training is shorter than one step of all environments.",
+            got=f"{steps} steps, {environments} environments",
+            allowed=f"{max(environments, FEWEST)} steps or more",
+            fix="more --steps, or fewer --environments (on-policy: with a --learner.batch-size that divides their rollout)",
+        )
+
+
+def make_vector(factory: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> tuple[Environments, EnvironmentSpec]:
+    """Returns the environments of a VectorFactory, or those of a plain factory one after the other, and their spec."""
+    if not isinstance(factory, VectorFactory):
+        sequential = SequentialEnvironments(factory, num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+        return sequential, sequential.environment_spec
+    environments = factory.make_vector(num_envs)
+    spec = environments.environment_spec  # type: ignore[attr-defined]  # not one of Gymnasium's attributes
+    return environments, spec
+
+
+class VectorSink(Protocol):
+    """Consumer of the steps of many environments."""
+
+    def begin_all(self, observations: Mapping[str, Array], infos: Mapping[str, Any]) -> None:
+        """An episode begins in each environment; those under way end at their last steps."""
+
+    def add_all(self, steps: VectorTransition) -> None:
+        """Take in a step of each; the next episode begins where one has ended."""
+
+    def break_off(self) -> None:
+        """The episodes under way are not continued after a resume."""
+
+    @property
+    def gets_rewards(self) -> bool:
+        """True if steps wait for rewards of a model."""
+
+
+class VectorSteps:
+    """Steps of N environments, acted by an explorer; a supervisor corrects it in the first of them.
+
+    A resume is exact if the environments can be saved, or if they repeat themselves with the same actions; else every
+    environment begins a new episode, as it does with rewards of a model, for which steps may wait.
+    """
+
+    episode = None
+
+    def __init__(
+        self,
+        environments: Environments,
+        explorer: Explorer,
+        *,
+        seed: int,
+        supervisor: TrainingSupervisor | None = None,
+    ) -> None:
+        self.environments, self.supervisor = repeatable(environments, episode_seed), supervisor
+        self.reports = EpisodeReports()
+        self._rollout = VectorRollout(self.environments, supervisor)
+        self._explorer, self._seed = explorer, seed
+
+    @property
+    def stride(self) -> int:
+        """Steps at once: the number of environments."""
+        return len(self._rollout)
+
+    @property
+    def taken(self) -> int:
+        """Steps so far, over all environments."""
+        return self._explorer.taken
+
+    @property
+    def replays(self) -> bool:
+        """True: robots are trained on one by one."""
+        return True
+
+    @property
+    def metrics(self) -> Metrics:
+        """Empty: all is reported at the end of each episode."""
+        return {}
+
+    def step(self, sink: VectorSink) -> VectorTransition:
+        """Take a step in each environment; raises InvalidAction, InvalidEpisode, EnvironmentFailed."""
+        rollout = self._rollout
+        if not rollout.is_under_way:
+            # the step stands for the episodes before it, so that those of a warm resume are new ones
+            rollout.begin([episode_seed(self._seed, self.taken + place) for place in range(self.stride)])
+            sink.begin_all(rollout.observations, rollout.infos)
+        steps = rollout.step(self._explorer.act_all(rollout.observations))
+        self._explorer.taken += self.stride
+        return steps
+
+    def deliver(self, step: VectorTransition, sink: VectorSink) -> None:
+        """Give a step of each environment to the sink."""
+        sink.add_all(step)
+
+    def report(self, observer: TrainingObserver) -> bool:
+        """Report the episodes that ended with the newest step; raises SimulationFailed if too many diverged."""
+        for ended in self._rollout.ended:
+            self.reports.report_ended(observer, self.taken, ended, self.stride)
+            if self.supervisor is not None and ended.place == 0:
+                observer.on_metrics(self.taken, self.supervisor.metrics)
+        if not self._rollout.ended:
+            return False
+        curriculum = curriculum_of(self.environments)
+        metrics = metrics_of(self.environments) | ({} if curriculum is None else curriculum.curriculum_metrics)
+        if metrics:
+            observer.on_metrics(self.taken, metrics)
+        return True
+
+    def state_dict(self) -> StateDict:
+        """Return the episodes under way, generators and counters."""
+        return {
+            "reports": self.reports.state_dict(),
+            "random": self._explorer.random.state_dict(),
+            "rollout": self._rollout.state_dict(),
+            "supervisor": {} if self.supervisor is None else self.supervisor.state_dict(),
+            "curriculum": curriculum_state(self.environments),
+        }
+
+    def load_state_dict(self, state: StateDict, sink: VectorSink) -> str:
+        """Restore the counters and the episodes under way."""
+        self._explorer.taken = state["step"]
+        self.reports.load_state_dict(state["reports"])
+        self._explorer.random.load_state_dict(state["random"])
+        load_curriculum_state(self.environments, state["curriculum"])
+        self._rollout.load_state_dict(state["rollout"])
+        if self.supervisor is not None:
+            self.supervisor.load_state_dict(state["supervisor"])
+        if sink.gets_rewards:
+            self._rollout.abandon()
+        if self._rollout.is_under_way or not self.taken:
+            return "exact"
+        sink.break_off()
+        return "warm"

@@ -1,0 +1,241 @@
+"""Count what a reader of the project meets: files and calls of one step of training, files of a learner, settings, inheritance.
+
+    python -m robo_bench.structure
+    python -m robo_bench.structure --json > after.json
+
+The table has no verdict: it is for comparing two states of the project. Calls are those of Python functions; files are
+those of this repository, or of Stable-Baselines3 for its own row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from robo_rl.entry_points import known, load
+
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCT = (
+    "robo_rl",
+    "sims/robo_sims",
+    "policies/robo_policies",
+    "real_robot/robo_real",
+    "datasets/robo_datasets",
+    "scripts/robo_app",
+)
+READ = {"sac": "sac", "ppo": "ppo", "iql": "iql", "group-ppo": "group_ppo"}
+HOMES = tuple(f"{ROOT / folder}/" for folder in PRODUCT)
+MANY = 25
+"""Fields from which on settings count as many."""
+
+
+def modules() -> Iterator[tuple[Path, ast.Module]]:
+    """Yield every module of the product, parsed."""
+    for folder in PRODUCT:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path, ast.parse(path.read_text())
+
+
+def traced(action: Callable[[], object], within: tuple[str, ...]) -> tuple[int, int]:
+    """Return the number of files and of Python calls of an action whose code lies under one of the folders."""
+    files, calls = set[str](), 0
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal calls
+        if event == "call" and frame.f_code.co_filename.startswith(within):
+            files.add(frame.f_code.co_filename)
+            calls += 1
+
+    sys.setprofile(note)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return len(files), calls
+
+
+def sac_step(engine: str) -> tuple[int, int]:
+    """Return files and calls of one environment step of SAC and its update on HalfCheetah."""
+    from robo_policies.learners.sac import SACConfig
+    from robo_rl.environments.make import make_environment
+    from robo_rl.spec.environment import specification
+    from robo_rl.training.off_policy import online_training
+
+    environment = make_environment("gymnasium/HalfCheetah-v5")
+    config = SACConfig(hidden=(16, 16), learning_starts=20, batch_size=16, engine=engine, replay_capacity=1_000)  # type: ignore[arg-type]
+    learner = config.build(specification(environment), 0)
+    training = online_training(environment, learner, config.sampling, steps=60, seed=0)
+    nothing = lambda *_, **__: None  # noqa: E731
+    observer: Any = SimpleNamespace(on_step=nothing, on_episode=nothing, on_metrics=nothing)
+    training.run(observer)
+    training.steps = training.step + 1
+    found = traced(lambda: training.run(observer), HOMES)
+    environment.close()
+    return found
+
+
+def robot_step() -> tuple[int, int]:
+    """Return files and calls of one step of SAC's policy on a guarded arm in this process, from the policy to the driver."""
+    from robo_policies.learners.sac import SACConfig
+    from robo_real.fake_reach import fake_reach
+    from robo_rl.rollout.episode import Rollout
+    from robo_rl.spec.environment import specification
+
+    environment = fake_reach()
+    policy = SACConfig(hidden=(16, 16), replay_capacity=1_000).build(specification(environment), 0).policy
+    episode = Rollout(environment, policy, seed=0)
+    episode.step()
+    found = traced(episode.step, HOMES)
+    environment.close()
+    return found
+
+
+def peer_step() -> tuple[int, int]:
+    """Return files and calls of one environment step of Stable-Baselines3's SAC and its update on HalfCheetah."""
+    import gymnasium
+    import stable_baselines3
+
+    algorithm = stable_baselines3.SAC(
+        "MlpPolicy",
+        gymnasium.make("HalfCheetah-v5"),
+        learning_starts=20,
+        batch_size=16,
+        policy_kwargs={"net_arch": [16, 16]},
+        device="cpu",
+        buffer_size=1_000,
+    )
+    algorithm.learn(60)
+    return traced(lambda: algorithm.learn(1, reset_num_timesteps=False), (str(Path(stable_baselines3.__file__).parent),))
+
+
+def read_files(module: str, package: str = "robo_policies") -> set[Path]:
+    """Return the files that a reader of a learner opens inside policies, following imports from its module."""
+    home, seen, waiting = ROOT / "policies", set[Path](), [f"{package}.learners.{module}"]
+    while waiting:
+        path = home / Path(*waiting.pop().split(".")).with_suffix(".py")
+        if path in seen or not path.exists():
+            continue
+        seen.add(path)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(package):
+                waiting += [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return seen
+
+
+def learner_classes() -> dict[str, list[str]]:
+    """Return the classes in policies with the names of their bases."""
+    found = {}
+    for path, tree in modules():
+        if "robo_policies" in path.parts:
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef):
+                    bases = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+                    found[node.name] = [ast.unparse(base) for base in bases]
+    return found
+
+
+def heirs() -> tuple[list[str], list[str]]:
+    """Return the learners and the settings whose class inherits from those of a learner that has an entry point."""
+    settings = {load("learners", name).__name__ for name in known("learners")}
+    learners = {name.removesuffix("Config") for name in settings}
+    classes = learner_classes()
+    found = [sorted(name for name, bases in classes.items() if {*bases} & concrete) for concrete in (learners, settings)]
+    return found[0], found[1]
+
+
+def field_counts() -> dict[str, int]:
+    """Return the number of settings of each learner, groups counted with their own."""
+
+    def count(kind: Any) -> int:
+        fields = dataclasses.fields(kind)
+        groups = [each.default if dataclasses.is_dataclass(each.default) else None for each in fields]
+        return sum(1 if group is None else count(group) for group in groups)
+
+    kinds = {name: load("learners", name) for name in known("learners")}
+    return {name: count(kind) for name, kind in kinds.items() if dataclasses.is_dataclass(kind)}
+
+
+def own_counts() -> dict[str, int]:
+    """Return the number of settings of each learner that are not in a group."""
+    kinds = {name: load("learners", name) for name in known("learners")}
+    return {
+        name: sum(not dataclasses.is_dataclass(each.default) for each in dataclasses.fields(kind))
+        for name, kind in kinds.items()
+        if dataclasses.is_dataclass(kind)
+    }
+
+
+def protocols() -> int:
+    """Return the number of Protocol classes of the product."""
+    return sum(
+        isinstance(node, ast.ClassDef) and any(ast.unparse(base).partition("[")[0] == "Protocol" for base in node.bases)
+        for _, tree in modules()
+        for node in ast.walk(tree)
+    )
+
+
+def addresses() -> list[str]:
+    """Return the prefixes of environment names, such as "robot:"."""
+    return sorted(f"{name}:" for name in known("environments") if hasattr(load("environments", name), "at"))
+
+
+def steppers() -> list[str]:
+    """Return the modules beside Rollout that step an environment and learn or report from it."""
+    called = re.compile(r"\b(?:stepping|environments?|_environments?|stage)\.step\b")
+    homes = ("robo_rl/training", "policies/robo_policies")
+    return sorted(
+        str(path.relative_to(ROOT))
+        for path, _ in modules()
+        if str(path.relative_to(ROOT)).startswith(homes) and called.search(path.read_text())
+    )
+
+
+def rows() -> Iterator[tuple[str, Any]]:
+    """Yield each thing that is counted and its figure."""
+    yield "Python files of the product", len([*modules()])
+    yield "lines of the product", sum(len(path.read_text().splitlines()) for path, _ in modules())
+    for engine in ("reference", "accelerated"):
+        yield f"SAC step and update, engine {engine}: files, calls", sac_step(engine)
+    yield "the same of Stable-Baselines3: files, calls", peer_step()
+    yield "policy to driver, arm in this process: files, calls", robot_step()
+    for name, module in READ.items():
+        yield f"files of {name} inside policies", len(read_files(module))
+    yield "learners", len(known("learners"))
+    learners, settings = heirs()
+    yield "learners that inherit from a learner", len(learners)
+    yield "settings that inherit from those of a learner", len(settings)
+    counted, own = field_counts(), own_counts()
+    yield f"learners with {MANY} settings or more", sum(count >= MANY for count in counted.values())
+    yield "learners with more than 20 settings outside groups", sum(count > 20 for count in own.values())
+    yield "most settings of a learner", max(counted.items(), key=lambda item: item[1])
+    yield "median of settings", float(np.median([*counted.values()]))
+    yield "Protocols", protocols()
+    yield "prefixes of environment names", addresses()
+    yield "modules of trainings that step an environment", steppers()
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m robo_bench.structure", description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    figures = dict(rows()) if parser.parse_args().json else None
+    if figures is not None:
+        print(json.dumps(figures, indent=1))
+        return
+    for name, figure in rows():
+        told = ", ".join(map(str, figure)) if isinstance(figure, tuple | list) else figure
+        print(f"{name:56} {told}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

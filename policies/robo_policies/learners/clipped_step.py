@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robo_policies.networks.accelerated.adam import adam
+
 LARGEST_LOG_RATIO = 20.0  # far outside any clip range, and its exponential is finite
 
 
@@ -32,7 +34,7 @@ def divergence(ratio: Tensor) -> Tensor:
 
 
 class ClippedAdam:
-    """Adam (Kingma & Ba 2015, algorithm 1) with a limited gradient norm: one fused kernel, and no transfer from the device.
+    """Adam (Kingma & Ba 2015, algorithm 1) with a limited gradient norm, and no transfer from the device.
 
     The parameters become parts of one flat tensor, and their gradients, to which `backward` adds, of another.
     """
@@ -40,9 +42,7 @@ class ClippedAdam:
     def __init__(self, parameters: Iterable[Tensor], lr: float, *, max_norm: float = math.inf, epsilon: float = 1e-5) -> None:
         """max_norm: longer gradients are scaled to it. epsilon: that of Stable-Baselines3's PPO; the paper has 1e-8."""
         parameters = list(parameters)
-        self.lr, self._max_norm = lr, max_norm
-        betas, off = {"beta1": 0.9, "beta2": 0.999}, {"weight_decay": 0.0, "amsgrad": False, "maximize": False}
-        self._constants: Any = {**betas, "eps": epsilon, **off}
+        self.lr, self._max_norm, self._epsilon = lr, max_norm, epsilon
         self.flat = torch.cat([each.detach().reshape(-1) for each in parameters])
         self.gradient = torch.zeros_like(self.flat)
         sizes = [each.numel() for each in parameters]
@@ -66,8 +66,7 @@ class ClippedAdam:
         excess = torch.add(self._tiny, norm, alpha=1.0 / self._max_norm).clamp_(min=1.0)
         mean, square, step = self.state.values()
         step += 1.0
-        moments = ([mean], [square], [], [step])
-        torch._fused_adam_([self.flat], [gradient], *moments, **self._constants, lr=self.lr, grad_scale=excess)
+        adam([self.flat], [gradient / excess], ([mean], [square]), step, self.lr, epsilon=self._epsilon)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return copies of moments and count on the CPU."""

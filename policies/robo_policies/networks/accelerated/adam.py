@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ADAM: Any = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
+ADAM: Any = {"beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
 """The paper's values, as in PyTorch."""
+EPSILON = 1e-8
+"""That of the paper."""
 _fused: Any = getattr(torch, "_fused_adam_", None)
 HAS_KERNEL = _fused is not None
 """False if PyTorch has renamed it; `plain_adam` then computes the same in public operations."""
@@ -26,6 +28,8 @@ def plain_adam(
     step: Tensor,
     lr: float,
     skipped: Tensor | None = None,
+    *,
+    epsilon: float = EPSILON,
 ) -> None:
     """Take step number `step` of Adam; moments: of first and second order; skipped: 1 on the device to leave all as it is."""
     taken = torch.ones_like(step) if skipped is None else 1.0 - skipped
@@ -34,7 +38,7 @@ def plain_adam(
         found = gradient if skipped is None else torch.where(taken > 0.0, gradient, 0.0)
         mean.lerp_(found, taken * (1.0 - ADAM["beta1"]))
         square.lerp_(found.square(), taken * (1.0 - ADAM["beta2"]))
-        scale = (square / (1.0 - ADAM["beta2"] ** step)).sqrt_().add_(ADAM["eps"])
+        scale = (square / (1.0 - ADAM["beta2"] ** step)).sqrt_().add_(epsilon)
         parameter.sub_(torch.where(taken > 0.0, rate * mean / scale, 0.0))
 
 
@@ -45,10 +49,13 @@ def fused_adam(
     step: Tensor,
     lr: float,
     skipped: Tensor | None = None,
+    *,
+    epsilon: float = EPSILON,
 ) -> None:
     """Do the same as `plain_adam`."""
     means, squares = moments
-    _fused(parameters, gradients, means, squares, [], [step] * len(gradients), lr=lr, found_inf=skipped, **ADAM)
+    steps = [step] * len(gradients)
+    _fused(parameters, gradients, means, squares, [], steps, lr=lr, eps=epsilon, found_inf=skipped, **ADAM)
     torch.autograd.graph.increment_version(parameters)  # the kernel does not, so that later gradients would be wrong
 
 

@@ -55,7 +55,7 @@ def fit(
                 _require_finite(found, update, title)
             else:
                 total = total + found.detach()  # read once, because that waits for the device
-            found.backward()  # type: ignore[no-untyped-call]
+            found.backward()
             if largest_norm < math.inf:
                 nn.utils.clip_grad_norm_(network.parameters(), largest_norm)
             optimizer.step()

@@ -1,6 +1,6 @@
 """Measure SAC in many environments of one process against one environment, at the same number of updates per step.
 
-Whole training loops on HalfCheetah: simulation, acting, replay, one update in 16 steps, batch 256, two layers of 256, two critics.
+Whole training loops on HalfCheetah: simulation, acting, replay, one update in 16 steps, batch 256, 2 x 256 units, two critics.
 Every contestant runs in its own process and is past its random steps before it is measured.
 """
 

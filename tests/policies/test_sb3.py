@@ -232,7 +232,9 @@ class BatchedCheetahs:
         return make_vector_environment("gymnasium/HalfCheetah-v5", num_envs, threads=1, autoreset_mode="SameStep")
 
 
-@pytest.mark.parametrize("config", [PPOConfig(n_steps=16, n_envs=3, batch_size=48, **SMALL), SACConfig(n_envs=3, **REPLAY, **SMALL)])
+@pytest.mark.parametrize(
+    "config", [PPOConfig(n_steps=16, n_envs=3, batch_size=48, **SMALL), SACConfig(n_envs=3, **REPLAY, **SMALL)]
+)
 def test_batched_simulation_gives_the_same_training(config):
     trainings = [config.training(factory, steps=480, seed=3) for factory in (cheetah, BatchedCheetahs())]
     for training in trainings:

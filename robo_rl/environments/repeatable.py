@@ -27,10 +27,10 @@ class RememberedEpisode(LocatedErrors):
         super().__init__(environment)
 
     @override
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(self, *, seed: int | None = None, **options: Any) -> Any:
         self._first, self._number = (self._first, self._number + 1) if seed is None else (seed, 0)
         self._sent = []
-        return super().reset(seed=self._seed, options=options)
+        return super().reset(seed=self._seed, **options)
 
     @override
     def step(self, action: Any) -> Any:

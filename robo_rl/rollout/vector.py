@@ -52,9 +52,9 @@ class VectorRollout(Stateful):
         count: int = self.environments.num_envs
         return count
 
-    def begin(self, seeds: Sequence[int]) -> Mapping[str, Array]:
+    def begin(self, seeds: Sequence[int | None]) -> Mapping[str, Array]:
         """Begin an episode in each environment, and return the first observations name -> (N, ...)."""
-        self.observations, self.infos = self.environments.reset(seed=list(seeds))
+        self.observations, self.infos = self.environments.reset(seed=list(seeds))  # type: ignore[arg-type]  # Gymnasium's own take a list
         self.episodes.restart()
         self.ended = ()
         if self.supervisor is not None:

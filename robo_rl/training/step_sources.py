@@ -88,7 +88,7 @@ class StepSource(Protocol):
     def state_dict(self) -> StateDict:
         """Return everything that later steps depend on."""
 
-    def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
+    def load_state_dict(self, state: StateDict, sink: Any) -> str:
         """Go on from a saved state, after `taken` steps of it; return "exact" or "warm"."""
 
 

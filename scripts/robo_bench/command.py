@@ -31,7 +31,7 @@ robo-rl bench env --only Ant     (the cases whose names contain a text)
 scripts/setup --bench && .venv-bench/bin/robo-rl bench all     (with EnvPool and SBX too)"""
 BENCHES = {
     "env": ("simulation",),
-    "learner": ("off_policy", "ppo"),
+    "learner": ("off_policy", "many_environments", "ppo"),
     "updates": ("updates",),
     "seeing": ("seeing",),
     "render": ("rendering",),

@@ -16,13 +16,15 @@ from factories import axes, choices, make_spec, picture_spec, rest_slow
 from robo_policies.sb3.algorithms import A2CConfig, DQNConfig, PPOConfig, SACConfig, TD3Config
 from robo_policies.sb3.environment import STATE, PolicyInput
 from robo_rl.entry_points import load
-from robo_rl.environments.make import make_environment
+from robo_rl.environments.make import make_environment, make_vector_environment
+from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.protocols.components import Policy, Training
 from robo_rl.rollout.episode import rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.compatibility import needs_of
+from robo_sims.batched.environment import BatchedEnvironment
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = {"policy_kwargs": {"net_arch": [16, 16]}}
@@ -218,6 +220,30 @@ def test_normalized_ppo_in_several_environments_equals_plain_sb3():
     flat = np.concatenate([observation[name] for name in observation], dtype=np.float32)
     expected, _ = plain.predict(vectorized.normalize_obs(flat), deterministic=True)
     assert np.array_equal(training.policy.act(observation, deterministic=True), expected)
+
+
+class BatchedCheetahs:
+    """Simulates many at once."""
+
+    def __call__(self):
+        return cheetah()
+
+    def make_vector(self, num_envs):
+        return make_vector_environment("gymnasium/HalfCheetah-v5", num_envs, threads=1, autoreset_mode="SameStep")
+
+
+@pytest.mark.parametrize(
+    "config", [PPOConfig(n_steps=16, n_envs=3, batch_size=48, **SMALL), SACConfig(n_envs=3, **REPLAY, **SMALL)]
+)
+def test_batched_simulation_gives_the_same_training(config):
+    trainings = [config.training(factory, steps=480, seed=3) for factory in (cheetah, BatchedCheetahs())]
+    for training in trainings:
+        training.run(Recorder())
+    one_by_one, batched = (training.model for training in trainings)
+    assert type(batched.get_env()._rollout.environments) is BatchedEnvironment
+    assert type(one_by_one.get_env()._rollout.environments) is SequentialEnvironments
+    assert_equal(parameters_of(batched), parameters_of(one_by_one))
+    assert batched.num_timesteps == 480
 
 
 @pytest.mark.slow

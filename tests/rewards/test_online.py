@@ -3,6 +3,7 @@
 The frame numbers itself in its picture and in its vector, so that whoever stores a step can be checked by what it led to.
 """
 
+import copy
 from dataclasses import dataclass, field, replace
 
 import gymnasium
@@ -26,7 +27,7 @@ from robo_rl.rewards.step_rewards.online_scoring import MOST_MISSING, OnlineRewa
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import ArraySpec, ObservationSpec
-from robo_rl.training.off_policy import OnlineTraining, online_training
+from robo_rl.training.off_policy import OnlineTraining, online_training, vector_training
 from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import Labels, StepRewards
 
@@ -137,6 +138,42 @@ def test_stored_rewards_belong_to_frames_past_ring_wrap(every):
     assert 400 - min(every, 7) < sum(model.calls) <= 400 and max(model.calls) <= every
     assert observer.returns[0] >= 5 * POISON, "the environment's own reward is still told"
     assert 0 < observer.metrics["reward/model_return"] < 1e8 and observer.metrics["reward/missing"] == 0
+
+
+def sac_in_many(model, every, *, count=3, steps=400, capacity=150):
+    config = SACConfig(hidden=(8,), batch_size=8, learning_starts=10_000, replay_capacity=capacity)
+    rewards = reward_of(model, every=every).running(count)
+    environments = SequentialEnvironments(Frames, count, autoreset_mode=AutoresetMode.SAME_STEP)
+    return vector_training(environments, config.build(VISIBLE, 3), config.sampling, steps=steps, seed=3, rewards=rewards)
+
+
+@pytest.mark.parametrize("every", [1, 4, 64])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_rewards_of_many_belong_to_their_own_frames(every, gaps):
+    model, observer = FrameNumber(gaps=gaps), Observer()
+    training = sac_in_many(model, every)
+    training.run(observer)
+    replay = training.step_learner.replay
+    rows, starts = replay._rows, np.flatnonzero(replay._rows["starts"])
+    frames = rows["vectors"][(starts + 3) % replay.capacity, 0]
+    assert (rows["reward"][starts] == frames).all() and len(starts) > 100
+    assert not gaps or not (frames % 7 == 3).any()
+    assert (frames == rows["vectors"][starts, 0] + 1).all(), "a step leads to the next frame of its own episode"
+    assert 399 - max(every, 21) < sum(model.calls) <= 399 and observer.returns[0] >= 5 * POISON
+
+
+def test_many_with_a_reward_resume_warm_without_the_waiting():
+    save = Observer()
+    training = sac_in_many(FrameNumber(), 64)
+    save.on_step = lambda step, it: save.metrics.setdefault("state", copy.deepcopy(it.state_dict())) if step == 99 else None
+    training.run(save)
+    again = sac_in_many(model := FrameNumber(), 64)
+    again.load_state_dict(save.metrics["state"])
+    assert again.resumed == "warm" and again.step == 99
+    again.run(Observer())
+    rows, starts = again.step_learner.replay._rows, np.flatnonzero(again.step_learner.replay._rows["starts"])
+    assert again.step == 399 and sum(model.calls) <= 300
+    assert (rows["reward"][starts] == rows["vectors"][(starts + 3) % 150, 0]).all()
 
 
 def test_unlabelled_step_is_not_stored_or_summed_over():

@@ -21,6 +21,7 @@ from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.evaluation.evaluation import FIRST_SEED
 from robo_rl.settings import plain, settings_as
 from robo_rl.system.plain_files import read_yaml
+from robo_rl.training.compatibility import own_number
 
 Learner = TypeVar("Learner")
 ZOO_SEPARATOR = "#"
@@ -347,8 +348,17 @@ def parse_recipe(data: Mapping[str, Any], *, source: str) -> Recipe[Any]:
         got, fix = f"films: {data['evaluation']['films']}", "write evaluation.videos"
         raise InvalidSetting(f"{source}: the key evaluation.films is now called videos.", got=got, allowed="videos", fix=fix)
     config = load("learners", str(data["algorithm"]))
-    recipe: Recipe[Any] = settings_as(Recipe, {"learner": {}, **data}, source=source, types={"learner": config})
+    data = _with_own_number({"learner": {}, **data}, config)
+    recipe: Recipe[Any] = settings_as(Recipe, data, source=source, types={"learner": config})
     return recipe
+
+
+def _with_own_number(data: Mapping[str, Any], config: Any) -> Mapping[str, Any]:
+    """Return a recipe whose number of environments is that of its learner, if that has a setting for it."""
+    own, count = own_number(config), data.get("environments")
+    if not own or not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        return data
+    return {**data, "learner": {**(data["learner"] or {}), own: count}, "environments": 0}
 
 
 def recorded_recipe(data: Mapping[str, Any]) -> dict[str, Any]:

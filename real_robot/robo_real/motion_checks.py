@@ -92,14 +92,10 @@ class _Away:
         self._fastest = np.where(begins, speed, np.maximum(np.exp(-duration / RECENT) * self._fastest, self._speed))
         self._since = np.where(begins, duration, self._since + duration)
         goes = (self.way > self.most) & (self._speed >= SLOWED * self._fastest)
-        speeds_up = float(step @ lead) < ASTRAY * float(np.linalg.norm(step) * np.linalg.norm(lead)) and self._speeds_up(lead)
+        is_astray = float(step @ lead) < ASTRAY * float(np.linalg.norm(step) * np.linalg.norm(lead))
+        grows = (self._speed >= self._fastest) & (self._speed >= GROWN * self._first) & (np.abs(lead) > OPPOSED * self.most)
+        speeds_up = grows & (self.way > SPEEDING_UP * self.most) & is_astray
         return bool(((goes | speeds_up) & (self._since >= LEAST_TIME)).any())
-
-    def _speeds_up(self, lead: Array) -> Array:
-        """Return (N,) True where the arm goes away faster and faster although its set point is on the other side."""
-        grows = (self._speed >= self._fastest) & (self._speed >= GROWN * self._first)
-        speeds_up: Array = grows & (self.way > SPEEDING_UP * self.most) & (np.abs(lead) > OPPOSED * self.most)
-        return speeds_up
 
 
 class MotionChecks:

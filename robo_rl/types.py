@@ -28,6 +28,8 @@ IMAGINED = "imagined_episodes"
 """In `info` at the end of an episode: imagined episodes, lists of transitions, for replay memories."""
 MEASURES = "measures"
 """In `info` of a step, and in the metadata of an episode: measures of the whole episode (robo_rl.evaluation.measures)."""
+MEASURED_AT = "measured_at"
+"""In `info` of a reset and a step: time of the measurement [s], by a monotonic clock of the robot."""
 METADATA = "metadata"
 """In `info` of a reset: facts of the episode for its metadata, JSON values by name."""
 DIVERGED = "sim_diverged"
@@ -157,7 +159,7 @@ class Episode:
     sources: npt.NDArray[np.int8]
     """(T,) of ActionSource"""
     timestamps: npt.NDArray[np.float64]
-    """(T+1,) [s] of a monotonic clock"""
+    """(T+1,) [s] of a monotonic clock: when the observations were measured if a robot tells, else when they arrived"""
     terminated: bool
     truncated: bool
     stop_reason: str

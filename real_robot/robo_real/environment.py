@@ -31,7 +31,7 @@ from robo_rl.errors import (
 )
 from robo_rl.protocols.components import Policy, Robot
 from robo_rl.spec.environment import ActionSpec
-from robo_rl.types import METADATA, Executed
+from robo_rl.types import MEASURED_AT, METADATA, Executed
 
 Observations = dict[str, npt.NDArray[Any]]
 ENDS: tuple[tuple[type[Exception], str], ...] = (
@@ -56,6 +56,10 @@ class ArmableRobot(Robot, Protocol):
     @property
     def clock(self) -> Clock:
         """Clock of the environment."""
+
+    @property
+    def measured_at(self) -> float:
+        """Stamp [s] of the newest observation, by the clock of the arm."""
 
     def arm(self) -> None:
         """Allow motion."""
@@ -104,6 +108,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             raise InvalidSetting("The robot states no control period.", got=None, allowed="seconds")
         self._loop = ControlLoop(robot.clock, spec.action.control_period)
         self._observation: Observations = {}
+        self._measured_at: float | None = None  # stamp [s] of an observation of this step
         self._sent = np.zeros(spec.action.size, np.float32)  # last action executed by the robot, in [-1, 1]
         self._is_connected = False
         self._steps = self._overruns = 0
@@ -162,6 +167,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             command, source = self.commands.command(self._observation, wanted)
             wanted = np.asarray(spec.validate(command), np.float32)
             shadow = {"action_source": source, VERDICT: self._judge(proposed)}
+        self._measured_at = None
         executed, reasons, end = self._execute(self._gripper.to_robot(wanted))
         self._steps += 1
         success = self._scene.success() if end is None else None
@@ -267,6 +273,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
     def _observe(self) -> Observations:
         observation = dict(self._robot.observe())
         self.environment_spec.observation.validate(observation)
+        self._measured_at = self._robot.measured_at
         return observation
 
     def _average(self, done: list[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
@@ -292,7 +299,8 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             pass  # lost, stopped or taken by another owner: its own watchdog holds it
 
     def _info(self, success: bool | None) -> dict[str, Any]:
-        known = {} if success is None else {"success": bool(success)}
+        known: dict[str, Any] = {} if success is None else {"success": bool(success)}
+        known |= {} if self._measured_at is None else {MEASURED_AT: self._measured_at}
         return known | {"reward_terms": {"success": float(bool(success))}}
 
 

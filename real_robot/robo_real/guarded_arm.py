@@ -117,6 +117,11 @@ class GuardedArm(Robot):
         self._observed = state.stamp
         return state
 
+    @property
+    def measured_at(self) -> float:
+        """Stamp [s] of the newest observation, by the driver's clock."""
+        return self._observed
+
     @override
     def observe(self) -> dict[str, npt.NDArray[np.generic]]:
         return self.observation(self.measure())

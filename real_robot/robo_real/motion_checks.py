@@ -34,6 +34,8 @@ GROWN = 1.4
 """times its speed at the beginning of the way away, from which on an arm speeds up"""
 OPPOSED = 0.1
 """share of these ways by which the set point lies on the other side of an arm that speeds up"""
+ASTRAY = 0.5
+"""cosine between motion and set point above which an arm as a whole goes where it was sent, and one axis follows another"""
 LEAST_TIME = 0.06 - 1e-6
 """[s] on the way away, at least"""
 SLOWED = 0.7
@@ -65,6 +67,7 @@ class _Away:
 
     most: float
     way: Array = field(default_factory=lambda: np.zeros(0))
+    _side: Array = field(default_factory=lambda: np.zeros(0))
     _since: Array = field(default_factory=lambda: np.zeros(0))
     _speed: Array = field(default_factory=lambda: np.zeros(0))
     _first: Array = field(default_factory=lambda: np.zeros(0))
@@ -76,10 +79,12 @@ class _Away:
     def include(self, step: Array, lead: Array, duration: float) -> bool:
         """Take a step (N,) that began at an offset (N,) to the set point; return whether the arm goes away from it."""
         if len(self.way) != len(step):
-            self.way, self._since, self._speed, self._first, self._fastest = (np.zeros(len(step)) for _ in range(5))
+            self.way, self._side, self._since, self._speed, self._first, self._fastest = np.zeros((6, len(step)))
         away = np.where(lead == 0, np.abs(step), -step * np.sign(lead))
-        begins = self.way <= 0
-        self.way = np.maximum(self.way + away, 0.0)
+        turns = (away > 0) & (np.sign(step) != self._side)  # trembling to and fro is no way
+        begins = (self.way <= 0) | turns
+        self._side = np.where(away > 0, np.sign(step), self._side)
+        self.way = np.maximum(np.where(turns, 0.0, self.way) + away, 0.0)
         speed = away / duration
         share = 1.0 - np.exp(-duration / 0.02)
         self._speed = np.where(begins, speed, self._speed + share * (speed - self._speed))
@@ -87,13 +92,10 @@ class _Away:
         self._fastest = np.where(begins, speed, np.maximum(np.exp(-duration / RECENT) * self._fastest, self._speed))
         self._since = np.where(begins, duration, self._since + duration)
         goes = (self.way > self.most) & (self._speed >= SLOWED * self._fastest)
-        return bool(((goes | self._speeds_up(lead)) & (self._since >= LEAST_TIME)).any())
-
-    def _speeds_up(self, lead: Array) -> Array:
-        """Return (N,) True where the arm goes away faster and faster although its set point is on the other side."""
-        grows = (self._speed >= self._fastest) & (self._speed >= GROWN * self._first)
-        speeds_up: Array = grows & (self.way > SPEEDING_UP * self.most) & (np.abs(lead) > OPPOSED * self.most)
-        return speeds_up
+        is_astray = float(step @ lead) < ASTRAY * float(np.linalg.norm(step) * np.linalg.norm(lead))
+        grows = (self._speed >= self._fastest) & (self._speed >= GROWN * self._first) & (np.abs(lead) > OPPOSED * self.most)
+        speeds_up = grows & (self.way > SPEEDING_UP * self.most) & is_astray
+        return bool(((goes | speeds_up) & (self._since >= LEAST_TIME)).any())
 
 
 class MotionChecks:

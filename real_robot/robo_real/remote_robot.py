@@ -91,6 +91,11 @@ class RemoteRobot(Robot, Scene):
         return found
 
     @property
+    def measured_at(self) -> float:
+        """Stamp [s] of the newest observation, by the server's clock."""
+        return self._stamp
+
+    @property
     def cameras(self) -> list[str]:
         """Names of the server's cameras."""
         return [str(name) for name in self.client.json("/robo/health", method="GET")["cameras"]]

@@ -10,7 +10,7 @@ import numpy as np
 
 from robo_rl.errors import EnvironmentFailed, InvalidAction, printable
 from robo_rl.spec.environment import ActionSpec
-from robo_rl.types import MEASURES, METADATA, ActionSource, Array
+from robo_rl.types import MEASURED_AT, MEASURES, METADATA, ActionSource, Array
 
 ROUNDING = 1e-5
 """By which an executed action may leave [-1, 1]: of limits in float32 that were scaled there and back."""
@@ -107,6 +107,7 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "cost": (lambda value: _is_number(value) and value >= 0, _COST),
     "action_source": (_is_source, ", ".join(f"{source.value} ({source.name})" for source in ActionSource)),
     "stop_reason": (_is_text, "a word"),
+    MEASURED_AT: (_is_number, "a finite number of seconds"),
     "instruction": (_is_text, "a text"),
     METADATA: (lambda value: isinstance(value, Mapping), "a dict of facts by name"),
 } | dict.fromkeys(VERDICTS, (_are_reasons, _REASONS))

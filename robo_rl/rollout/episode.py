@@ -21,7 +21,7 @@ from robo_rl.protocols.components import Policy, Stateful, Supervisor, TrainingS
 from robo_rl.protocols.planning import replan
 from robo_rl.spec.cost import costs_of, require_costs
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
-from robo_rl.types import MEASURES, METADATA, ActionSource, Array, Episode, StateDict, Transition
+from robo_rl.types import MEASURED_AT, MEASURES, METADATA, ActionSource, Array, Episode, StateDict, Transition
 
 SUCCESS_CONVENTION = "an episode is a success if the environment reported success at any of its steps"
 """The convention of Meta-World (Yu et al. 2019); for success within one step see `EnvironmentSpec.success_rule`."""
@@ -92,7 +92,9 @@ class Rollout:
         self._metadata: Mapping[str, Any] = info.get(METADATA, {})
         self._stop_reason: str | None = None
         self._observations = [observation]
-        self._timestamps = [time.monotonic()]
+        self._arrived = time.monotonic()
+        self._timestamps = [float(info.get(MEASURED_AT, self._arrived))]
+        self._is_told_times = MEASURED_AT in info
         self._actions: list[Array] = []
         self._sent: list[Array] = []  # to the environment, which may have executed others
         self._policy_actions: list[Array] = []
@@ -224,7 +226,7 @@ class Rollout:
             )
         require_costs(costs_of(info), self.spec.costs, where=f"{self.spec.name}, step {len(self) + 1}, seed {self.seed}")
         self._observations.append(observation)
-        self._timestamps.append(time.monotonic())
+        self._timestamps.append(self._time_of(info))
         self._actions.append(action)
         self._sent.append(sent)
         self._policy_actions.append(proposed)
@@ -236,6 +238,13 @@ class Rollout:
         self._measures = info.get(MEASURES, {})
         self.success = success_so_far(self.success, info)
         return Transition(before, action, reward, self.observation, self.terminated, self.truncated, proposed, source, info)
+
+    def _time_of(self, info: Mapping[str, Any]) -> float:
+        """Return when an observation was measured if the first one told it, by the same clock; else when it arrived."""
+        before, self._arrived = self._arrived, time.monotonic()
+        if not self._is_told_times:
+            return self._arrived
+        return float(info.get(MEASURED_AT, self._timestamps[-1] + self._arrived - before))
 
     def _propose(self) -> Array:
         """Returns the policy's action; raises InvalidObservation, not InvalidAction, if it looked at NaN or infinity."""

@@ -21,7 +21,7 @@ from robo_rl.spec.cost import costs_of
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.system import framed_log
 from robo_rl.system.framed_log import FramedLog, read_records
-from robo_rl.types import Array, Episode, Transition
+from robo_rl.types import MEASURED_AT, Array, Episode, Transition
 
 SUFFIX = ".journal"
 OBSERVATIONS, COLUMNS = "observations/", "columns/"
@@ -66,6 +66,7 @@ class Journal:
             "reward": float(transition.reward),
             "source": int(transition.source),
             "timestamp": time.monotonic(),
+            MEASURED_AT: info.get(MEASURED_AT),
             "terminated": transition.terminated,
             "truncated": transition.truncated,
             "stop_reason": info.get("stop_reason"),
@@ -133,7 +134,7 @@ def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:
         reward_terms=stacked_terms([step.facts["reward_terms"] for step in steps]),
         costs=stacked_terms([costs_of(step.facts) for step in steps]),
         sources=_column(steps, "source", np.int8),
-        timestamps=_column([first, *steps], "timestamp", np.float64),
+        timestamps=_times([first, *steps]),
         terminated=last["terminated"],
         truncated=last["truncated"] or not ended,
         stop_reason=end_of(last["terminated"], last["truncated"], success, last["stop_reason"]) if ended else CRASH,
@@ -144,6 +145,19 @@ def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:
         metadata={"source": first.facts["source"], "recovered": True, **_guarded(steps)},
     )
     return episode, spec
+
+
+def _times(records: list[Record]) -> Array:
+    """Returns when the observations (T+1,) were measured, by the robot's clock if it tells; else when they arrived."""
+    arrived = _column(records, "timestamp", np.float64)
+    if records[1].facts.get(MEASURED_AT) is None:
+        return arrived
+    apart = np.diff(arrived)
+    times = [records[1].facts[MEASURED_AT] - apart[0]]  # a journal begins before the robot's clock is known
+    for record, later in zip(records[1:], apart, strict=True):
+        told = record.facts.get(MEASURED_AT)
+        times.append(times[-1] + later if told is None else told)
+    return np.asarray(times, np.float64)
 
 
 def _guarded(steps: list[Record]) -> dict[str, Any]:

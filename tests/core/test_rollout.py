@@ -283,6 +283,7 @@ WRONG_INFO = [
     *(("action_source", value) for value in ("joystick", 9, 0.5, np.nan)),
     *(("measures", value) for value in (3, [3.0], {"peak": np.inf}, {"peak": None})),
     *(("stop_reason", value) for value in (3, ["goal"])),
+    *(("measured_at", value) for value in ("noon", np.nan, None)),
 ]
 
 

@@ -258,7 +258,14 @@ def test_what_was_moved_away_comes_back_to_its_place(filled, capsys):
     assert [entry.seed for entry in filled.entries()] == [0, 1, 3, 9]
     assert filled.entries()[:3] == [before[0], before[1], before[3]] and filled.catalogue.all_notes() == notes
     assert verify(filled) == [] and LabelSet(filled, "mine").labelled == {before[1].identity}
-    assert dispatch(["data", "restore", str(filled.path)]) == 1
+    assert dispatch(["data", "restore", str(filled.path)]) == 1, "some stay, and none came back"
+
+
+def test_an_empty_quarantine_is_no_failure(filled, capsys):
+    with filled.writer() as writer:
+        repair(writer)
+    assert dispatch(["data", "restore", str(filled.path)]) == 0
+    assert capsys.readouterr().out == "0 episodes restored; 4 episodes\n"
 
 
 @errors

@@ -28,6 +28,7 @@ from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, RobotStopped, SpecMismatch, UnknownName
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rollout.episode import Rollout, rollout
+from robo_rl.rollout.journal import Journal, recover
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import ActionSource
 from robo_sims.arm.environment import ARM_ARRAYS
@@ -224,6 +225,36 @@ def test_a_twin_runs_faster_than_time_where_it_is_told_to(serve):
 
 
 # addresses
+
+
+@pytest.mark.parametrize("over_http", [False, True])
+def test_times_of_an_episode_are_those_of_its_measurements(over_http, serve_in_step, beside, tmp_path):
+    """The twin's clock passes while somebody waits: what arrives within milliseconds was measured 50 ms apart."""
+    environment = beside(serve_in_step()) if over_http else lockstep("robo/ArmReach-v0")
+    robot, stamps = environment.robot, []
+    observe = robot.observe
+
+    def noted():
+        found = observe()
+        stamps.append(robot.measured_at)
+        return found
+
+    robot.observe = noted
+    policy = environment.scripted_policy(seed=0)
+    under_way = Rollout(environment, policy, seed=0)
+    with Journal(tmp_path, "episode", under_way.spec) as journal:
+        journal.begin(under_way.observation, seed=0, instruction=None, source="run")
+        for _ in range(6):
+            journal.step(under_way.step())
+        robot.stop()
+        journal.step(under_way.step())  # nothing is measured any more
+    episode, (recovered, _) = under_way.episode(), recover(journal.path)
+    np.testing.assert_array_equal(episode.timestamps[:7], stamps)
+    np.testing.assert_allclose(np.diff(stamps), 0.05, atol=0.011)
+    np.testing.assert_array_equal(recovered.timestamps[1:7], stamps[1:])
+    for times in (episode.timestamps, recovered.timestamps):
+        assert len(times) == 8 and (np.diff(times) > 0).all()
+    environment.close()
 
 
 def test_invalid_address_and_setting_are_explained():

@@ -1,5 +1,8 @@
 """What a language model is told when it is asked for reward programs, and what becomes of its answers."""
 
+import ast
+import re
+
 import numpy as np
 import pytest
 
@@ -11,7 +14,17 @@ from robo_rl.rewards.language.packs import read_pack
 from robo_rl.rewards.programs.grammar import MOST_ROUNDS
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.vocabulary import FUNCTIONS
-from robo_rl.rewards.search.prompts import Example, Feedback, RewardTask, after_feedback, initial_prompt, means, nearest, repair
+from robo_rl.rewards.search.prompts import (
+    FORM,
+    Example,
+    Feedback,
+    RewardTask,
+    after_feedback,
+    initial_prompt,
+    means,
+    nearest,
+    repair,
+)
 from robo_rl.rewards.search.rule_writer import ProgramRule, read_rule, rule_files
 from robo_rl.rewards.search.writing import Text2RewardConfig, Writer, write
 
@@ -166,3 +179,9 @@ def test_a_rule_that_does_not_fit_its_program_is_refused():
     with pytest.raises(UnknownName, match="Unknown rule 'raech'") as told:
         read_rule("raech")
     assert "reach" in str(told.value)
+
+
+def test_form_of_the_answer_shows_names_that_may_be_copied():
+    (program,) = re.findall(r"```python\n(.*?)```", FORM, re.DOTALL)
+    keys = [key.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Dict) for key in node.keys]
+    assert keys and all(key.isidentifier() for key in keys)

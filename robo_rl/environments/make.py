@@ -1,4 +1,4 @@
-"""Make environments by name: "family/task" of a simulator, or "family:address" of a robot."""
+"""Make environments by name: "family/task", "family:address" of a robot, "module:Class" of anybody's, an id of Gymnasium."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
 
 
+GYMNASIUM = "gymnasium"
+"""Family that has some of Gymnasium's own tasks, with units."""
 WRAPPING_ARGUMENTS = ("objective", "frame_stack", "stacks")
 """Arguments of every environment (robo_rl.environments.objective, frame_stack)."""
 
@@ -31,14 +33,22 @@ def environment_names(tasks: Callable[[str], list[str]] | None = None) -> dict[s
     return names
 
 
-def make_environment(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
+def make_environment(name: str | Callable[..., gymnasium.Env[Any, Any]], **arguments: Any) -> gymnasium.Env[Any, Any]:
     """Returns a fresh environment from "family/task", from "family:address", or from the bare name of a family of one.
+
+    Anybody's own: "package.module:Class" (or a function there, or the class itself), and an id of Gymnasium's registry, such as
+    "CartPole-v1" or "package:MyEnv-v0" (docs/own-environments.md).
 
     With `frame_stack=3` each picture comes with the two before it; `stacks` says what is stacked: pictures, vectors or all.
     `objective={"name": "maximum"}` counts in the place of the sum of rewards (docs/objectives.md).
     Raises UnknownName with the close matches (of the family if that is known), MissingExtra if a package is not
     installed, BrokenPlugin if the family's package fails.
     """
+    if not isinstance(name, str):
+        from robo_rl.environments.importing import name_of
+
+        name, own = name_of(name)
+        arguments = {**own, **arguments}
     return wrapped(_made(name, bare_arguments(arguments)), arguments)
 
 
@@ -79,6 +89,8 @@ def _stack_of(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
 def _made(name: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     if (opened := _at_address(name, arguments)) is not None:
         return opened
+    if (foreign := _of_code(name, arguments)) is not None:
+        return foreign
     found, task = _find(name)
     environment: gymnasium.Env[Any, Any] = found.make(task, **arguments) if task else found(**arguments)
     return environment
@@ -99,7 +111,7 @@ def make_vector_environment(
     """
     if not isinstance(num_envs, int) or num_envs < 1:
         raise InvalidSetting("num_envs is out of range.", got=num_envs, allowed="integer from 1")
-    if _is_address(name) or arguments.get("objective"):
+    if _is_address(name) or _is_code(name) or arguments.get("objective"):
         return _one_by_one(name, num_envs, autoreset_mode, arguments)
     found, task = _find(name)
     stack = _stack_of(arguments)
@@ -124,6 +136,31 @@ def _one_by_one(
     return SequentialEnvironments(lambda: make_environment(name, **arguments), num_envs, autoreset_mode=autoreset_mode)
 
 
+def _is_code(name: str) -> bool:
+    """Return whether a name is none of ours, and one of code or of Gymnasium's registry."""
+    if name.partition(":")[0].partition("/")[0] in known("environments"):
+        return False
+    from robo_rl.environments.importing import is_code  # imports gymnasium, which finding a name does not need
+
+    return is_code(name)
+
+
+def _of_code(name: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any] | None:
+    """Returns the environment of a class, a function, or an id of Gymnasium; None if the name is none of these."""
+    if not _is_code(name):
+        return None
+    from robo_rl.environments.foreign import with_spec
+    from robo_rl.environments.importing import made_by_code
+
+    environment = made_by_code(name, arguments)
+    ours = f"{GYMNASIUM}/{name}"
+    try:
+        return with_spec(environment, name, better=ours if ours in tasks_of(GYMNASIUM) else "")
+    except RoboRLError:
+        environment.close()
+        raise
+
+
 def _is_address(name: str) -> bool:
     family, colon, _ = name.partition(":")
     return bool(colon) and family in known("environments")
@@ -145,11 +182,20 @@ def _find(name: str) -> tuple[Any, str]:
     """Returns the family of an entry point, and the name of the task: "" for a family of one."""
     family, _, task = name.partition("/")
     if family not in known("environments"):
-        raise UnknownName("environment", name, [key for key, problem in environment_names().items() if problem is None])
+        raise UnknownName("environment", name, _names_like(name))
     found = load("environments", family)
     if name not in (tasks := _tasks(family, found)):
         raise UnknownName("environment", name, tasks)
     return found, task
+
+
+def _names_like(name: str) -> list[str]:
+    """Return every name of ours, and the ids of Gymnasium that are like one."""
+    from difflib import get_close_matches
+
+    from gymnasium import registry
+
+    return [*(key for key, problem in environment_names().items() if problem is None), *get_close_matches(name, registry)]
 
 
 def tasks_of(family: str) -> list[str]:

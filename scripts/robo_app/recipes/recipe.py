@@ -14,6 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 import tyro
 import yaml
 
+from robo_rl.entry_points import known as installed
 from robo_rl.entry_points import load
 from robo_rl.environments.curriculum import CurriculumRule
 from robo_rl.environments.starts import StartRule
@@ -24,6 +25,8 @@ from robo_rl.system.plain_files import read_yaml
 
 Learner = TypeVar("Learner")
 ZOO_SEPARATOR = "#"
+USUAL_STEPS = 50_000
+"""Steps of a recipe that is a learner's name alone."""
 
 
 def require_at_least(settings: Any, least: Mapping[str, float]) -> None:
@@ -36,7 +39,8 @@ class EnvironmentSettings:
     """Environment by name, and its arguments."""
 
     name: str = ""
-    """"family/task"; `robo-rl envs` lists them. Empty for that in which the dataset was recorded."""
+    """"family/task" (`robo-rl envs` lists them), "package.module:Class" of your own, or an id of Gymnasium (CartPole-v1).
+    Empty for that in which the dataset was recorded."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment."""
 
@@ -317,7 +321,10 @@ def recipe_files() -> dict[str, Path]:
 
 
 def read_recipe(name: str) -> Recipe[Any]:
-    """Returns a recipe by name, from a YAML file, or from an rl-zoo file as "sac.yml#HalfCheetah-v5"."""
+    """Returns a recipe by name, from a YAML file, or from an rl-zoo file as "sac.yml#HalfCheetah-v5".
+
+    The name of a learner, such as "sac", is a recipe with its usual settings and without an environment.
+    """
     path, _, zoo_environment = name.partition(ZOO_SEPARATOR)
     if zoo_environment:
         return parse_recipe(_zoo(Path(path), zoo_environment), source=name)
@@ -328,8 +335,11 @@ def read_recipe(name: str) -> Recipe[Any]:
     if file is None and name.endswith((".yaml", ".yml")):
         fix = "give the path of a recipe, or the name of one that comes with the package (`robo-rl recipes`)"
         raise InvalidSetting(f"There is no file {name}.", got=f"no such file in {Path.cwd()}", fix=fix)
+    if file is None and name in installed("learners"):
+        return parse_recipe({"name": name, "algorithm": name, "environment": {}, "steps": USUAL_STEPS}, source=name)
     if file is None:
-        raise UnknownName("recipe", name, known, fix="`robo-rl recipes` lists them; a path to a .yaml file works too")
+        fix = "`robo-rl recipes` lists them; a learner (`robo-rl learners`) or a path to a .yaml file works too"
+        raise UnknownName("recipe", name, [*known, *installed("learners")], fix=fix)
     data = read_yaml(file)
     if not isinstance(data, dict):
         raise InvalidSetting(f"{file} is not a recipe.", got=type(data).__name__, allowed="a YAML mapping")

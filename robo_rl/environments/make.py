@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from robo_rl.entry_points import known, load, plugin_errors
+from robo_rl.environments.wrapping import EnvironmentWrapper, listed, read_wrappers, wrapped
 from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 GYMNASIUM = "gymnasium"
 """Family that has some of Gymnasium's own tasks, with units."""
-WRAPPING_ARGUMENTS = ("objective", "frame_stack", "stacks")
-"""Arguments of every environment (robo_rl.environments.objective, frame_stack)."""
 
 
 def environment_names(tasks: Callable[[str], list[str]] | None = None) -> dict[str, str | None]:
@@ -33,14 +32,14 @@ def environment_names(tasks: Callable[[str], list[str]] | None = None) -> dict[s
     return names
 
 
-def make_environment(name: str | Callable[..., gymnasium.Env[Any, Any]], **arguments: Any) -> gymnasium.Env[Any, Any]:
+def make_environment(
+    name: str | Callable[..., gymnasium.Env[Any, Any]], *, wrappers: Iterable[Mapping[str, Any]] = (), **arguments: Any
+) -> gymnasium.Env[Any, Any]:
     """Returns a fresh environment from "family/task", from "family:address", or from the bare name of a family of one.
 
     Anybody's own: "package.module:Class" (or a function there, or the class itself), and an id of Gymnasium's registry, such as
     "CartPole-v1" or "package:MyEnv-v0" (docs/own-environments.md).
-
-    With `frame_stack=3` each picture comes with the two before it; `stacks` says what is stacked: pictures, vectors or all.
-    `objective={"name": "maximum"}` counts in the place of the sum of rewards (docs/objectives.md).
+    wrappers: [{"name": "frame_stack", "count": 3}, ...], the first one next to the environment (docs/wrappers.md).
     Raises UnknownName with the close matches (of the family if that is known), MissingExtra if a package is not
     installed, BrokenPlugin if the family's package fails.
     """
@@ -49,41 +48,7 @@ def make_environment(name: str | Callable[..., gymnasium.Env[Any, Any]], **argum
 
         name, own = name_of(name)
         arguments = {**own, **arguments}
-    return wrapped(_made(name, bare_arguments(arguments)), arguments)
-
-
-def wrapped(environment: gymnasium.Env[Any, Any], arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Return an environment with objective and frame stack of the arguments, if any. Closes it if one is refused."""
-    try:
-        if arguments.get("objective"):
-            from robo_rl.environments.objective import with_objective
-
-            environment = with_objective(environment, arguments["objective"])
-        if (stack := _stack_of(arguments)) is None:
-            return environment
-        from robo_rl.environments.frame_stack import FrameStack
-
-        return FrameStack(environment, **stack)
-    except RoboRLError:
-        environment.close()
-        raise
-
-
-def bare_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the environment alone."""
-    return {name: value for name, value in arguments.items() if name not in WRAPPING_ARGUMENTS}
-
-
-def _stack_of(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the arguments of a frame stack, None for none; raises InvalidSetting for a kind of stack without a size."""
-    count, more = arguments.get("frame_stack", 1), {name: arguments[name] for name in ("stacks",) if name in arguments}
-    if count == 1 and not isinstance(count, bool):
-        if more:
-            raise InvalidSetting(
-                "Nothing is stacked.", got=f"stacks {more['stacks']!r}, frame_stack 1", fix="set frame_stack: 3"
-            )
-        return None
-    return {"count": count, **more}
+    return wrapped(_made(name, arguments), wrappers)
 
 
 def _made(name: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any]:
@@ -102,6 +67,7 @@ def make_vector_environment(
     *,
     threads: int | None = None,
     autoreset_mode: AutoresetMode | str = "NextStep",
+    wrappers: Iterable[Mapping[str, Any]] = (),
     **arguments: Any,
 ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
     """Returns `num_envs` environments in one object that has an `environment_spec` and declares its autoreset mode.
@@ -111,29 +77,39 @@ def make_vector_environment(
     """
     if not isinstance(num_envs, int) or num_envs < 1:
         raise InvalidSetting("num_envs is out of range.", got=num_envs, allowed="integer from 1")
-    if _is_address(name) or _is_code(name) or arguments.get("objective"):
-        return _one_by_one(name, num_envs, autoreset_mode, arguments)
-    found, task = _find(name)
-    stack = _stack_of(arguments)
-    if (batched := getattr(found, "make_vector", None)) is not None:
-        environment: gymnasium.vector.VectorEnv[Any, Any, Any] | None
-        options = {"threads": threads, "autoreset_mode": autoreset_mode, **bare_arguments(arguments)}
-        environment = batched(task, num_envs, **options)
-        if environment is not None and stack is None:
-            return environment
-        if environment is not None and stack is not None:
-            from robo_rl.environments.frame_stack import stacked_vector
-
-            return stacked_vector(environment, **stack)
-    return _one_by_one(name, num_envs, autoreset_mode, arguments)
-
-
-def _one_by_one(
-    name: str, num_envs: int, autoreset_mode: AutoresetMode | str, arguments: Mapping[str, Any]
-) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    around = read_wrappers(entries := listed(wrappers))
+    if all(wrapper.is_batched for wrapper in around) and not (_is_address(name) or _is_code(name)):
+        options = {"threads": threads, "autoreset_mode": autoreset_mode, **arguments}
+        if (environments := _batched(name, num_envs, options)) is not None:
+            return _around(environments, around)
     from robo_rl.environments.vector import SequentialEnvironments  # imports gymnasium, which finding a name does not need
 
-    return SequentialEnvironments(lambda: make_environment(name, **arguments), num_envs, autoreset_mode=autoreset_mode)
+    def make() -> gymnasium.Env[Any, Any]:
+        return make_environment(name, wrappers=entries, **arguments)
+
+    return SequentialEnvironments(make, num_envs, autoreset_mode=autoreset_mode)
+
+
+def _batched(name: str, num_envs: int, options: dict[str, Any]) -> gymnasium.vector.VectorEnv[Any, Any, Any] | None:
+    """Return environments in one batched simulation; None if the family has none."""
+    found, task = _find(name)
+    make_vector = getattr(found, "make_vector", None)
+    environments: gymnasium.vector.VectorEnv[Any, Any, Any] | None
+    environments = None if make_vector is None else make_vector(task, num_envs, **options)
+    return environments
+
+
+def _around(
+    environments: gymnasium.vector.VectorEnv[Any, Any, Any], around: Iterable[EnvironmentWrapper]
+) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    """Return environments in wrappers. Closes them if one is refused."""
+    try:
+        for wrapper in around:
+            environments = wrapper.wrap_vector(environments)
+    except RoboRLError:
+        environments.close()
+        raise
+    return environments
 
 
 def _is_code(name: str) -> bool:

@@ -52,7 +52,7 @@ class PPOSaute(PPO):
                 f"{spec.name} shows no budget.",
                 got=f"observations {', '.join(spec.observation)}",
                 allowed=f"{BUDGET}NAME of a cost",
-                fix="train on constrained:NAME with budgets [COST] (docs/constraints.md)",
+                fix="--environment.wrappers.constrained.budgets [COST] (docs/constraints.md)",
             )
         super().__init__(spec, config, seed, rollouts=rollouts)
         columns = [cost_names(spec.costs).index(name) for name in limits]

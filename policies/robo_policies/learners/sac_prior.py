@@ -2,7 +2,7 @@
 
 Levine 2018, "Reinforcement Learning and Control as Probabilistic Inference", arXiv:1805.00909; Korbak, Perez and Buckley 2022,
 "RL with KL penalties is better viewed as Bayesian inference", arXiv:2205.11275. The best policy is pi_0 exp(Q / alpha) / Z. The
-environment `prior:NAME` says the mean of pi_0, a normal distribution cut to [-1, 1].
+wrapper `prior` says the mean of pi_0, a normal distribution cut to [-1, 1].
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PriorActions(Extra):
                 "A step says nothing of the prior.",
                 got=f"the observation {', '.join(step.observation)}",
                 allowed=f"one with {PRIOR_ACTION}",
-                fix="train in prior:NAME, and record demonstrations there",
+                fix="train in the wrapper prior, and record demonstrations there",
             )
 
     @override
@@ -95,8 +95,8 @@ class SACPrior(SAC):
 
     def __init__(self, spec: EnvironmentSpec, config: SACPriorConfig, seed: int) -> None:
         if PRIOR_ACTION not in spec.observation:
-            fix = f"set environment.name to prior:{spec.name}"
-            raise InvalidSetting("The environment has no prior.", got=spec.name, allowed="prior:NAME", fix=fix)
+            fix = "add it: --environment.wrappers.prior {}"
+            raise InvalidSetting("The environment has no prior.", got=spec.name, allowed="one in the wrapper prior", fix=fix)
         super().__init__(spec, config, seed)
         temperature = Temperature(config.initial_temperature, -config.kl_per_action * spec.action.size)
         self.temperature = self.parts.add("temperature", temperature, config.lr)

@@ -102,5 +102,5 @@ def completed(recipe: Recipe[Any]) -> Recipe[Any]:
             got=f"a card with {', '.join(card) or 'nothing'}",
             fix="--environment.name FAMILY/TASK, and --environment.arguments where it needs any",
         )
-    arguments = {**card.get("arguments", {}), **recipe.environment.arguments}
-    return replace(recipe, environment=EnvironmentSettings(card["environment"], arguments))
+    recorded = EnvironmentSettings(card["environment"]).with_more(card.get("arguments") or {})
+    return replace(recipe, environment=recorded.with_more(recipe.environment.everything))

@@ -113,8 +113,8 @@ class RecipeEnvironments:
 
 def variant_environment(recipe: Recipe[Any], variant: EnvironmentSettings) -> gymnasium.Env[Any, Any]:
     """Return a new environment of a variant of the recipe's curriculum."""
-    arguments = {**drawn_arguments(recipe), **variant.arguments}
-    return make_environment(variant.name or recipe.environment.name, **arguments)
+    here = recipe.environment.with_more(recipe.reward.arguments).with_more(variant.everything)
+    return make_environment(variant.name or here.name, **here.everything)
 
 
 def environment_of(recipe: Recipe[Any], **more: Any) -> gymnasium.Env[Any, Any]:

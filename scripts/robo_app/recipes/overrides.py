@@ -11,10 +11,13 @@ import numpy as np
 
 from robo_app.recipes.recipe import EnvironmentSettings, Recipe, parse_recipe, read_recipe
 from robo_rl.environments.importing import name_of
+from robo_rl.environments.wrapping import changed
 from robo_rl.errors import InvalidSetting
 from robo_rl.settings import plain
 from robo_rl.workbench import RecipeLike
 
+WRAPPERS = "wrappers"
+"""Key of a list of wrappers."""
 FIXED = ("algorithm", "summary", "needs")
 """Keys that a recipe brings and no option of the command line changes."""
 
@@ -60,11 +63,16 @@ def with_named_environment(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tree in which the leaves of another replace its own."""
+    """Return a tree in which the leaves of another replace its own; wrappers are changed by name."""
     found = dict(values)
     for key, change in changes.items():
         before = found.get(key)
-        found[key] = merged(before, change) if isinstance(before, Mapping) and isinstance(change, Mapping) else change
+        if isinstance(before, Mapping) and isinstance(change, Mapping):
+            found[key] = merged(before, change)
+        elif key == WRAPPERS and isinstance(before, list) and isinstance(change, list):
+            found[key] = changed(before, change)
+        else:
+            found[key] = change
     return found
 
 

@@ -5,8 +5,8 @@ Strict: the error of an unknown key names the nearest known one, that of a wrong
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -17,7 +17,9 @@ import yaml
 from robo_rl.entry_points import known as installed
 from robo_rl.entry_points import load
 from robo_rl.environments.curriculum import CurriculumRule
+from robo_rl.environments.recorded import environment_as_recorded
 from robo_rl.environments.starts import StartRule
+from robo_rl.environments.wrapping import changed, in_evaluations
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.evaluation.evaluation import FIRST_SEED
 from robo_rl.settings import plain, settings_as
@@ -43,22 +45,26 @@ class EnvironmentSettings:
     Empty for that in which the dataset was recorded."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment."""
+    wrappers: tyro.conf.Fixed[tuple[dict[str, Any], ...]] = ()
+    """Wrappers, the first one next to the environment: [{name: frame_stack, count: 3}, ...] (docs/wrappers.md); an option sets
+    a setting of one: --environment.wrappers.NAME.KEY VALUE."""
 
+    @property
+    def everything(self) -> dict[str, Any]:
+        """Arguments and wrappers, as `make_environment` takes them."""
+        return {**self.arguments, **({"wrappers": [*self.wrappers]} if self.wrappers else {})}
 
-@dataclass(frozen=True)
-class ObjectiveSettings:
-    """Objective of trainings and evaluations; by default the sum of the environment's rewards."""
+    def with_more(self, arguments: Mapping[str, Any]) -> EnvironmentSettings:
+        """Return the settings with more arguments, the key `wrappers` changing the settings of wrappers (`changed`)."""
+        own, around = {**self.arguments, **arguments}, [*self.wrappers]
+        if "wrappers" in own:
+            around = changed(around, own.pop("wrappers"))
+        return replace(self, arguments=own, wrappers=tuple(around))
 
-    name: str = ""
-    """Entry point of `robo_rl.objectives`: reward-machine, maximum, minimum, cvar; empty for the sum."""
-    settings: dict[str, Any] = field(default_factory=dict)
-    """Settings of the objective."""
-
-    def __post_init__(self) -> None:
-        if self.settings and not self.name:
-            raise InvalidSetting(
-                "Settings are of an objective, and none is named.", got=self.settings, fix="set objective.name"
-            )
+    def in_evaluation(self, arguments: Mapping[str, Any], wrappers: Sequence[Mapping[str, Any]]) -> EnvironmentSettings:
+        """Return the settings with those of evaluations that differ, without the wrappers of trainings alone."""
+        there = self.with_more({**arguments, **({"wrappers": wrappers} if wrappers else {})})
+        return replace(there, wrappers=tuple(map(dict, in_evaluations(there.wrappers))))
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,8 @@ class EvaluationSettings:
     """Episodes of the final evaluation that are filmed, half of them failures if there are both; 0 for none."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment that differ from those of the training, such as routes: test."""
+    wrappers: tyro.conf.Fixed[tuple[dict[str, Any], ...]] = ()
+    """Wrappers whose settings differ from those of the training, by name, and further ones."""
     seed: int = FIRST_SEED
     """Reset seed of the first episode; apart from all training and demonstration seeds."""
     stochastic: bool = False
@@ -258,7 +266,6 @@ class Recipe(Generic[Learner]):
     """Settings of the algorithm."""
     steps: int
     """Environment steps to train for; updates if the learner uses no environment."""
-    objective: ObjectiveSettings = ObjectiveSettings()
     demonstrations: DemonstrationSettings = DemonstrationSettings()
     initial: InitialSettings = InitialSettings()
     online: OnlineSettings = OnlineSettings()
@@ -304,9 +311,8 @@ class Recipe(Generic[Learner]):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments of the environment, its objective among them."""
-        objective = {"objective": plain(self.objective)} if self.objective.name else {}
-        return {**self.environment.arguments, **objective}
+        """Arguments of the environment, its wrappers among them."""
+        return self.environment.everything
 
     @property
     def total_steps(self) -> int:
@@ -362,7 +368,22 @@ def recorded_recipe(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the recipe of a run, whose keys may have the names of when it was recorded, with the keys of today."""
     names = {"films": "videos"}
     evaluation = {names.get(key, key): value for key, value in (data.get("evaluation") or {}).items()}
-    return {**data, **({"evaluation": evaluation} if evaluation else {})}
+    recipe = {key: value for key, value in data.items() if key not in ("objective", "evaluation")}
+    before = recipe.get("environment")
+    if isinstance(before, Mapping) and isinstance(before.get("name"), str):
+        arguments = {**(before.get("arguments") or {}), "objective": data.get("objective")}
+        recipe["environment"] = _as_recorded(before["name"], {**before, "arguments": arguments})
+        evaluation = {**evaluation, **_as_recorded(before["name"], evaluation)}
+        del evaluation["name"]
+    return {**recipe, **({"evaluation": evaluation} if evaluation else {})}
+
+
+def _as_recorded(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the arguments and wrappers of today, and the name."""
+    around = {"wrappers": settings["wrappers"]} if settings.get("wrappers") else {}
+    name, arguments = environment_as_recorded(name, {**(settings.get("arguments") or {}), **around})
+    wrappers = arguments.pop("wrappers", [])
+    return {**settings, "name": name, "arguments": arguments, "wrappers": wrappers}
 
 
 def to_yaml(recipe: Recipe[Any]) -> str:

@@ -44,9 +44,13 @@ MOST_TRIES = 5  # per demonstration, before the expert is called unfit
 
 def judged_environment_of(recipe: Recipe[Any], operator: Operator | None = None, **more: Any) -> gymnasium.Env[Any, Any]:
     """Return a new evaluation environment of the recipe, under the operator's control if there is one."""
-    arguments = {**recipe.arguments, **recipe.evaluation.arguments}
-    environment = make_environment(recipe.environment.name, **arguments, **more)
+    environment = make_environment(recipe.environment.name, **judged_arguments(recipe), **more)
     return beside(recipe, environment) if operator is None else operator.evaluation_env(environment)
+
+
+def judged_arguments(recipe: Recipe[Any]) -> dict[str, Any]:
+    """Return the arguments of evaluations' environment, without the wrappers of trainings alone."""
+    return recipe.environment.in_evaluation(recipe.evaluation.arguments, recipe.evaluation.wrappers).everything
 
 
 def plan_of(

@@ -12,7 +12,7 @@ import pytest
 
 import robo_rl
 from robo_app.arguments.free_settings import EnvironmentArguments, gather, groups_of
-from robo_app.recipes.environments import environment_of
+from robo_app.recipes.environments import RecipeEnvironments
 from robo_app.recipes.overrides import recipe_from
 from robo_app.recipes.recipe import parse_recipe, recorded_recipe, to_yaml
 from robo_app.training.assembly import judged_environment_of
@@ -138,6 +138,7 @@ ELSEWHERE = {
     "steered": "tests/policies/test_steering.py",
     "adversary": "tests/cli/test_ppo_runs.py",
     "personal": "tests/rewards/test_users.py",
+    "teacher_starts": "tests/cli/test_starts.py",
 }
 """Wrappers that need files or a server -> the test that makes one."""
 
@@ -180,7 +181,7 @@ def recipe(**changes):
 def test_a_strangers_wrapper_of_trainings_is_not_in_evaluations(louder):
     around = [{"name": "louder", "gain": 4.0}, {"name": "time_limit", "steps": 4}]
     trained = recipe(environment={"name": POINT, "wrappers": around})
-    loud, plain = environment_of(trained), judged_environment_of(trained)
+    loud, plain = RecipeEnvironments(trained)(), judged_environment_of(trained)
     paid = []
     for environment in (loud, plain):
         environment.reset(seed=0)
@@ -293,6 +294,7 @@ def test_a_recipe_opens_as_it_was_recorded():
         "steps": 5,
         "environment": {"name": f"constrained:{POINT}", "arguments": {"penalties": {"hazard": 2.0}, "frame_stack": 2}},
         "objective": {"name": "maximum", "settings": {"start": -1.0}},
+        "starts": {"dataset": "data/teacher", "every": 2},
         "evaluation": {"films": 3, "arguments": {"penalties": {}}},
     }
     found = parse_recipe(recorded_recipe(before), source="an old run")
@@ -300,11 +302,14 @@ def test_a_recipe_opens_as_it_was_recorded():
         "constrained",
         "maximum",
         "frame_stack",
+        "teacher_starts",
     ]
+    assert found.environment.wrappers[-1] == {"name": "teacher_starts", "dataset": "data/teacher", "every": 2}
     assert found.evaluation.videos == 3 and found.evaluation.wrappers == ({"name": "constrained", "penalties": {}},)
     now = robo_rl_yaml(found)
     assert parse_recipe(recorded_recipe(now), source="a run") == found
     without = {**before, "environment": {"name": POINT}, "objective": {"name": "", "settings": {}}, "evaluation": {}}
+    without["starts"] = {"dataset": "", "every": 10}
     assert parse_recipe(recorded_recipe(without), source="an old run").environment.wrappers == ()
 
 

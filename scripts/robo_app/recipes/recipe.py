@@ -18,7 +18,6 @@ from robo_rl.entry_points import known as installed
 from robo_rl.entry_points import load
 from robo_rl.environments.curriculum import CurriculumRule
 from robo_rl.environments.recorded import environment_as_recorded
-from robo_rl.environments.starts import StartRule
 from robo_rl.environments.wrapping import changed, in_evaluations
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.evaluation.evaluation import FIRST_SEED
@@ -132,14 +131,6 @@ class OnlineSettings:
     def __post_init__(self) -> None:
         require_at_least(self, {"steps": 0, "replay_capacity": 2})
         require_allowed(self, {"offline_fraction": (0.0 < self.offline_fraction < 1.0, "between 0 and 1, both excluded")})
-
-
-@dataclass(frozen=True)
-class StartSettings(StartRule):
-    """States of a teacher in which training episodes begin; evaluations begin as the task says."""
-
-    dataset: str = ""
-    """Folder of the teacher's episodes (`robo-rl record`); empty for none."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +260,6 @@ class Recipe(Generic[Learner]):
     demonstrations: DemonstrationSettings = DemonstrationSettings()
     initial: InitialSettings = InitialSettings()
     online: OnlineSettings = OnlineSettings()
-    starts: StartSettings = StartSettings()
     curriculum: CurriculumSettings = CurriculumSettings()
     human: HumanSettings = HumanSettings()
     reward: RewardSettings = RewardSettings()
@@ -295,13 +285,6 @@ class Recipe(Generic[Learner]):
 
     def __post_init__(self) -> None:
         require_at_least(self, {"steps": 1, "seed": 0, "threads": 1, "log_every": 0, "checkpoint_every": 0})
-        if self.starts.dataset and self.curriculum.sampler:
-            raise InvalidSetting(
-                "Episodes begin by starts or by a curriculum.",
-                got=f"starts.dataset {self.starts.dataset}, curriculum.sampler {self.curriculum.sampler}",
-                allowed="one of the two",
-                fix="take hints of the curriculum for a teacher's states in an order",
-            )
         if self.reward.name and self.demonstrations.labels:
             raise InvalidSetting(
                 "The recipe's reward labels the demonstrations itself.",
@@ -311,8 +294,8 @@ class Recipe(Generic[Learner]):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments of the environment, its wrappers among them."""
-        return self.environment.everything
+        """Arguments of the environment, its wrappers among them, but for those of trainings alone."""
+        return self.environment.in_evaluation({}, ()).everything
 
     @property
     def total_steps(self) -> int:
@@ -368,11 +351,13 @@ def recorded_recipe(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the recipe of a run, whose keys may have the names of when it was recorded, with the keys of today."""
     names = {"films": "videos"}
     evaluation = {names.get(key, key): value for key, value in (data.get("evaluation") or {}).items()}
-    recipe = {key: value for key, value in data.items() if key not in ("objective", "evaluation")}
+    recipe = {key: value for key, value in data.items() if key not in ("objective", "starts", "evaluation")}
     before = recipe.get("environment")
     if isinstance(before, Mapping) and isinstance(before.get("name"), str):
         arguments = {**(before.get("arguments") or {}), "objective": data.get("objective")}
         recipe["environment"] = _as_recorded(before["name"], {**before, "arguments": arguments})
+        if (starts := data.get("starts") or {}).get("dataset"):
+            recipe["environment"]["wrappers"] += [{"name": "teacher_starts", **starts}]
         evaluation = {**evaluation, **_as_recorded(before["name"], evaluation)}
         del evaluation["name"]
     return {**recipe, **({"evaluation": evaluation} if evaluation else {})}

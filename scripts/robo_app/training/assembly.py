@@ -14,7 +14,7 @@ from robo_app.display.display import counted
 from robo_app.recipes.environments import RecipeEnvironments, Specs, drawn_environment, spec_of
 from robo_app.recipes.loop_choice import ROBOT, asked_of
 from robo_app.recipes.online_reward import labelled
-from robo_app.recipes.recipe import DemonstrationSettings, Recipe, RewardSettings, StartSettings, parse_recipe, recorded_recipe
+from robo_app.recipes.recipe import DemonstrationSettings, Recipe, RewardSettings, parse_recipe, recorded_recipe
 from robo_app.training.episode_recording import RunEpisodes
 from robo_app.training.supervision import beside, person_of
 from robo_datasets.cache import CachedEpisodes
@@ -205,9 +205,10 @@ def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
     what = f"The environment has changed since the run {run.path.name}"
     if needs_of(config).trains_itself:
         run.spec.require(spec_of(recipe), what=what)
-        plain_recipe = replace(recipe, reward=RewardSettings(), starts=StartSettings())  # what a policy does not need to act
+        acting = recipe.environment.in_evaluation({}, ())
+        bare = replace(recipe, reward=RewardSettings(), environment=acting)  # without what a policy does not need to act
         brought: SelfTrainedConfig = config
-        return brought.restored_policy(RecipeEnvironments(plain_recipe), seed=recipe.seed, state=state)
+        return brought.restored_policy(RecipeEnvironments(bare), seed=recipe.seed, state=state)
     learner = learner_of(recipe, run.spec)
     read = learner.policy.environment_spec.observation
     if not recipe.environment.name.startswith(ROBOT):  # which may be off or elsewhere; the one that is served is compared then

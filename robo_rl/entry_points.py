@@ -21,6 +21,7 @@ from robo_rl.errors import BrokenPlugin, InvalidSetting, MissingOperation, RoboR
 
 Group = Literal[
     "environments",
+    "wrappers",
     "encoders",
     "learners",
     "networks",
@@ -33,7 +34,6 @@ Group = Literal[
     "cameras",
     "teleoperators",
     "formats",
-    "objectives",
     "operations",
 ]
 

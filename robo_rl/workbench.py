@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from robo_rl.entry_points import operation
+from robo_rl.environments.importing import refuse_while_importing
 from robo_rl.protocols.components import Policy
 from robo_rl.runs.observer import Display
 from robo_rl.runs.run import Run, find_run
@@ -79,14 +80,18 @@ def train(
     """Train a recipe in a new run folder under `out`, evaluate the policy, write the report, and return the run.
 
         robo_rl.train("arm-pick-rlpd", seed=1, evaluation={"episodes": 100, "videos": 0})
+        robo_rl.train("sac", environment=MyEnv, steps=20_000)
 
-    overrides: values of the recipe by key, nested as in its YAML, checked as strictly as on the command line. dataset, labels:
-    short for demonstrations={"dataset": ..., "labels": ...}. collectors: processes that act for the learner, or a mapping with
-    `count`, `ray`, `patience`, `most_stale`. progress: True shows a bar or lines, a Display gets them; by default nothing is
-    printed. Ctrl-C, or SIGTERM, saves a checkpoint and raises KeyboardInterrupt; `resume` goes on.
+    recipe: a learner's name, such as "sac", goes with `environment`: a name, a class, or a function that returns a new
+    environment (docs/own-environments.md). overrides: values of the recipe by key, nested as in its YAML, checked as strictly
+    as on the command line. dataset, labels: short for demonstrations={"dataset": ..., "labels": ...}. collectors: processes
+    that act for the learner, or a mapping with `count`, `ray`, `patience`, `most_stale`. progress: True shows a bar or lines, a
+    Display gets them; by default nothing is printed. Ctrl-C, or SIGTERM, saves a checkpoint and raises KeyboardInterrupt;
+    `resume` goes on.
 
     Raises UnknownName or InvalidSetting naming the key, NonFiniteUpdate or SimulationFailed if the training diverges.
     """
+    refuse_while_importing("train")
     given = {name: value for name, value in {"seed": seed, "steps": steps}.items() if value is not None}
     run: Run = operation("train")(recipe, overrides | given, os.fspath(dataset), labels, collectors, Path(out), progress)
     return run
@@ -109,6 +114,7 @@ def resume(
     after learning from recorded data; 0 for as many as the recipe names. dataset, robot: their present locations. ray: cluster
     of the run's collectors from now on. progress: as for `train`. Raises RunNotFound, UnknownName, RunError, SpecMismatch.
     """
+    refuse_while_importing("resume")
     where = open_run(run, runs=runs)
     found: Run = operation("resume")(where, steps, online_steps, os.fspath(dataset), ray, robot, progress)
     return found

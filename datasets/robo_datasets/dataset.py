@@ -24,6 +24,7 @@ from robo_datasets.atomic_write import atomic_write
 from robo_datasets.catalogue import Catalogue, Entry
 from robo_datasets.episode_file import copy_episode, read_episode, store_episode, write_episode
 from robo_datasets.packed_pictures import EXACT, packing
+from robo_rl.environments.recorded import environment_as_recorded
 from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound, RoboRLError, fix_of
 from robo_rl.rollout.journal import Journal
 from robo_rl.runs.run import write_text
@@ -68,7 +69,7 @@ class Dataset:
     @property
     def card(self) -> dict[str, Any]:
         """Origin of the dataset: recipe, versions, arguments."""
-        return dict(self._description["card"])
+        return card_as_recorded(self._description["card"])
 
     def describe(self, card: Mapping[str, Any]) -> None:
         """Replaces the card in one step."""
@@ -214,6 +215,14 @@ def _spec_of(path: Path, description: Mapping[str, Any]) -> EnvironmentSpec:
         return EnvironmentSpec.from_json(description["spec"])
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RoboRLError) as error:
         raise DatasetError(f"{path / DESCRIPTION} holds no spec.", got=f"{type(error).__name__}: {error}") from error
+
+
+def card_as_recorded(card: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a card in which the environment is spelled as today."""
+    if not isinstance(card.get("environment"), str):
+        return dict(card)
+    name, arguments = environment_as_recorded(card["environment"], card.get("arguments") or {})
+    return {**card, "environment": name, **({"arguments": arguments} if "arguments" in card or arguments else {})}
 
 
 def _faults_of_card(card: object) -> str | None:

@@ -1,21 +1,21 @@
-"""constrained:NAME, any environment with other limits, with costs by a reward model, or with costs as penalties.
+"""The wrapper `constrained`: any environment with other limits, with costs by a reward model, or with costs as penalties.
 
 Penalties are for learners that know no constraints, such as those of Stable-Baselines3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 from typing_extensions import override
 
-from robo_rl.environments.make import make_environment
 from robo_rl.environments.scored import ScoredSteps
-from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
+from robo_rl.environments.wrapping import EnvironmentWrapper
+from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.spec.cost import PLAIN, CostSpec, costs_of
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import MEASURES
@@ -145,34 +145,25 @@ def _weight(name: str, value: Any) -> float:
     return float(value)
 
 
-class ConstrainedFamily:
-    """Environments with constraints of the user's own."""
+@dataclass(frozen=True)
+class ConstrainedWrapper(EnvironmentWrapper):
+    """Give costs limits, models, penalties or observed budgets of a user's own."""
 
-    def names(self) -> Iterable[str]:
-        """Return no names: an address is the name of another environment."""
-        return ()
+    changes = ("observation", "costs")
 
-    def at(
-        self,
-        address: str,
-        *,
-        limits: Mapping[str, float | str] | None = None,
-        models: Mapping[str, Mapping[str, Any]] | None = None,
-        measures: Mapping[str, float | str] | None = None,
-        ends: Mapping[str, float | str] | None = None,
-        penalties: Mapping[str, float] | None = None,
-        budgets: Sequence[str] = (),
-        **arguments: Any,
-    ) -> ConstrainedEnv:
-        """Return the environment that `address` names; settings as of ConstrainedEnv."""
-        environment = make_environment(address, **arguments)
-        try:
-            return ConstrainedEnv(
-                environment, limits=limits, models=models, measures=measures, ends=ends, penalties=penalties, budgets=budgets
-            )
-        except RoboRLError:
-            environment.close()
-            raise
+    limits: dict[str, float | str] = field(default_factory=dict)
+    """Cost -> largest sum over an episode, such as 25 or "3 N s"."""
+    models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Cost -> {reward: NAME or program:FILE, settings: {...}, limit: L}: a reward model as a cost, below 0 as 0."""
+    measures: dict[str, float | str] = field(default_factory=dict)
+    """Measure of the environment, such as CARLA's collisions -> limit: its growth as a cost."""
+    ends: dict[str, float | str] = field(default_factory=dict)
+    """Reason, such as "failure" (lava) or "safety" -> limit: 1 for a step that ends the episode for it."""
+    penalties: dict[str, float] = field(default_factory=dict)
+    """Cost -> weight; the reward is that of the environment minus the weighted costs, by terms "penalty_NAME"."""
+    budgets: tuple[str, ...] = ()
+    """Costs whose budget the policy observes as "budget_NAME": 1 at first, 0 once the limit is reached."""
 
-
-FAMILY = ConstrainedFamily()
+    @override
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> ConstrainedEnv:
+        return ConstrainedEnv(environment, **vars(self))

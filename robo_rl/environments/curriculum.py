@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from robo_rl.environments.histories import Histories, History
 from robo_rl.environments.levels import level_seed, require_training_seeds, training_levels
-from robo_rl.environments.starts import replayed, require_simulation, require_teacher, restored
+from robo_rl.environments.starts import has_starts, replayed, require_simulation, require_teacher, restored
 from robo_rl.environments.task_samplers import SamplerRule, TaskSampler, sampler_of
 from robo_rl.errors import InvalidSetting, SimulationFailed, require_allowed
 from robo_rl.protocols.components import Stateful
@@ -93,6 +93,13 @@ class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
         """environments: variants of one interface, from the easiest to the task itself. Raises SpecMismatch."""
         super().__init__(environments[-1])
         self.variants, self.curriculum = tuple(environments), tasks
+        if has_starts(environments[-1]):
+            raise InvalidSetting(
+                "Episodes begin by a teacher's starts or by a curriculum.",
+                got=f"the wrapper teacher_starts, and the sampler {tasks.rule.sampler}",
+                allowed="one of the two",
+                fix="take hints of the curriculum for a teacher's states in an order",
+            )
         self.environment_spec = spec = specification(environments[-1])
         """That of the task itself, also in its variants."""
         for each in environments[:-1]:

@@ -1,4 +1,4 @@
-"""encoded:NAME, any environment whose pictures a frozen encoder describes by features.
+"""The wrapper `encoded`: a frozen encoder describes pictures by features.
 
 Learners without convolutions read the features, so that an update costs as much as one of vectors, and the encoder runs once
 for each observation. Recorded episodes keep the pictures too.
@@ -6,8 +6,7 @@ for each observation. Recorded episodes keep the pictures too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.entry_points import load
-from robo_rl.environments.make import make_environment
+from robo_rl.environments.wrapping import EnvironmentWrapper
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import FrozenEncoder
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
@@ -74,30 +73,25 @@ class EncodedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {**kept, FEATURES: self._encoder.encode(read | blanked)[0]}
 
 
-class EncodedFamily:
-    """Environments with encoded pictures."""
+@dataclass(frozen=True)
+class EncodedWrapper(EnvironmentWrapper):
+    """Observe the features of pictures by a frozen encoder."""
 
-    def names(self) -> Iterable[str]:
-        """Return no names: an address is the name of another environment."""
-        return ()
+    changes = ("observation",)
 
-    def at(
-        self,
-        address: str,
-        *,
-        encoder: str = "",
-        device: str = "cpu",
-        keep_pictures: bool = True,
-        blank: bool = False,
-        **arguments: Any,
-    ) -> EncodedEnv:
-        """Return the environment that `address` names, its pictures encoded.
+    encoder: str = ""
+    """"KIND:FOLDER", such as "fitted:encoders/pick"; kinds are entry points of robo_rl.encoders."""
+    device: str = "cpu"
+    """On which it runs."""
+    keep_pictures: bool = True
+    """False leaves them out of observations."""
+    blank: bool = False
+    """Encode black pictures, for a control that sees nothing."""
 
-        encoder: "KIND:FOLDER", such as "fitted:encoders/pick"; kinds are entry points of robo_rl.encoders.
-        device: on which it runs. keep_pictures, blank: as of EncodedEnv. The rest goes to the environment.
-        """
-        environment = make_environment(address, **arguments)
-        return EncodedEnv(environment, load_encoder(encoder, device), keep_pictures=keep_pictures, blank=blank)
+    @override
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> EncodedEnv:
+        encoder = load_encoder(self.encoder, self.device)
+        return EncodedEnv(environment, encoder, keep_pictures=self.keep_pictures, blank=self.blank)
 
 
 def load_encoder(name: str, device: str = "cpu") -> FrozenEncoder:
@@ -105,13 +99,10 @@ def load_encoder(name: str, device: str = "cpu") -> FrozenEncoder:
     kind, colon, folder = str(name).partition(":")
     if not colon or not folder:
         raise InvalidSetting(
-            "The argument encoder has a kind and a folder.",
+            "The setting encoder has a kind and a folder.",
             got=name or "nothing",
             allowed="KIND:FOLDER, such as fitted:encoders/pick",
-            fix="--environment.arguments.encoder fitted:FOLDER of robo-rl fit-encoder",
+            fix="{name: encoded, encoder: 'fitted:FOLDER'} with the folder of robo-rl fit-encoder",
         )
     encoder: FrozenEncoder = load("encoders", kind)(folder, device)
     return encoder
-
-
-FAMILY = EncodedFamily()

@@ -7,8 +7,8 @@ its first observation. The spec says how many there are (`ArraySpec.history`), s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -17,6 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from typing_extensions import override
 
+from robo_rl.environments.wrapping import EnvironmentWrapper
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.protocols.components import Policy, Stateful
 from robo_rl.spec.environment import EnvironmentSpec, Observation, ObservationSpec, Role, specification
@@ -24,13 +25,13 @@ from robo_rl.types import Array, Episode, StateDict
 
 VECTORS: tuple[Role, ...] = ("proprioception", "object", "goal")
 STACKS: dict[str, tuple[Role, ...]] = {"pictures": ("image",), "vectors": VECTORS, "all": ("image", *VECTORS)}
-"""Roles of the entries that are stacked, by the value of the argument `stacks`."""
+"""Roles of the entries that are stacked, by the value of the setting `stacks`."""
 
 
 def stacked_spec(spec: EnvironmentSpec, count: int, stacks: str = "pictures") -> EnvironmentSpec:
     """Return the spec of an environment with stacks; raises InvalidSetting, UnknownName if there is nothing to stack."""
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise InvalidSetting("frame_stack is out of range.", got=repr(count), allowed="integer from 1")
+        raise InvalidSetting("The count of frame_stack is out of range.", got=repr(count), allowed="integer from 1")
     if stacks not in STACKS:
         raise UnknownName("value of stacks", stacks, STACKS)
     chosen = spec.observation.subset(*STACKS[stacks])
@@ -41,7 +42,9 @@ def stacked_spec(spec: EnvironmentSpec, count: int, stacks: str = "pictures") ->
             fix="name a camera if the environment takes cameras, or set stacks: vectors",
         )
     if spec.single != spec:
-        raise InvalidSetting(f"{spec.name} stacks its observations itself.", got=f"frame_stack {count}", fix="leave it out")
+        raise InvalidSetting(
+            f"{spec.name} stacks its observations itself.", got=f"frame_stack, count {count}", fix="leave it out"
+        )
     arrays = (array.with_history(count) if array.name in chosen else array for array in spec.observation.arrays)
     return replace(spec, observation=ObservationSpec(tuple(arrays)))
 
@@ -187,7 +190,22 @@ class RestorableStackVector(FrameStackVector, Stateful):
         self._over = np.array(state["over"])
 
 
-def stacked_vector(environments: VectorEnv[Any, Any, Any], count: int, stacks: str = "pictures") -> FrameStackVector:
-    """Return environments with stacks; they can be saved if those without can."""
-    kind = RestorableStackVector if isinstance(environments, Stateful) else FrameStackVector
-    return kind(environments, count, stacks)
+@dataclass(frozen=True)
+class FrameStackWrapper(EnvironmentWrapper):
+    """Show the newest observations side by side."""
+
+    changes, is_batched = ("observation",), True
+
+    count: int
+    """Number of observations, the newest among them."""
+    stacks: Literal["pictures", "vectors", "all"] = "pictures"
+    """What is stacked; the rest is of the newest observation."""
+
+    @override
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> FrameStack:
+        return FrameStack(environment, self.count, self.stacks)
+
+    @override
+    def wrap_vector(self, environments: VectorEnv[Any, Any, Any]) -> FrameStackVector:
+        kind = RestorableStackVector if isinstance(environments, Stateful) else FrameStackVector
+        return kind(environments, self.count, self.stacks)

@@ -1,11 +1,12 @@
-"""Make environments by name: "family/task" of a simulator, or "family:address" of a robot."""
+"""Make environments by name: "family/task", "family:address" of a robot, "module:Class" of anybody's, an id of Gymnasium."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from robo_rl.entry_points import known, load, plugin_errors
+from robo_rl.environments.wrapping import EnvironmentWrapper, listed, read_wrappers, wrapped
 from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
 
 if TYPE_CHECKING:
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
 
 
-WRAPPING_ARGUMENTS = ("objective", "frame_stack", "stacks")
-"""Arguments of every environment (robo_rl.environments.objective, frame_stack)."""
+GYMNASIUM = "gymnasium"
+"""Family that has some of Gymnasium's own tasks, with units."""
 
 
 def environment_names(tasks: Callable[[str], list[str]] | None = None) -> dict[str, str | None]:
@@ -31,54 +32,30 @@ def environment_names(tasks: Callable[[str], list[str]] | None = None) -> dict[s
     return names
 
 
-def make_environment(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
+def make_environment(
+    name: str | Callable[..., gymnasium.Env[Any, Any]], *, wrappers: Iterable[Mapping[str, Any]] = (), **arguments: Any
+) -> gymnasium.Env[Any, Any]:
     """Returns a fresh environment from "family/task", from "family:address", or from the bare name of a family of one.
 
-    With `frame_stack=3` each picture comes with the two before it; `stacks` says what is stacked: pictures, vectors or all.
-    `objective={"name": "maximum"}` counts in the place of the sum of rewards (docs/objectives.md).
+    Anybody's own: "package.module:Class" (or a function there, or the class itself), and an id of Gymnasium's registry, such as
+    "CartPole-v1" or "package:MyEnv-v0" (docs/own-environments.md).
+    wrappers: [{"name": "frame_stack", "count": 3}, ...], the first one next to the environment (docs/wrappers.md).
     Raises UnknownName with the close matches (of the family if that is known), MissingExtra if a package is not
     installed, BrokenPlugin if the family's package fails.
     """
-    return wrapped(_made(name, bare_arguments(arguments)), arguments)
+    if not isinstance(name, str):
+        from robo_rl.environments.importing import name_of
 
-
-def wrapped(environment: gymnasium.Env[Any, Any], arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Return an environment with objective and frame stack of the arguments, if any. Closes it if one is refused."""
-    try:
-        if arguments.get("objective"):
-            from robo_rl.environments.objective import with_objective
-
-            environment = with_objective(environment, arguments["objective"])
-        if (stack := _stack_of(arguments)) is None:
-            return environment
-        from robo_rl.environments.frame_stack import FrameStack
-
-        return FrameStack(environment, **stack)
-    except RoboRLError:
-        environment.close()
-        raise
-
-
-def bare_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the environment alone."""
-    return {name: value for name, value in arguments.items() if name not in WRAPPING_ARGUMENTS}
-
-
-def _stack_of(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the arguments of a frame stack, None for none; raises InvalidSetting for a kind of stack without a size."""
-    count, more = arguments.get("frame_stack", 1), {name: arguments[name] for name in ("stacks",) if name in arguments}
-    if count == 1 and not isinstance(count, bool):
-        if more:
-            raise InvalidSetting(
-                "Nothing is stacked.", got=f"stacks {more['stacks']!r}, frame_stack 1", fix="set frame_stack: 3"
-            )
-        return None
-    return {"count": count, **more}
+        name, own = name_of(name)
+        arguments = {**own, **arguments}
+    return wrapped(_made(name, arguments), wrappers)
 
 
 def _made(name: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     if (opened := _at_address(name, arguments)) is not None:
         return opened
+    if (foreign := _of_code(name, arguments)) is not None:
+        return foreign
     found, task = _find(name)
     environment: gymnasium.Env[Any, Any] = found.make(task, **arguments) if task else found(**arguments)
     return environment
@@ -90,6 +67,7 @@ def make_vector_environment(
     *,
     threads: int | None = None,
     autoreset_mode: AutoresetMode | str = "NextStep",
+    wrappers: Iterable[Mapping[str, Any]] = (),
     **arguments: Any,
 ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
     """Returns `num_envs` environments in one object that has an `environment_spec` and declares its autoreset mode.
@@ -99,29 +77,64 @@ def make_vector_environment(
     """
     if not isinstance(num_envs, int) or num_envs < 1:
         raise InvalidSetting("num_envs is out of range.", got=num_envs, allowed="integer from 1")
-    if _is_address(name) or arguments.get("objective"):
-        return _one_by_one(name, num_envs, autoreset_mode, arguments)
-    found, task = _find(name)
-    stack = _stack_of(arguments)
-    if (batched := getattr(found, "make_vector", None)) is not None:
-        environment: gymnasium.vector.VectorEnv[Any, Any, Any] | None
-        options = {"threads": threads, "autoreset_mode": autoreset_mode, **bare_arguments(arguments)}
-        environment = batched(task, num_envs, **options)
-        if environment is not None and stack is None:
-            return environment
-        if environment is not None and stack is not None:
-            from robo_rl.environments.frame_stack import stacked_vector
-
-            return stacked_vector(environment, **stack)
-    return _one_by_one(name, num_envs, autoreset_mode, arguments)
-
-
-def _one_by_one(
-    name: str, num_envs: int, autoreset_mode: AutoresetMode | str, arguments: Mapping[str, Any]
-) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    around = read_wrappers(entries := listed(wrappers))
+    if all(wrapper.is_batched for wrapper in around) and not (_is_address(name) or _is_code(name)):
+        options = {"threads": threads, "autoreset_mode": autoreset_mode, **arguments}
+        if (environments := _batched(name, num_envs, options)) is not None:
+            return _around(environments, around)
     from robo_rl.environments.vector import SequentialEnvironments  # imports gymnasium, which finding a name does not need
 
-    return SequentialEnvironments(lambda: make_environment(name, **arguments), num_envs, autoreset_mode=autoreset_mode)
+    def make() -> gymnasium.Env[Any, Any]:
+        return make_environment(name, wrappers=entries, **arguments)
+
+    return SequentialEnvironments(make, num_envs, autoreset_mode=autoreset_mode)
+
+
+def _batched(name: str, num_envs: int, options: dict[str, Any]) -> gymnasium.vector.VectorEnv[Any, Any, Any] | None:
+    """Return environments in one batched simulation; None if the family has none."""
+    found, task = _find(name)
+    make_vector = getattr(found, "make_vector", None)
+    environments: gymnasium.vector.VectorEnv[Any, Any, Any] | None
+    environments = None if make_vector is None else make_vector(task, num_envs, **options)
+    return environments
+
+
+def _around(
+    environments: gymnasium.vector.VectorEnv[Any, Any, Any], around: Iterable[EnvironmentWrapper]
+) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    """Return environments in wrappers. Closes them if one is refused."""
+    try:
+        for wrapper in around:
+            environments = wrapper.wrap_vector(environments)
+    except RoboRLError:
+        environments.close()
+        raise
+    return environments
+
+
+def _is_code(name: str) -> bool:
+    """Return whether a name is none of ours, and one of code or of Gymnasium's registry."""
+    if name.partition(":")[0].partition("/")[0] in known("environments"):
+        return False
+    from robo_rl.environments.importing import is_code  # imports gymnasium, which finding a name does not need
+
+    return is_code(name)
+
+
+def _of_code(name: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any] | None:
+    """Returns the environment of a class, a function, or an id of Gymnasium; None if the name is none of these."""
+    if not _is_code(name):
+        return None
+    from robo_rl.environments.foreign import with_spec
+    from robo_rl.environments.importing import made_by_code
+
+    environment = made_by_code(name, arguments)
+    ours = f"{GYMNASIUM}/{name}"
+    try:
+        return with_spec(environment, name, better=ours if ours in tasks_of(GYMNASIUM) else "")
+    except RoboRLError:
+        environment.close()
+        raise
 
 
 def _is_address(name: str) -> bool:
@@ -145,11 +158,20 @@ def _find(name: str) -> tuple[Any, str]:
     """Returns the family of an entry point, and the name of the task: "" for a family of one."""
     family, _, task = name.partition("/")
     if family not in known("environments"):
-        raise UnknownName("environment", name, [key for key, problem in environment_names().items() if problem is None])
+        raise UnknownName("environment", name, _names_like(name))
     found = load("environments", family)
     if name not in (tasks := _tasks(family, found)):
         raise UnknownName("environment", name, tasks)
     return found, task
+
+
+def _names_like(name: str) -> list[str]:
+    """Return every name of ours, and the ids of Gymnasium that are like one."""
+    from difflib import get_close_matches
+
+    from gymnasium import registry
+
+    return [*(key for key, problem in environment_names().items() if problem is None), *get_close_matches(name, registry)]
 
 
 def tasks_of(family: str) -> list[str]:

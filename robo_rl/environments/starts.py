@@ -103,6 +103,15 @@ class TeacherStarts(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, reward, terminated, truncated, info
 
 
+def has_starts(environment: gymnasium.Env[Any, Any]) -> bool:
+    """Return whether an environment begins episodes in a teacher's states."""
+    while isinstance(environment, gymnasium.Wrapper):
+        if isinstance(environment, TeacherStarts):
+            return True
+        environment = environment.env
+    return False
+
+
 class BranchingEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Environment whose episodes begin in a state of another episode, as long as one is named."""
 
@@ -176,7 +185,7 @@ def starts_of(episodes: Sequence[Episode], rule: StartRule) -> list[Start]:
             "The teacher's episodes hold no state to begin in.",
             got=f"{len(seeded)} of {len(episodes)} episodes with a seed, of {max(map(len, episodes), default=0)} steps at most",
             allowed=f"an episode of more than {rule.every} steps whose seed is recorded",
-            fix="record the teacher in simulation, or lower starts.every",
+            fix="record the teacher in simulation, or lower every",
         )
     return found
 

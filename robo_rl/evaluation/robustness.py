@@ -72,7 +72,7 @@ class Plan:
 def plan_of(name: str, content: Any, nominal: Cell) -> Plan:
     """Return the plan `{grids: [{mass: [0.5, 1, 2], friction: [0.5, 1, 2]}, {latency: [0, 1, 2]}]}`; raises InvalidSetting.
 
-    With `adversary: {force: 3, ...}`, whose settings are those of an environment adversary:NAME and `steps`.
+    With `adversary: {force: 3, ...}`, whose settings are those of the wrapper `adversary` and `steps`.
     """
     is_plan = isinstance(content, Mapping) and "grids" in content and set(content) <= {"grids", "adversary"}
     grids, adversary = (content["grids"], content.get("adversary")) if is_plan else (None, None)

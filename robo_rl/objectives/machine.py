@@ -16,8 +16,10 @@ import numpy as np
 from typing_extensions import override
 
 from robo_rl.environments.scored import ScoredSteps
+from robo_rl.environments.wrapping import EnvironmentWrapper
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.machines.machine import RewardMachine
+from robo_rl.protocols.contract import Feature
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.system.plain_files import read_yaml
 from robo_rl.types import DIVERGED, IMAGINED, Array, Transition
@@ -223,8 +225,10 @@ def _label(name: str, given: Any, spec: EnvironmentSpec) -> EntryLabel | Success
 
 
 @dataclass(frozen=True)
-class RewardMachineObjective:
-    """A task that a reward machine or a formula states; settings as of MachineEnv."""
+class RewardMachineObjective(EnvironmentWrapper):
+    """Pay for a task that a reward machine or a formula states; settings as of MachineEnv."""
+
+    changes = ("observation", "success_rule")
 
     machine: str | dict[str, Any] = ""
     """File (YAML), or its content: `labels`, and a `formula` or `edges`; must be set."""
@@ -237,8 +241,13 @@ class RewardMachineObjective:
     reward_weight: float = 0.0
     """Of the environment's own reward beside it."""
 
-    def applied(self, environment: gymnasium.Env[Any, Any]) -> MachineEnv:
-        """Return the environment with this task; raises InvalidSetting, UnknownName."""
+    @property
+    @override
+    def asks(self) -> frozenset[Feature]:
+        return frozenset({Feature.OBJECTIVE, *([Feature.IMAGINED] if self.counterfactual else [])})
+
+    @override
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> MachineEnv:
         if not self.machine:
             raise InvalidSetting("The objective has no machine.", got=self.machine, allowed="a file, or its content")
         return MachineEnv(environment, **vars(self))

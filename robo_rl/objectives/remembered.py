@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 from typing_extensions import override
 
+from robo_rl.environments.wrapping import EnvironmentWrapper
 from robo_rl.errors import require_allowed
 from robo_rl.evaluation.measures import Measure, measures_of
+from robo_rl.protocols.contract import Feature
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import MEASURES
 
@@ -53,12 +55,19 @@ class RememberedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {**observation, self._objective.entry: np.array([self._remembered], np.float32)}
 
 
-class Remembered:
+class Remembered(EnvironmentWrapper):
     """An objective of one number that is carried from step to step."""
 
-    entry: str
+    changes = ("observation",)
+
+    entry: ClassVar[str]
     """Observation of the number."""
-    meaning: str
+    meaning: ClassVar[str]
+
+    @property
+    @override
+    def asks(self) -> frozenset[Feature]:
+        return frozenset({Feature.OBJECTIVE})
 
     @property
     def first(self) -> float:
@@ -73,8 +82,8 @@ class Remembered:
     def worth(self, number: float) -> float:
         """Return the value of an episode that ends with the number."""
 
-    def applied(self, environment: gymnasium.Env[Any, Any]) -> RememberedEnv:
-        """Return the environment with this objective."""
+    @override
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> RememberedEnv:
         return RememberedEnv(environment, self)
 
 

@@ -131,7 +131,10 @@ def specification(environment: gymnasium.Env[Any, Any]) -> EnvironmentSpec:
         spec = environment.get_wrapper_attr("environment_spec")
     except AttributeError:
         raise UnknownName(
-            "attribute of the environment", "environment_spec", [], fix="wrap it: robo_sims has a wrapper for each family"
+            "attribute of the environment",
+            "environment_spec",
+            [],
+            fix="make it with robo_rl.make_environment, by its name or class",
         ) from None
     assert isinstance(spec, EnvironmentSpec)
     return spec

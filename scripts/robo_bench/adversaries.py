@@ -90,7 +90,7 @@ def judged(task: Task, config: AdversarialSettings, seed: int, adversary_steps: 
     training.run(Silent())
     grid = []
     for cell in GRID:
-        perturbed = make_environment(f"perturbed:{task.name}", perturbation=cell)
+        perturbed = make_environment(task.name, wrappers=[{"name": "perturbed", **cell}])
         grid.append(evaluate(training.policy, perturbed, 3).mean_return.estimate)
     return {
         "nominal": evaluate(training.policy, factory(), 10).mean_return.estimate,

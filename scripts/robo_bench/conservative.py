@@ -79,7 +79,8 @@ class ExactValues:
 
 def train(task: str, config: ConservativeConfig, episodes: int, seed: int) -> tuple[TabularTraining, list[float], float]:
     """Return the training, the exact value of each episode, and the baseline's."""
-    made: list[gymnasium.Env[Any, Any]] = [make_environment(task, **({"mdp_seed": seed} if "Random" in task else {}))]
+    given: dict[str, Any] = {"mdp_seed": seed} if "Random" in task else {}
+    made: list[gymnasium.Env[Any, Any]] = [make_environment(task, **given)]
     simulation: TabularSimulation = made[0].get_wrapper_attr("simulation")
     training = config.training(made.pop, steps=episodes * simulation.horizon, seed=seed)
     observer = ExactValues(simulation)

@@ -129,7 +129,7 @@ def run_of(out: Path, dataset: Dataset, method: str, seed: int, given: argparse.
     name = f"{given.learner}-{method.replace(', ', '-')}"
     if method == "steered":
         base = run_of(out, dataset, "kept, mirrored", seed, given)
-        environment = {"name": f"steered:{ENVIRONMENT}", "arguments": {**ARGUMENTS, "base": str(base.path)}}
+        environment = {"name": ENVIRONMENT, "arguments": ARGUMENTS, "wrappers": [{"name": "steered", "base": str(base.path)}]}
         return trained(out, name, "arm-pick-sac", seed, given.steered_steps, environment=environment)
     folder = out / "both" if method == "kept, mirrored" else dataset.path
     labels = "" if method == "all" else "kept"

@@ -34,7 +34,8 @@ from robo_sims.carla.plans import PLANS, WAYS, is_blocked
 Floats = npt.NDArray[np.float64]
 ACTIONS = 4
 SETS = [frozenset(action for action in range(ACTIONS) if number >> action & 1) for number in range(1, 2**ACTIONS)]
-HIGHWAY: dict[str, Any] = {"scenario": "blocked-lane", "route_length": 80.0}
+HIGHWAY: dict[str, Any] = {"scenario": "blocked-lane", "route_length": 80.0, "birdseye": 0}
+IN_PLANS: list[dict[str, Any]] = [{"name": "planned"}]
 
 
 def f1(found: frozenset[int], truth: frozenset[int]) -> float:
@@ -135,7 +136,7 @@ METHODS = {
 
 def drive(method: Method, seed: int, demonstrations: int = 300) -> dict[str, float]:
     """Return the figures of one training, from snapshots and on whole routes that it has not seen."""
-    environment = make_environment("planned:carla/Highway-v0", **HIGHWAY)
+    environment = make_environment("carla/Highway-v0", wrappers=IN_PLANS, **HIGHWAY)
     script = environment.get_wrapper_attr("scripted_policy")(seed, 0.2)
     levels = range(10_000 * (seed + 1), 10_000 * (seed + 1) + demonstrations)
     shown = [rollout(environment, script, seed=level_seed("train", level)) for level in levels]
@@ -154,7 +155,7 @@ def drive(method: Method, seed: int, demonstrations: int = 300) -> dict[str, flo
 
 def judged(actor: EpisodeActor, policy: Policy, snapshots: int = 400) -> dict[str, float]:
     """Return worth of plans at snapshots of the test, entropy of the way between two free lanes, and routes driven."""
-    environment = make_environment("planned:carla/HighwayTest-v0", **HIGHWAY)
+    environment = make_environment("carla/HighwayTest-v0", wrappers=IN_PLANS, **HIGHWAY)
     entropies, lesser = list[float](), list[float]()
     found = evaluate(policy, environment, snapshots, deterministic=False)
     for seed in found.seeds:
@@ -165,7 +166,7 @@ def judged(actor: EpisodeActor, policy: Policy, snapshots: int = 400) -> dict[st
             entropies.append(float(-(ways * np.log(np.maximum(ways, 1e-12))).sum()))
             lesser.append(float(min(ways[1:])))
     environment.close()
-    routes = make_environment("planned:carla/HighwayTest-v0", whole=True, **HIGHWAY)
+    routes = make_environment("carla/HighwayTest-v0", wrappers=[{"name": "planned", "whole": True}], **HIGHWAY)
     driven = evaluate(policy, routes, 50)
     routes.close()
     assert found.success_rate is not None and driven.success_rate is not None

@@ -48,7 +48,7 @@ def trained(out: Path, name: str, seed: int, steps: int) -> Run:
         return run
     users = str(out / "users")
     user = {} if name == "personal" else {"user": AVERAGE}
-    environment = {"name": f"personal:{ENVIRONMENT}", "arguments": {**ARGUMENTS, "users": users, **user}}
+    environment = {"name": ENVIRONMENT, "arguments": ARGUMENTS, "wrappers": [{"name": "personal", "users": users, **user}]}
     less = {"stage": "clip", "settings": {"at": GOOD}}  # else it would pay to stay away from the goal
     source = {"reward": "vpl", "settings": {"folder": users, **user}, "weight": WEIGHT, "stages": [less]}
     reward = {"name": "pipeline", "settings": {"sources": [{"environment": True}, source]}}
@@ -59,7 +59,9 @@ def trained(out: Path, name: str, seed: int, steps: int) -> Run:
 
 def episodes_of(policy: Policy, out: Path, user: str) -> list[Episode]:
     """Return episodes of a policy on the same seeds, for a user."""
-    with closing(make_environment(f"personal:{ENVIRONMENT}", **ARGUMENTS, users=str(out / "users"), user=user)) as environment:
+    with closing(
+        make_environment(ENVIRONMENT, wrappers=[{"name": "personal", "users": str(out / "users"), "user": user}], **ARGUMENTS)
+    ) as environment:
         return [rollout(environment, policy, seed=seed, deterministic=True) for seed in EVALUATED]
 
 

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import traceback
+import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
 from types import TracebackType
@@ -82,6 +83,7 @@ def main() -> None:
     """Run the command line and exit: 0 done, 1 an error with a remedy, 2 wrong usage, 3 diverged, 130 interrupted."""
     use_plain_output()
     sys.excepthook = _print_traceback
+    warnings.formatwarning = _one_line
     try:
         status = dispatch(sys.argv[1:])
         sys.stdout.flush()  # here, so that a closed pipe is noticed
@@ -99,6 +101,15 @@ def main() -> None:
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _one_line(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
+    """Return a warning as a line of text: where in the code it was raised helps nobody at a command line."""
+    return (
+        f"warning: {message}\n"
+        if issubclass(category, UserWarning)
+        else f"{filename}:{lineno}: {category.__name__}: {message}\n"
+    )
 
 
 def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -1,4 +1,4 @@
-"""perturbed:NAME, an environment whose physics, timing and sensing differ from those that a policy was trained with.
+"""The wrapper `perturbed`: an environment whose physics, timing and sensing differ from those that a policy was trained with.
 
 The spec stays the same, so that any policy can be judged there: sensitivity to model errors as in Pinto et al. 2017, "Robust
 Adversarial Reinforcement Learning", arXiv:1703.02702, figures 6 and 7. Factors are of a MuJoCo model; the rest works anywhere.
@@ -6,7 +6,7 @@ Adversarial Reinforcement Learning", arXiv:1703.02702, figures 6 and 7. Factors 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.environments.make import make_environment
-from robo_rl.errors import InvalidSetting, RoboRLError
-from robo_rl.settings import settings_as
+from robo_rl.environments.wrapping import EnvironmentWrapper
+from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import specification
 
 FACTORS: Mapping[str, tuple[str, ...]] = {
@@ -34,7 +33,7 @@ PUSHED = 0.1
 
 
 @dataclass(frozen=True)
-class Perturbation:
+class Perturbation(EnvironmentWrapper):
     """Differences from the environment that a policy was trained in; the defaults are none."""
 
     mass: float = 1.0
@@ -70,6 +69,10 @@ class Perturbation:
                     each.name, "0 or more"
                 )
                 raise InvalidSetting(f"Perturbation {each.name!r} is out of range.", got=value, allowed=allowed)
+
+    @override
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> PerturbedEnv:
+        return PerturbedEnv(environment, self)
 
     @property
     def factors(self) -> dict[str, float]:
@@ -174,24 +177,3 @@ class PerturbedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 def _array(model: mujoco.MjModel, name: str) -> npt.NDArray[np.float64]:
     found: npt.NDArray[np.float64] = model.opt.gravity if name == "gravity" else getattr(model, name)
     return found
-
-
-class PerturbedFamily:
-    """Environments with a perturbation."""
-
-    def names(self) -> Iterable[str]:
-        """Return no names: an address is the name of another environment."""
-        return ()
-
-    def at(self, address: str, *, perturbation: Mapping[str, Any] | None = None, **arguments: Any) -> PerturbedEnv:
-        """Return the environment that `address` names, perturbed; perturbation: name -> value as of Perturbation."""
-        differs = settings_as(Perturbation, perturbation or {}, source="perturbation")
-        environment = make_environment(address, **arguments)
-        try:
-            return PerturbedEnv(environment, differs)
-        except RoboRLError:
-            environment.close()
-            raise
-
-
-FAMILY = PerturbedFamily()

@@ -1,4 +1,4 @@
-"""filtered:NAME, an environment behind a safety filter: the action nearest to the policy's that keeps all barriers.
+"""The wrapper `filtered`, a safety filter: the action nearest to the policy's that keeps all barriers.
 
 Ames, Xu, Grizzle and Tabuada 2017, "Control Barrier Function Based Quadratic Programs for Safety Critical Systems",
 arXiv:1609.06408. A quadratic programme in the action u, solved by quadprog (Goldfarb and Idnani 1983):
@@ -10,7 +10,7 @@ The environment declares G and b (`Barriers`) in an attribute `barriers`. If no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.environments.make import make_environment
-from robo_rl.errors import InvalidSetting, MissingExtra, RoboRLError
+from robo_rl.environments.wrapping import EnvironmentWrapper
+from robo_rl.errors import InvalidSetting, MissingExtra
 from robo_rl.evaluation.measures import Measure, measures_of
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.types import MEASURES
@@ -172,30 +172,19 @@ class FilteredEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return np.clip(found, -1.0, 1.0), False
 
 
-class FilteredFamily:
-    """Environments behind a safety filter."""
+@dataclass(frozen=True)
+class FilteredWrapper(EnvironmentWrapper):
+    """Execute the action nearest to the policy's that keeps all barriers of the environment, or of a box."""
 
-    def names(self) -> Iterable[str]:
-        """Return no names: an address is the name of another environment."""
-        return ()
+    box: Sequence[Sequence[float]] | None = None
+    """Low and high corner [m] of a box for the gripper, instead of the environment's own barriers."""
+    margin: float = 0.0
+    """Added to each bound, for a disturbance of at most that."""
+    error: float = 0.0
+    """Relative error of the filter's model of the action's effect, for experiments."""
+    is_on: bool = True
+    """False only reports, for a control."""
 
-    def at(
-        self,
-        address: str,
-        *,
-        box: Sequence[Sequence[float]] | None = None,
-        margin: float = 0.0,
-        error: float = 0.0,
-        is_on: bool = True,
-        **arguments: Any,
-    ) -> FilteredEnv:
-        """Return the environment that `address` names behind a filter; box, margin, error, is_on: as of FilteredEnv."""
-        environment = make_environment(address, **arguments)
-        try:
-            return FilteredEnv(environment, box=box, margin=margin, error=error, is_on=is_on)
-        except RoboRLError:
-            environment.close()
-            raise
-
-
-FAMILY = FilteredFamily()
+    @override
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> FilteredEnv:
+        return FilteredEnv(environment, box=self.box, margin=self.margin, error=self.error, is_on=self.is_on)

@@ -1,4 +1,4 @@
-"""shielded:NAME, an environment behind a predictive shield: an action passes if braking after it would still cost nothing.
+"""The wrapper `shielded`, a predictive shield: an action passes if braking after it would still cost nothing.
 
 Bastani 2021, "Safe Reinforcement Learning with Nonlinear Dynamics via Model Predictive Shielding", arXiv:1905.10691,
 algorithm 1, with braking as the backup policy. The model is a copy of the simulation.
@@ -7,15 +7,15 @@ algorithm 1, with braking as the backup policy. The model is a copy of the simul
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
 from typing_extensions import override
 
-from robo_rl.environments.make import make_environment
-from robo_rl.errors import InvalidSetting, RoboRLError
+from robo_rl.environments.wrapping import EnvironmentWrapper
+from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.measures import Measure, measures_of
 from robo_rl.spec.environment import specification
 from robo_rl.types import MEASURES
@@ -82,21 +82,15 @@ class ShieldedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return np.clip(action, -1.0, 1.0).astype(np.float32)
 
 
-class ShieldedFamily:
-    """Environments behind a predictive shield."""
+@dataclass(frozen=True)
+class ShieldedWrapper(EnvironmentWrapper):
+    """Brake instead of an action after which braking would come too late."""
 
-    def names(self) -> Iterable[str]:
-        """Return no names: an address is the name of another environment."""
-        return ()
+    horizon: int = 10
+    """Steps of braking that are simulated after each action."""
+    is_on: bool = True
+    """False only reports, for a control."""
 
-    def at(self, address: str, *, horizon: int = 10, is_on: bool = True, **arguments: Any) -> ShieldedEnv:
-        """Return the environment that `address` names behind a shield; horizon, is_on: as of ShieldedEnv."""
-        environment = make_environment(address, **arguments)
-        try:
-            return ShieldedEnv(environment, horizon=horizon, is_on=is_on)
-        except RoboRLError:
-            environment.close()
-            raise
-
-
-FAMILY = ShieldedFamily()
+    @override
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> ShieldedEnv:
+        return ShieldedEnv(environment, horizon=self.horizon, is_on=self.is_on)

@@ -115,10 +115,10 @@ def test_the_list_of_environments_has_a_heading_for_each_family(capsys: pytest.C
 def test_switches_take_true_and_false(capsys: pytest.CaptureFixture[str]) -> None:
     """As settings of experiments write them."""
     assert as_flags(["--a.b_c", "false", "--d", "True", "--e=x", "true", "f"]) == ["--a.no-b_c", "--d", "--e=x", "true", "f"]
-    shown = ["train", "point-machine", "--dry-run", "--objective.settings.counterfactual"]
+    shown = ["train", "point-machine", "--dry-run", "--record-episodes"]
     for word in ("true", "false"):
         assert dispatch([*shown, word]) == 0
-        assert f"counterfactual: {word}" in capsys.readouterr().out
+        assert f"record_episodes: {word}" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         dispatch([*shown, "maybe"])
     assert "'maybe' is one word too many" in capsys.readouterr().err

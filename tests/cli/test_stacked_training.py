@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from robo_rl.errors import SpecMismatch
 from robo_rl.runs.run import Run
 
 TASK, PLAIN = "robo/ArmReach-v0", {"max_steps": 4, "action_repeat": 2, "cameras": ["front"], "image_size": 16}
-ARGUMENTS = PLAIN | {"frame_stack": 3}
+STACKS = [{"name": "frame_stack", "count": 3}]
+VECTORS = [{"name": "frame_stack", "count": 2, "stacks": "vectors"}]
+WORDS = [word for name, value in PLAIN.items() for word in (f"--environment.arguments.{name}", str(value))]
 SMALL = {"hidden": [8], "batch_size": 4, "convolutions": [4]}
 RLPD = SMALL | {"learning_starts": 4, "critics": 2, "target_critics": 2, "updates_per_step": 1}
 LEARNERS: dict[str, dict[str, Any]] = {
@@ -30,7 +33,7 @@ def recipe(name: str, **changes: Any) -> dict[str, Any]:
     """Return a recipe of twelve steps or updates with one of the learners."""
     return {
         "name": name,
-        "environment": {"name": TASK, "arguments": ARGUMENTS},
+        "environment": {"name": TASK, "arguments": PLAIN, "wrappers": STACKS},
         "algorithm": name,
         "learner": LEARNERS[name],
         "demonstrations": {"episodes": int(name != "ppo"), "seed": 3},
@@ -64,7 +67,7 @@ def test_stacks_are_learnt_from_and_resumed_exactly(algorithm: str, tmp_path: Pa
     cut = robo_rl.resume("latest", runs=tmp_path / "cut")
     assert learnt(cut) == learnt(run)
     with pytest.raises(SpecMismatch, match=r"camera_front.history: 3 here, 1 there"):
-        run.evaluate(1, arguments={"frame_stack": 1})
+        run.evaluate(1, arguments={"wrappers": [{"name": "frame_stack", "count": 1}]})
     assert run.evaluate(1, environment="robo/ArmReach-v0", videos=0).returns == run.evaluate(1).returns
 
 
@@ -84,32 +87,31 @@ def test_memory_log_and_recording_hold_each_picture_once(process: str, tmp_path:
 def test_stack_is_added_to_the_environment_of_a_dataset(tmp_path: Path) -> None:
     order = ["record", "robo/ArmReach-v0", "--policy", "random", "--episodes", "1", "--out", str(tmp_path / "data")]
     assert dispatch([*order, "--environment.arguments.max_steps", "4"]) == 0
-    more = {"frame_stack": 2, "stacks": "vectors"}
-    changes = {"environment": {"arguments": more}, "demonstrations": {}, "learner": {"hidden": [8], "batch_size": 4}}
+    changes = {"environment": {"wrappers": VECTORS}, "demonstrations": {}, "learner": {"hidden": [8], "batch_size": 4}}
     run = robo_rl.train(recipe("act", **changes | {"algorithm": "bc"}), dataset=tmp_path / "data", out=tmp_path / "runs")
-    assert run.recipe["environment"]["arguments"] == {"max_steps": 4} | more
+    assert run.recipe["environment"] == {"name": TASK, "arguments": {"max_steps": 4}, "wrappers": VECTORS}
     assert run.spec.observation["joint_position"].history == 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["rlpd", "act"])
-@pytest.mark.parametrize("recorded", [PLAIN, ARGUMENTS], ids=["plain", "stacked"])
-def test_recorded_data_serve_with_and_without_stacks(algorithm: str, recorded: dict[str, Any], tmp_path: Path) -> None:
-    words = [word for name, value in recorded.items() for word in (f"--environment.arguments.{name}", str(value))]
+@pytest.mark.parametrize("recorded", [[], STACKS], ids=["plain", "stacked"])
+def test_recorded_data_serve_with_and_without_stacks(algorithm: str, recorded: list[dict[str, Any]], tmp_path: Path) -> None:
+    words = [*WORDS, "--environment.wrappers", json.dumps(recorded)]
     assert dispatch(["record", TASK, "--episodes", "2", "--out", str(tmp_path / "data"), *words]) == 0
     assert robo_rl.open_dataset(tmp_path / "data").spec.observation["camera_front"].shape == (16, 16, 3)
-    for arguments in (PLAIN, ARGUMENTS):
-        changes = {"environment": {"name": TASK, "arguments": arguments}, "demonstrations": {}}
+    for around in ([], STACKS):
+        changes = {"environment": {"name": TASK, "arguments": PLAIN, "wrappers": around}, "demonstrations": {}}
         run = robo_rl.train(recipe(algorithm, **changes), dataset=tmp_path / "data", out=tmp_path / "runs")
         assert len(run.evaluate(1).returns) == 1
 
 
 def test_stable_baselines_start_from_stacked_demonstrations(tmp_path: Path) -> None:
-    arguments = {"max_steps": 4, "action_repeat": 2, "frame_stack": 2, "stacks": "vectors"}
+    arguments = {"max_steps": 4, "action_repeat": 2}
     learner = {"learning_starts": 4, "batch_size": 4, "policy_kwargs": {"net_arch": [8]}}
     made = {
         "name": "sb3-sac",
-        "environment": {"name": TASK, "arguments": arguments},
+        "environment": {"name": TASK, "arguments": arguments, "wrappers": VECTORS},
         "algorithm": "sb3-sac",
         "learner": learner,
     }
@@ -125,7 +127,7 @@ def test_stacks_go_on_at_a_robot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with twin_process(tmp_path / "audit.jsonl", cameras=["front", "wrist"], image_size=16) as url:
         there = f"robot:{url}?action_repeat=2&max_steps=4"
         assert len(run.evaluate(1, environment=there, videos=0).returns) == 1
-        words = [word for name, value in ARGUMENTS.items() for word in (f"--environment.arguments.{name}", str(value))]
+        words = [*WORDS, "--environment.wrappers.frame_stack.count", "3"]
         assert dispatch(["record", TASK, "--episodes", "1", "--out", str(tmp_path / "data"), *words]) == 0
         order = [
             "refine",
@@ -147,8 +149,12 @@ def test_stacks_go_on_at_a_robot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.slow
 def test_person_corrects_a_policy_with_stacks(tmp_path: Path, interrupted_at: Any) -> None:
-    arguments = {"max_steps": 24, "action_repeat": 2, "frame_stack": 2, "stacks": "vectors"}
-    changes = {"environment": {"name": TASK, "arguments": arguments}, "human": {"kind": "delayed"}, "record_episodes": True}
+    arguments = {"max_steps": 24, "action_repeat": 2}
+    changes = {
+        "environment": {"name": TASK, "arguments": arguments, "wrappers": VECTORS},
+        "human": {"kind": "delayed"},
+        "record_episodes": True,
+    }
     changes |= {"learner": {name: value for name, value in RLPD.items() if name != "convolutions"}, "steps": 48}
     run = robo_rl.train(recipe("rlpd", **changes), out=tmp_path / "whole")
     with interrupted_at(40):
@@ -161,12 +167,11 @@ def test_person_corrects_a_policy_with_stacks(tmp_path: Path, interrupted_at: An
 @pytest.mark.parametrize("algorithm", ["sac", "ppo"])
 def test_reward_programs_read_the_newest(algorithm: str, tmp_path: Path) -> None:
     program = files("robo_app") / "rewards" / "programs" / "arm_reach.py"
-    arguments = {"max_steps": 4, "frame_stack": 2, "stacks": "vectors"}
     learner = {"hidden": [8], "batch_size": 4} | (
         {"learning_starts": 4} if algorithm == "sac" else {"num_envs": 2, "steps_per_env": 4}
     )
     changes = {
-        "environment": {"name": TASK, "arguments": arguments},
+        "environment": {"name": TASK, "arguments": {"max_steps": 4}, "wrappers": VECTORS},
         "demonstrations": {},
         "reward": {"name": f"program:{program}", "probation": False},
     }

@@ -1,4 +1,4 @@
-"""`starts` of a recipe: training begins in a teacher's states, evaluation does not, and a run is resumed exactly."""
+"""The wrapper teacher_starts: training begins in a teacher's states, evaluation does not, and a run is resumed exactly."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def teacher(tmp_path_factory):
 
 
 def recipe(teacher, algorithm, **learner):
+    starts = {"name": "teacher_starts", "dataset": str(teacher), "every": 1, "share": 1.0}
     return {
         "name": "starts",
-        "environment": {"name": NAME},
+        "environment": {"name": NAME, "wrappers": [starts]},
         "algorithm": algorithm,
         "learner": {"hidden": [8], **learner},
         "steps": 64,
         "checkpoint_every": 32,
-        "starts": {"dataset": str(teacher), "every": 1, "share": 1.0},
         "evaluation": {"episodes": 2, "videos": 0},
     }
 

@@ -1,4 +1,4 @@
-"""constrained:NAME, limits, models and penalties of constraint costs."""
+"""The wrapper `constrained`: limits, models and penalties of constraint costs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
 from robo_rl.types import MEASURES
 
-NAME = "constrained:robo/ArmPush-v0"
+NAME = "robo/ArmPush-v0"
 NEAR = """
 def reward(batch):
     near = np.where(batch["end_effector_position"][:, 2] < 10.0, 0.5, 0.0)
@@ -43,15 +43,20 @@ def program(tmp_path):
     return write
 
 
+def constrained(name=NAME, costs=(), max_steps=None, **settings):
+    arguments = {**({"costs": costs} if costs else {}), **({"max_steps": max_steps} if max_steps else {})}
+    return make_environment(name, wrappers=[{"name": "constrained", **settings}], **arguments)
+
+
 def episode_of(**arguments):
-    environment = make_environment(NAME, max_steps=4, **arguments)
+    environment = constrained(max_steps=4, **arguments)
     episode = rollout(environment, RandomPolicy(specification(environment), 0), seed=0)
     environment.close()
     return episode
 
 
 def test_limits_replace_those_of_the_environment():
-    spec = specification(make_environment(NAME, costs=["force"], limits={"force": "7 N s"}))
+    spec = specification(constrained(costs=["force"], limits={"force": "7 N s"}))
     assert [(cost.name, cost.limit) for cost in spec.costs] == [("force", 7.0)]
 
 
@@ -70,7 +75,7 @@ def test_penalty_changes_the_reward_that_a_learner_sees(program):
 
 
 def test_reward_program_serves_as_cost(program):
-    environment = make_environment(NAME, models={"near": program(NEAR)})
+    environment = constrained(models={"near": program(NEAR)})
     (cost,) = specification(environment).costs
     assert (cost.name, cost.limit, cost.unit, cost.meaning) == ("near", 2.0, "1", "near the table")
     assert episode_of(models={"near": program(NEAR)}).costs["near"].tolist() == [0.5] * 4
@@ -84,7 +89,7 @@ def test_step_without_a_value_of_the_model_is_refused(program):
 
 @pytest.mark.parametrize(("action", "reason"), [(2, "failure"), (0, "time_limit")])  # forward into lava; turn on the spot
 def test_lava_serves_as_cost(action, reason):
-    environment = make_environment("constrained:minigrid/MiniGrid-LavaGapS5-v0", ends={"failure": 0})
+    environment = constrained("minigrid/MiniGrid-LavaGapS5-v0", ends={"failure": 0})
     environment.reset(seed=0)
     costs, is_over = [], False
     while not is_over:
@@ -119,7 +124,7 @@ class Measured(gymnasium.Wrapper):
 
 
 def test_vector_environment_is_constrained():
-    environments = make_vector_environment(NAME, 2, costs=["force"], limits={"force": 1})
+    environments = make_vector_environment(NAME, 2, costs=["force"], wrappers=[{"name": "constrained", "limits": {"force": 1}}])
     assert environments.environment_spec.costs[0].limit == 1.0
     environments.close()
 
@@ -140,4 +145,4 @@ def test_vector_environment_is_constrained():
 )
 def test_settings_that_are_none_are_refused(arguments, kind, said):
     with pytest.raises(kind, match=said):
-        make_environment(NAME, costs=["force"], **arguments)
+        constrained(costs=["force"], **arguments)

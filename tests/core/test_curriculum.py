@@ -290,7 +290,9 @@ def test_hints_from_a_dataset_and_bad_curricula_by_recipe(tmp_path):
         with pytest.raises(InvalidSetting, match=words):
             robo_rl.train({**base, "curriculum": curriculum}, out=tmp_path / "refused")
     with pytest.raises(InvalidSetting, match="starts or by a curriculum"):
-        robo_rl.train({**base, "curriculum": hinted, "starts": {"dataset": str(dataset.path)}}, out=tmp_path / "refused")
+        around = [{"name": "teacher_starts", "dataset": str(dataset.path), "every": 1}]
+        refused = {**base, "environment": {**base["environment"], "wrappers": around}}
+        robo_rl.train({**refused, "curriculum": hinted}, out=tmp_path / "refused")
     other = {"sampler": "frontier", "variants": [{"name": "robo/ArmPush-v0"}]}
     with pytest.raises(SpecMismatch, match="variant of the curriculum"):
         robo_rl.train({**base, "curriculum": other}, out=tmp_path / "refused")

@@ -15,7 +15,8 @@ from factories import axes, make_dataset, make_spec, picture_spec
 from robo_datasets.cache import CachedEpisodes
 from robo_rl.conformance.vector import VECTOR_CHECKS, Subject
 from robo_rl.environments.frame_stack import FrameStack, stacked_episode
-from robo_rl.environments.make import make_environment, make_vector_environment, wrapped
+from robo_rl.environments.make import make_environment, make_vector_environment
+from robo_rl.environments.wrapping import wrapped
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.extras import Chunks
 from robo_rl.protocols.components import Stateful
@@ -55,6 +56,10 @@ class Counting(gymnasium.Env[Any, Any]):
     def _seen(self) -> dict[str, Array]:
         number = self._number
         return {"x": np.array([number, -1], np.float32), "camera_front": np.full((2, 2, 3), number, np.uint8)}
+
+
+def stack_of(count: int, stacks: str = "vectors") -> list[dict[str, Any]]:
+    return [{"name": "frame_stack", "count": count, "stacks": stacks}]
 
 
 def stacked(stacks: str = "all", count: int = COUNT) -> FrameStack:
@@ -116,17 +121,18 @@ def test_spec_says_what_is_stacked() -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind", "said"),
     [
-        ({"frame_stack": 0}, InvalidSetting, "out of range"),
-        ({"frame_stack": True}, InvalidSetting, "out of range"),
-        ({"frame_stack": 3}, InvalidSetting, r"nothing to stack(.|\n)*stacks: vectors"),
-        ({"stacks": "all"}, InvalidSetting, "frame_stack: 3"),
-        ({"frame_stack": 3, "stacks": "picture"}, UnknownName, "pictures"),
+        ({"count": 0}, InvalidSetting, "out of range"),
+        ({"count": True}, InvalidSetting, "wrong type"),
+        ({"count": 3}, InvalidSetting, r"nothing to stack(.|\n)*stacks: vectors"),
+        ({"stacks": "all"}, InvalidSetting, "lacks the key 'count'"),
+        ({"count": 3, "stacks": "picture"}, InvalidSetting, "pictures"),
+        ({"count": 3, "stack": "all"}, UnknownName, "did you mean 'stacks'"),
     ],
 )
 def test_wrong_stacks_are_refused(arguments: dict[str, Any], kind: type[Exception], said: str) -> None:
     for make in (make_environment, lambda name, **more: make_vector_environment(name, 2, **more)):
         with pytest.raises(kind, match=said):
-            make("robo/ArmReach-v0", **arguments)
+            make("robo/ArmReach-v0", wrappers=[{"name": "frame_stack", **arguments}])
     with pytest.raises(InvalidSetting, match="stacks its observations itself"):
         FrameStack(stacked(), 2)
 
@@ -136,12 +142,12 @@ def test_refused_stack_leaves_no_environment_open() -> None:
     environment = Counting()
     environment.close = lambda: closed.append(True)  # type: ignore[method-assign]
     with pytest.raises(InvalidSetting, match="out of range"):
-        wrapped(environment, {"frame_stack": -1})
-    assert closed == [True] and wrapped(environment, {}) is environment
+        wrapped(environment, [{"name": "frame_stack", "count": -1}])
+    assert closed == [True] and wrapped(environment, []) is environment
 
 
 def test_expert_sees_no_stack() -> None:
-    environment = make_environment("robo/ArmReach-v0", frame_stack=4, stacks="vectors")
+    environment = make_environment("robo/ArmReach-v0", wrappers=stack_of(4))
     plain = make_environment("robo/ArmReach-v0")
     episodes = [rollout(each, each.get_wrapper_attr("scripted_policy")(seed=1), seed=1) for each in (environment, plain)]
     assert isinstance(environment.get_wrapper_attr("scripted_policy")(seed=1), Stateful)
@@ -157,9 +163,9 @@ def test_rollout_resumes_exactly_with_stacks() -> None:
 
 
 SUBJECTS = (
-    Subject("robo/ArmReach-v0", {**SMALL, "frame_stack": 3}),
-    Subject("gymnasium/InvertedPendulum-v5", {"frame_stack": 2, "stacks": "vectors"}),
-    Subject("minigrid/MiniGrid-Unlock-v0", {"frame_stack": 2, "stacks": "all"}),  # not batched
+    Subject("robo/ArmReach-v0", {**SMALL, "wrappers": stack_of(3, "pictures")}),
+    Subject("gymnasium/InvertedPendulum-v5", {"wrappers": stack_of(2)}),
+    Subject("minigrid/MiniGrid-Unlock-v0", {"wrappers": stack_of(2, "all")}),  # not batched
 )
 
 

@@ -218,9 +218,9 @@ def test_a_frame_stack_is_refused_with_them(tmp_path):
         "labels: {low: {entry: end_effector_position, index: 2, below: 0.01}, far: {entry: end_effector_position, above: 9}}\n"
         "formula: F (low & F far) | F (far & X F low)\n"
     )
-    task = {"name": "reward-machine", "settings": {"machine": str(tmp_path / "task.yaml"), "counterfactual": True}}
-    given = {"objective": task, "max_steps": 3, "frame_stack": 2, "stacks": "vectors"}
-    environment = make_environment("robo/ArmReach-v0", **given)
+    task = {"name": "reward_machine", "machine": str(tmp_path / "task.yaml"), "counterfactual": True}
+    around = [task, {"name": "frame_stack", "count": 2, "stacks": "vectors"}]
+    environment = make_environment("robo/ArmReach-v0", max_steps=3, wrappers=around)
     config = SACConfig(hidden=(8,), batch_size=8, learning_starts=100)
     training = online_training(environment, config.build(specification(environment), 0), config.sampling, steps=9, seed=0)
     with pytest.raises(InvalidSetting, match="counterfactual: false"):
@@ -230,8 +230,8 @@ def test_a_frame_stack_is_refused_with_them(tmp_path):
 def test_labels_may_be_programs(tmp_path):
     (tmp_path / "high.py").write_text(HIGH)
     task = {"labels": {"high": {"reward": f"program:{tmp_path / 'high.py'}"}}, "formula": "F high"}
-    objective = {"name": "reward-machine", "settings": {"machine": task}}
-    environment = make_environment("robo/ArmReach-v0", objective=objective, max_steps=5)
+    around = [{"name": "reward_machine", "machine": task}]
+    environment = make_environment("robo/ArmReach-v0", wrappers=around, max_steps=5)
     episode = rollout(environment, RandomPolicy(specification(environment), 0), seed=0)
     assert len(episode) == 1 and episode.success and episode.rewards.tolist() == [1.0]
     environment.close()

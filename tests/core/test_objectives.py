@@ -16,7 +16,6 @@ from robo_bench.trainings import Silent
 from robo_policies.learners.sac import SACConfig
 from robo_policies.learners.sac_average import SACAverageConfig
 from robo_rl.environments.make import make_environment, make_vector_environment
-from robo_rl.environments.objective import with_objective
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.evaluation.statistics import tail_mean
@@ -56,7 +55,7 @@ class Paid(gymnasium.Env):
     ids=["maximum", "maximum from -2", "minimum", "cvar"],
 )
 def test_the_rewards_of_any_episode_sum_to_the_objective(objective, value):
-    environment = objective.applied(Paid())
+    environment = objective.wrap(Paid())
     for paid in product((-0.75, 0.0, 0.5, 1.0), repeat=4):
         first, _ = environment.reset(seed=0)
         steps = [environment.step(np.array([each], np.float32)) for each in paid]
@@ -68,7 +67,7 @@ def test_the_rewards_of_any_episode_sum_to_the_objective(objective, value):
 
 
 def test_the_policy_sees_what_is_remembered():
-    environment = CVaR(threshold=3.0).applied(Paid())
+    environment = CVaR(threshold=3.0).wrap(Paid())
     environment.reset(seed=0)
     seen = [float(environment.step(np.array([each], np.float32))[0]["return_so_far"][0]) for each in (0.5, -1.0, 0.25)]
     assert seen == [0.5, -0.5, -0.25]
@@ -109,7 +108,7 @@ def trained(environment, config, steps):
 @pytest.mark.parametrize(("objective", "is_careful"), [(None, False), ({"share": 0.2, "threshold": 0.5}, True)])
 @pytest.mark.slow
 def test_the_worst_fifth_makes_a_policy_careful(objective, is_careful):
-    environment = CVaR(**objective).applied(Lottery()) if objective else Lottery()
+    environment = CVaR(**objective).wrap(Lottery()) if objective else Lottery()
     policy = trained(environment, SACConfig(**SMALL, target_entropy_per_action=-2.0), 800).policy
     observation, _ = environment.reset(seed=1)
     assert (policy.act(observation, deterministic=True)[0] < 0) == is_careful
@@ -181,31 +180,32 @@ def test_a_task_that_ends_has_no_mean_reward():
         SACAverageConfig(discount=0.9)
 
 
+MAXIMUM = {"name": "hazards/Point-v0", "wrappers": [{"name": "maximum"}]}
 OF_POINT = {"environment": {"name": "hazards/Point-v0"}, "name": "point", "steps": 10}
 
 
 def test_a_recipe_has_an_objective_in_training_and_evaluation():
-    recipe = parse_recipe({**OF_POINT, "algorithm": "sac", "objective": {"name": "maximum"}}, source="here")
-    assert recipe.arguments == {"objective": {"name": "maximum", "settings": {}}}
+    recipe = parse_recipe({**OF_POINT, "algorithm": "sac", "environment": MAXIMUM}, source="here")
+    assert recipe.arguments == {"wrappers": [{"name": "maximum"}]}
     environment = judged_environment_of(recipe)
     assert "best_reward" in specification(environment).observation
     found = evaluate(RandomPolicy(specification(environment), 0), environment, 2)
     assert "task_return" in found.measured
     environment.close()
-    assert "objective:\n  name: maximum" in to_yaml(recipe)
-    offline = {**OF_POINT, "algorithm": "iql", "objective": {"name": "maximum"}, "demonstrations": {"episodes": 1}}
-    with pytest.raises(InvalidSetting, match=r"iql (.|\n)*objective\.name"):
+    assert "wrappers:\n  - name: maximum" in to_yaml(recipe)
+    offline = {**OF_POINT, "algorithm": "iql", "environment": MAXIMUM, "demonstrations": {"episodes": 1}}
+    with pytest.raises(InvalidSetting, match=r"iql (.|\n)*an objective among environment\.wrappers"):
         loop_of(parse_recipe(offline, source="here"))
     assert loop_of(parse_recipe({**offline, "online": {"steps": 5}}, source="here")).name == "data, then steps"
 
 
 def test_objectives_of_several_environments():
-    given = {"name": "maximum", "settings": {"start": -5.0}}
-    environments = make_vector_environment("hazards/Point-v0", 3, objective=given)
+    given = {"name": "maximum", "start": -5.0}
+    environments = make_vector_environment("hazards/Point-v0", 3, wrappers=[given])
     observations, _ = environments.reset(seed=0)
     assert observations["best_reward"].tolist() == [[-5.0]] * 3
     environments.close()
-    stacked = make_environment("hazards/Point-v0", objective=given, frame_stack=2, stacks="vectors")
+    stacked = make_environment("hazards/Point-v0", wrappers=[given, {"name": "frame_stack", "count": 2, "stacks": "vectors"}])
     episode = rollout(stacked, RandomPolicy(specification(stacked), 0), seed=0)
     assert (np.diff(episode.observations["best_reward"][:, -1]) >= 0).all()
     stacked.close()
@@ -214,19 +214,13 @@ def test_objectives_of_several_environments():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("maximum", "not complete"),
-        ({"settings": {}}, "not complete"),
-        ({"name": "maximum", "start": 1}, "not complete"),
         ({"name": "maximun"}, "maximum"),
-        ({"name": "maximum", "settings": {"begin": 1.0}}, "begin"),
-        ({"name": "maximum", "settings": {"start": float("nan")}}, "start"),
-        ({"name": "cvar", "settings": {"share": 0.0}}, "share"),
-        ({"name": "reward-machine"}, "no machine"),
+        ({"name": "maximum", "begin": 1.0}, "begin"),
+        ({"name": "maximum", "start": float("nan")}, "start"),
+        ({"name": "cvar", "share": 0.0}, "share"),
+        ({"name": "reward_machine"}, "no machine"),
     ],
 )
 def test_what_is_no_objective_is_one_error(given, message):
     with pytest.raises((InvalidSetting, UnknownName), match=message):
-        with_objective(Paid(), given)
-    if isinstance(given, dict):
-        with pytest.raises((InvalidSetting, UnknownName), match=message):
-            make_environment("hazards/Point-v0", objective=given)
+        make_environment("hazards/Point-v0", wrappers=[given])

@@ -433,4 +433,4 @@ def test_specification_of_a_foreign_environment_says_what_to_do():
     with pytest.raises(UnknownName) as caught:
         specification(Plain())
     assert "'environment_spec'" in str(caught.value)
-    assert "do:      wrap it: robo_sims has a wrapper for each family" in str(caught.value)
+    assert "do:      make it with robo_rl.make_environment, by its name or class" in str(caught.value)

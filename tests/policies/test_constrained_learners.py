@@ -386,7 +386,7 @@ def test_saute_replaces_rewards_once_the_budget_is_spent():
 
 
 def test_saute_needs_a_budget():
-    with pytest.raises(InvalidSetting, match=r"shows no budget(.|\n)*constrained:NAME with budgets"):
+    with pytest.raises(InvalidSetting, match=r"shows no budget(.|\n)*wrappers\.constrained\.budgets"):
         CONFIGS["saute"].build(make_spec("blind", STATE, costs=COSTS), 0)
 
 

@@ -91,8 +91,11 @@ def test_continuous_actions_and_wrong_settings_are_refused():
 def test_a_run_with_a_machine_is_made_and_goes_on(tmp_path):
     machine = {"labels": {"key": {"entry": "grid", "index": 490, "above": 0.5}}, "formula": "F key"}
     recipe = {
-        "environment": {"name": "minigrid/MiniGrid-DoorKey-5x5-v0", "arguments": {"encoding": "one-hot"}},
-        "objective": {"name": "reward-machine", "settings": {"machine": machine, "counterfactual": True}},
+        "environment": {
+            "name": "minigrid/MiniGrid-DoorKey-5x5-v0",
+            "arguments": {"encoding": "one-hot"},
+            "wrappers": [{"name": "reward_machine", "machine": machine, "counterfactual": True}],
+        },
         "algorithm": "dqn",
         "learner": {"hidden": [8], "batch_size": 8, "learning_starts": 50},
         "evaluation": {"episodes": 1, "videos": 0},

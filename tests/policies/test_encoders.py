@@ -191,7 +191,7 @@ def test_pictures_of_another_size_are_refused(folder: Path) -> None:
 
 def test_environment_without_pictures_is_refused(folder: Path) -> None:
     with pytest.raises(InvalidSetting, match="no pictures"):
-        make_environment("encoded:robo/ArmReach-v0", encoder=f"fitted:{folder}")
+        make_environment("robo/ArmReach-v0", wrappers=[{"name": "encoded", "encoder": f"fitted:{folder}"}])
 
 
 def test_learner_reads_features_and_stores_no_pictures(folder: Path) -> None:
@@ -208,9 +208,8 @@ def test_command_fits_an_encoder_that_a_training_uses(tmp_path: Path, capsys: py
     assert "object_from_gripper[0]" in capsys.readouterr().out
     with pytest.raises(InvalidSetting, match="not empty"):
         main.dispatch([*fit, *size])
-    environment = make_environment(
-        "encoded:robo/ArmPick-v0", encoder=f"fitted:{tmp_path / 'pick'}", sees="wrist", image_size=16
-    )
+    around = [{"name": "encoded", "encoder": f"fitted:{tmp_path / 'pick'}"}]
+    environment = make_environment("robo/ArmPick-v0", sees="wrist", image_size=16, wrappers=around)
     roles = {array.name: array.role for array in specification(environment).observation.arrays}
     assert roles["object_position"] == "privileged" and roles["picture_features"] == "object"
     expert = environment.get_wrapper_attr("scripted_policy")(seed=0)
@@ -257,7 +256,9 @@ def test_pretrained_models_encode_pictures(tmp_path: Path, kind: str, size: int)
 def test_pretrained_environment_needs_only_a_folder(tmp_path: Path) -> None:
     make_model("resnet", tmp_path)
     arguments: dict[str, Any] = {"sees": "both", "image_size": 16}
-    environment = make_environment("encoded:robo/ArmReach-v0", encoder=f"transformers:{tmp_path}", **arguments)
+    environment = make_environment(
+        "robo/ArmReach-v0", wrappers=[{"name": "encoded", "encoder": f"transformers:{tmp_path}"}], **arguments
+    )
     observation = environment.reset(seed=0)[0]
     assert observation["picture_features"].shape == (32,)
     alone = PretrainedEncoder(str(tmp_path))

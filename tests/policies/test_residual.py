@@ -142,7 +142,7 @@ def test_a_learnt_correction_beats_the_base():
 
 
 def test_an_arm_task_with_its_expert_as_the_base():
-    environment = make_environment("residual:robo/ArmReach-v0", scale=0.1, max_steps=80)
+    environment = make_environment("robo/ArmReach-v0", max_steps=80, wrappers=[{"name": "residual", "scale": 0.1}])
     assert environment.environment_spec.name == "residual:robo/ArmReach-v0"
     assert environment.environment_spec.max_steps == 80
 

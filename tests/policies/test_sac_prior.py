@@ -36,8 +36,12 @@ def test_density_is_a_cut_normal():
     assert total == pytest.approx(1.0, abs=1e-6)
 
 
+def with_prior(settings=None, **arguments):
+    return make_environment(REACH, wrappers=[{"name": "prior", **(settings or {})}], **arguments)
+
+
 def test_priors_action_is_observed_by_no_policy():
-    environment = make_environment(f"prior:{REACH}", action_repeat=3)
+    environment = with_prior(action_repeat=3)
     spec, plain = specification(environment), make_environment(REACH, action_repeat=3)
     assert spec.observation[PRIOR_ACTION].role == "privileged" and PRIOR_ACTION not in spec.observation.visible
     episode = rollout(environment, RandomPolicy(spec, 0), seed=4)
@@ -51,7 +55,7 @@ def test_priors_action_is_observed_by_no_policy():
 
 
 def test_reward_term_is_the_priors_density():
-    environment = make_environment(f"prior:{REACH}", action_repeat=3, reward_weight=0.1, std=0.5)
+    environment = with_prior({"reward_weight": 0.1, "std": 0.5}, action_repeat=3)
     observation, _ = environment.reset(seed=0)
     action = np.full(5, 0.3, np.float32)
     wanted = 0.1 * float(log_prior(*(torch.tensor(each.astype(float)) for each in (action, observation[PRIOR_ACTION])), 0.5))
@@ -138,9 +142,9 @@ def test_environments_without_a_prior_are_refused(tmp_path):
         robo_rl.train({"environment": {"name": REACH}, "algorithm": "sac-prior", "learner": SMALL}, steps=30, out=tmp_path)
     for changes in ({"std": 0.01}, {"reward_weight": -1.0}):
         with pytest.raises(InvalidSetting, match="no such prior"):
-            make_environment(f"prior:{REACH}", **changes)
+            with_prior(changes)
     with pytest.raises(InvalidSetting, match="no such prior"):
-        make_environment("prior:tabular/Trap-v0")
+        make_environment("tabular/Trap-v0", wrappers=[{"name": "prior"}])
     for changes in ({"prior_std": 0.0}, {"kl_per_action": 0.0}, {"n_step": 3}):
         with pytest.raises(InvalidSetting):
             replace(SACPriorConfig(), **changes)
@@ -149,7 +153,7 @@ def test_environments_without_a_prior_are_refused(tmp_path):
 @pytest.mark.slow
 def test_resume_is_exact(tmp_path):
     recipe = {
-        "environment": {"name": f"prior:{REACH}", "arguments": {"action_repeat": 3, "max_steps": 12}},
+        "environment": {"name": REACH, "arguments": {"action_repeat": 3, "max_steps": 12}, "wrappers": [{"name": "prior"}]},
         "algorithm": "sac-prior",
         "learner": SMALL,
         "evaluation": {"episodes": 1, "videos": 0},

@@ -118,16 +118,20 @@ def test_a_run_is_steered_by_its_name(tmp_path, monkeypatch):
     words = ["--dataset", data, "--steps", "3", *small, "--evaluation.videos", "0", "--checkpoint-every", "3"]
     assert dispatch(["train", "offline-flow-bc", "--name", "flow", *words]) == 0
     run = next(Path("runs").glob("*-flow-0"))
-    environment = make_environment("steered:robo/ArmReach-v0", base=run.name, max_steps=5)
+    environment = steered(base=run.name)
     spec = environment.environment_spec
     assert spec.name == "steered:robo/ArmReach-v0" and spec.action.size == 5 and spec.max_steps == 5
     episodes = [rollout(environment, Nothing(spec), seed=7) for _ in range(2)]
     np.testing.assert_array_equal(*[episode.observations["joint_position"] for episode in episodes])
     assert dispatch(["train", "offline-bc", "--name", "clone", *words]) == 0
     with pytest.raises(InvalidSetting, match="the one that begins"):
-        make_environment("steered:robo/ArmReach-v0", base="latest")
+        steered(base="latest")
     with pytest.raises(InvalidSetting, match="cannot be steered"):
-        make_environment("steered:robo/ArmReach-v0", base=next(Path("runs").glob("*-clone-0")).name)
+        steered(base=next(Path("runs").glob("*-clone-0")).name)
+
+
+def steered(**settings):
+    return make_environment("robo/ArmReach-v0", max_steps=5, wrappers=[{"name": "steered", **settings}])
 
 
 class Nothing:

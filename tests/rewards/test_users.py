@@ -165,17 +165,17 @@ def test_from_answers_to_a_policy_that_knows_its_user(tmp_path, monkeypatch, cap
     assert said.count("20 answers") == 2 and "coin flips" in said
     assert dispatch(["data", "personal", "data", "--users", "users", "--out", "both"]) == 0
     dataset = Dataset(tmp_path / "both")
-    assert len(dataset) == 8 and dataset.card["environment"] == "personal:robo/ArmReach-v0"
+    assert len(dataset) == 8 and dataset.card["arguments"]["wrappers"] == [{"name": "personal", "users": "users"}]
     assert dispatch(["label", "both", "--reward", "vpl", "--reward.settings.folder", "users", "--name", "vpl"]) == 0
     assert LabelSet.existing(dataset, "vpl").labelled == {entry.identity for entry in dataset.entries()}
     small = ["--learner.hidden", "8", "--learner.batch-size", "8", "--evaluation.every", "0", "--evaluation.episodes", "1"]
     words = ["--dataset", "both", "--labels", "vpl", "--steps", "3", *small, "--evaluation.videos", "0"]
     assert dispatch(["train", "offline-iql", *words]) == 0
-    environment = make_environment("personal:robo/ArmReach-v0", users="users", max_steps=3)
+    environment = make_environment("robo/ArmReach-v0", max_steps=3, wrappers=[{"name": "personal", "users": "users"}])
     found = {rollout(environment, _Still(environment.environment_spec), seed=seed).metadata["user"] for seed in range(12)}
     assert len(found) == 2
     with pytest.raises(UnknownName):
-        make_environment("personal:robo/ArmReach-v0", users="users", user="nobody")
+        make_environment("robo/ArmReach-v0", wrappers=[{"name": "personal", "users": "users", "user": "nobody"}])
     more = ["prefer", "data", "--name", "new", "--pairs", "5", "--length", "5", "--rater", "measures", "--active", "users"]
     capsys.readouterr()
     assert dispatch([*more, *gentle]) == 0

@@ -14,12 +14,17 @@ from robo_sims.carla.plans import PLANS, VALID, is_blocked
 
 pytest.importorskip("carla")
 pytest.importorskip("msgpack")
-NAME, HIGHWAY = "planned:carla/Highway-v0", {"scenario": "blocked-lane", "route_length": 80.0}
+HIGHWAY = {"scenario": "blocked-lane", "route_length": 80.0}
+
+
+def planned(name="carla/Highway-v0", arguments=HIGHWAY, **settings):
+    """Return a driving task in plans, without pictures."""
+    return make_environment(name, birdseye=0, wrappers=[{"name": "planned", **settings}], **arguments)
 
 
 @pytest.fixture(scope="module")
 def environment():
-    made = make_environment(NAME, weights={"left": 1.5, "stop": 2.0}, **HIGHWAY)
+    made = planned(weights={"left": 1.5, "stop": 2.0})
     yield made
     made.close()
 
@@ -79,7 +84,7 @@ def test_a_lane_that_there_is_not_is_worth_nothing(environment):
 
 @pytest.mark.slow
 def test_routes_of_plans_pass_the_obstacle():
-    environment = make_environment(NAME, whole=True, **HIGHWAY)
+    environment = planned(whole=True)
     spec = specification(environment)
     assert spec.max_steps == 16 and spec.action.control_period == pytest.approx(3.0)
     script = environment.get_wrapper_attr("scripted_policy")(0)
@@ -98,7 +103,7 @@ def test_routes_of_plans_pass_the_obstacle():
 
 
 def test_no_plan_is_faster_than_the_pace():
-    environment = make_environment(NAME, whole=True, pace=6.0, route_length=120.0)
+    environment = planned(arguments={"route_length": 120.0}, whole=True, pace=6.0)
     environment.reset(seed=0)
     for _ in range(5):
         observation, *_ = environment.step(np.asarray(PLANS.index("faster_lane")))
@@ -109,7 +114,7 @@ def test_no_plan_is_faster_than_the_pace():
 @pytest.mark.slow
 def test_states_lie_before_the_end_of_the_route():
     """On 25 m three plans of the script often reach the end: the state is then one that has a plan left."""
-    environment = make_environment(NAME, route_length=25.0, prefix=6)
+    environment = planned(arguments={"route_length": 25.0}, prefix=6)
     for seed in range(8):
         observation, _ = environment.reset(seed=seed)
         assert observation["left"][0] > 0.0
@@ -119,7 +124,7 @@ def test_states_lie_before_the_end_of_the_route():
 
 
 def test_a_lane_of_oncoming_traffic_is_none():
-    environment = make_environment("planned:carla/Town-v0", route_length=60.0, prefix=0)
+    environment = planned("carla/Town-v0", {"route_length": 60.0}, prefix=0)
     lanes = [environment.reset(seed=seed)[0]["lanes"] for seed in range(6)]
     assert not any(left for left, _ in lanes)
     environment.close()
@@ -137,9 +142,9 @@ def test_a_lane_of_oncoming_traffic_is_none():
 )
 def test_settings_out_of_range_are_refused(given, message):
     with pytest.raises((InvalidSetting, UnknownName), match=message):
-        make_environment(NAME, **given)
+        planned(**given)
 
 
 def test_plans_are_of_driving_tasks():
     with pytest.raises(InvalidSetting, match="driving task"):
-        make_environment("planned:hazards/Point-v0")
+        make_environment("hazards/Point-v0", wrappers=[{"name": "planned"}])

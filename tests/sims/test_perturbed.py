@@ -14,7 +14,7 @@ PENDULUM = "gymnasium/InvertedPendulum-v5"
 
 
 def make(name=PENDULUM, **perturbation):
-    return make_environment(f"perturbed:{name}", perturbation=perturbation)
+    return make_environment(name, wrappers=[{"name": "perturbed", **perturbation}])
 
 
 def states(environment, actions, seed=3):

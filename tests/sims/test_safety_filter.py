@@ -19,6 +19,10 @@ from robo_sims.safety_filter import Barriers, FilteredEnv
 TASKS = ("Point-v0", "Car-v0")
 
 
+def filtered(name, **settings):
+    return make_environment(name, wrappers=[{"name": "filtered", **settings}])
+
+
 def greedy(environment):
     """Return a policy that drives straight to the goal, with noise."""
     policy = environment.get_wrapper_attr("scripted_policy")(0, noise=0.3)
@@ -28,7 +32,7 @@ def greedy(environment):
 
 def violations(task, episodes=40, **settings):
     """Return the number of episodes with a step inside a hazard."""
-    environment = make_environment(f"filtered:hazards/{task}", **settings)
+    environment = filtered(f"hazards/{task}", **settings)
     played = [rollout(environment, greedy(environment), seed=seed, deterministic=False) for seed in range(episodes)]
     return sum(episode.costs["hazard"].any() for episode in played)
 
@@ -47,14 +51,14 @@ def test_wrong_model_prevents_nearly_all_violations(task, error):
 
 
 def test_flipped_barrier_prevents_nothing():
-    environment = make_environment("filtered:hazards/Point-v0")
+    environment = filtered("hazards/Point-v0")
     plain = environment._barriers
     environment._barriers = lambda: Barriers(-plain().gradient, plain().bound, plain().brake)
     assert sum(rollout(environment, greedy(environment), seed=seed).costs["hazard"].any() for seed in range(10)) >= 8
 
 
 def test_filter_leaves_safe_actions_alone():
-    environment = make_environment("filtered:hazards/Point-v0")
+    environment = filtered("hazards/Point-v0")
     episode = rollout(environment, environment.get_wrapper_attr("scripted_policy")(0), seed=0)
     assert episode.success and episode.metadata["measures"]["filter_active"] < 50
     kept = episode.sources == ActionSource.POLICY
@@ -62,7 +66,7 @@ def test_filter_leaves_safe_actions_alone():
 
 
 def test_executed_and_proposed_actions_are_recorded():
-    environment = make_environment("filtered:hazards/Point-v0")
+    environment = filtered("hazards/Point-v0")
     episode = rollout(environment, greedy(environment), seed=0)
     changed = episode.sources == ActionSource.GUARD
     assert changed.any() and not changed.all()
@@ -72,7 +76,7 @@ def test_executed_and_proposed_actions_are_recorded():
 
 
 def test_activation_is_a_measure_of_an_evaluation():
-    environment = make_environment("filtered:hazards/Point-v0")
+    environment = filtered("hazards/Point-v0")
     evaluation = evaluate(greedy(environment), environment, 3)
     assert 0 < evaluation.measure_intervals["filter_active"].estimate < 100
     assert evaluation.measure_intervals["cost_hazard"].estimate == 0
@@ -111,20 +115,20 @@ def test_infeasible_barriers_brake_and_are_counted():
     ("name", "settings", "said"),
     [
         ("robo/ArmReach-v0", {}, "declares no barriers"),
-        ("hazards/Point-v0", {"margin": "much"}, "margin of the filter"),
+        ("hazards/Point-v0", {"margin": "much"}, "the wrapper filtered: margin"),
         ("hazards/Point-v0", {"error": -1.0}, "error of the filter"),
         ("hazards/Point-v0", {"margin": float("nan")}, "margin of the filter"),
     ],
 )
 def test_settings_that_are_none_are_refused(name, settings, said):
     with pytest.raises(InvalidSetting, match=said):
-        make_environment(f"filtered:{name}", **settings)
+        filtered(name, **settings)
 
 
 def test_missing_solver_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "quadprog", None)
     with pytest.raises(MissingExtra, match="safety"):
-        make_environment("filtered:hazards/Point-v0")
+        filtered("hazards/Point-v0")
 
 
 # a box for the gripper
@@ -149,13 +153,13 @@ def furthest_outside(environment, seed, steps=60):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_gripper_of_the_arm_stays_in_its_box(seed):
-    inside, free = (make_environment("filtered:robo/ArmReach-v0", box=BOX, is_on=is_on) for is_on in (True, False))
+    inside, free = (filtered("robo/ArmReach-v0", box=BOX, is_on=is_on) for is_on in (True, False))
     assert furthest_outside(inside, seed) < 0.006  # the arm swings past a set point by so much
     assert furthest_outside(free, seed) > 0.05
 
 
 def test_gripper_outside_of_the_box_comes_back():
-    environment = make_environment("filtered:robo/ArmReach-v0", box=[[0.35, 0.1, 0.05], [0.6, 0.3, 0.3]])
+    environment = filtered("robo/ArmReach-v0", box=[[0.35, 0.1, 0.05], [0.6, 0.3, 0.3]])
     observation, _ = environment.reset(seed=0)
     assert observation["end_effector_position"][1] < 0.05
     for _ in range(30):
@@ -174,4 +178,4 @@ def test_gripper_outside_of_the_box_comes_back():
 )
 def test_unusable_box_is_one_error(name, box):
     with pytest.raises(InvalidSetting):
-        make_environment(f"filtered:{name}", box=box)
+        filtered(name, box=box)

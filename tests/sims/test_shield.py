@@ -13,6 +13,10 @@ from robo_rl.types import ActionSource
 TASKS = ("Point-v0", "Car-v0")
 
 
+def shielded(name, **settings):
+    return make_environment(name, wrappers=[{"name": "shielded", **settings}])
+
+
 def greedy(environment):
     """Return a policy that drives straight to the goal, with noise."""
     policy = environment.get_wrapper_attr("scripted_policy")(0, noise=0.3)
@@ -22,7 +26,7 @@ def greedy(environment):
 
 def violations(task, episodes=12, **settings):
     """Return the number of episodes with a step inside a hazard."""
-    environment = make_environment(f"shielded:hazards/{task}", **settings)
+    environment = shielded(f"hazards/{task}", **settings)
     played = [rollout(environment, greedy(environment), seed=seed, deterministic=False) for seed in range(episodes)]
     return sum(bool(episode.costs["hazard"].any()) for episode in played)
 
@@ -39,7 +43,7 @@ def test_shield_that_looks_one_step_ahead_brakes_too_late():
 
 
 def test_safe_policy_is_rarely_stopped_and_stops_are_recorded():
-    environment = make_environment("shielded:hazards/Point-v0")
+    environment = shielded("hazards/Point-v0")
     episode = rollout(environment, environment.get_wrapper_attr("scripted_policy")(0), seed=0)
     assert episode.success and episode.metadata["measures"]["shield_active"] < 20
     braked = rollout(environment, greedy(environment), seed=0)
@@ -49,11 +53,11 @@ def test_safe_policy_is_rarely_stopped_and_stops_are_recorded():
 
 
 def test_looking_ahead_changes_nothing():
-    plain, shielded = make_environment("hazards/Point-v0"), make_environment("shielded:hazards/Point-v0", is_on=False)
-    for each in (plain, shielded):
+    plain, watched = make_environment("hazards/Point-v0"), shielded("hazards/Point-v0", is_on=False)
+    for each in (plain, watched):
         each.reset(seed=4)
     for action in np.random.default_rng(0).uniform(-1, 1, (20, 2)).astype(np.float32):
-        first, second = plain.step(action), shielded.step(action)
+        first, second = plain.step(action), watched.step(action)
         assert first[1:4] == second[1:4]
         for name, value in first[0].items():
             np.testing.assert_array_equal(value, second[0][name])
@@ -64,4 +68,4 @@ def test_looking_ahead_changes_nothing():
 )
 def test_unusable_shield_is_one_error(name, settings):
     with pytest.raises(InvalidSetting):
-        make_environment(f"shielded:{name}", **settings)
+        shielded(name, **settings)

@@ -66,7 +66,7 @@ class FISORConfig(OfflineValueSettings):
         allowed |= {name: (getattr(self, name) > 0, "above 0") for name in positive}
         allowed |= {"noise_levels": (self.noise_levels >= 2, "2 or more"), "candidates": (self.candidates >= 1, "1 or more")}
         allowed |= {"hidden": (len(set(self.hidden)) == 1, "one or more layers, all of one size")}
-        allowed |= {"convolutions": (not self.convolutions, "none: it reads vectors, or features of `encoded:NAME`")}
+        allowed |= {"convolutions": (not self.convolutions, "none: it reads vectors, or features of the wrapper `encoded`")}
         allowed |= {
             name: (getattr(self, name) is None, "none: it has a denoiser") for name in ("actor_network", "critic_network")
         }

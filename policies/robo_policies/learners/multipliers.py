@@ -39,7 +39,7 @@ class LimitSettings:
             raise InvalidSetting(
                 f"{spec.name} declares no constraint cost.",
                 got="no costs in the spec",
-                allowed="an environment with costs, such as hazards/Point-v0, or constrained:NAME",
+                allowed="an environment with costs, such as hazards/Point-v0, or the wrapper constrained",
                 fix='learner.limits {cost: 25} if its steps report info["cost"]; or another learner',
             )
         return {name: declared[name].limit_of(self.limits.get(name, declared[name].limit)) for name in sorted(declared)}

@@ -2,7 +2,7 @@
 
 Levine 2018, "Reinforcement Learning and Control as Probabilistic Inference", arXiv:1805.00909; Korbak, Perez and Buckley 2022,
 "RL with KL penalties is better viewed as Bayesian inference", arXiv:2205.11275. The best policy is pi_0 exp(Q / alpha) / Z. The
-environment `prior:NAME` says the mean of pi_0, a normal distribution cut to [-1, 1].
+wrapper `prior` says the mean of pi_0, a normal distribution cut to [-1, 1].
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PriorActions(Extra):
                 "A step says nothing of the prior.",
                 got=f"the observation {', '.join(step.observation)}",
                 allowed=f"one with {PRIOR_ACTION}",
-                fix="train in prior:NAME, and record demonstrations there",
+                fix="train in the wrapper prior, and record demonstrations there",
             )
 
     @override
@@ -85,8 +85,8 @@ class SACPriorConfig(SACSettings):
     def build(self, spec: EnvironmentSpec, seed: int) -> SAC:
         """Returns a fresh learner; raises InvalidSetting for an environment without a prior."""
         if PRIOR_ACTION not in spec.observation:
-            fix = f"set environment.name to prior:{spec.name}"
-            raise InvalidSetting("The environment has no prior.", got=spec.name, allowed="prior:NAME", fix=fix)
+            fix = "add it: --environment.wrappers.prior {}"
+            raise InvalidSetting("The environment has no prior.", got=spec.name, allowed="one in the wrapper prior", fix=fix)
         return SAC(spec, replace(self, target_entropy_per_action=-self.kl_per_action), seed, NearPrior(self.prior_std))
 
 

@@ -14,7 +14,7 @@ from robo_real.console.operator import Operator
 from robo_real.console.operator_env import SHADOWING
 from robo_real.environment import RobotEnv
 from robo_real.remote_robot import RemoteRobot
-from robo_rl.environments.make import bare_arguments, wrapped
+from robo_rl.environments.wrapping import wrapped
 from robo_rl.errors import RobotError
 from robo_rl.protocols.components import Policy
 from robo_rl.rollout.episode import Rollout
@@ -43,8 +43,9 @@ class RobotConsole:
         holds. notify: shows a message about a device. Raises RobotUnavailable if no server answers at the address.
         """
         robot, settings = RemoteRobot(url), settings or {}
-        bare = RobotEnv(robot, robot, **bare_arguments(settings))
-        self.environment = wrapped(bare, settings)
+        own = {key: value for key, value in settings.items() if key != "wrappers"}
+        bare = RobotEnv(robot, robot, **own)
+        self.environment = wrapped(bare, settings.get("wrappers", ()))
         spec = specification(self.environment)
         policy = policy_for(self.environment) if policy_for else None
         self._operator = operator = Operator(robot, spec.action, address=address, port=port, notify=notify)

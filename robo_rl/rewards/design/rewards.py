@@ -85,7 +85,8 @@ def designed(
     name: str, arguments: tuple[tuple[str, int], ...], states: int, settings: ExpRDSettings
 ) -> tuple[Designer, Design]:
     """Return the design for the model of an environment; raises InvalidSetting if it has none."""
-    environment = make_environment(name, **dict(arguments))
+    given: dict[str, Any] = dict(arguments)
+    environment = make_environment(name, **given)
     model: Any = environment.get_wrapper_attr("simulation") if environment.has_wrapper_attr("simulation") else None
     environment.close()
     if not hasattr(model, "moves"):

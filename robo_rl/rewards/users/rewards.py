@@ -95,7 +95,7 @@ class UserReward(StepReward):
     folder: str = ""
     """Folder that `robo-rl reward fit` wrote."""
     user: str = ""
-    """Name of a user, as the fit printed them, or "average"; empty for the user whose latent is observed (personal:NAME)."""
+    """Name of a user, as the fit printed them, or "average"; empty for the user whose latent is observed (wrapper personal)."""
 
     def __post_init__(self) -> None:
         require_named(self.folder, "vpl")
@@ -139,7 +139,7 @@ class UserReward(StepReward):
                 "Whose reward?",
                 got="no user",
                 allowed=", ".join([*self.saved.names, AVERAGE]),
-                fix="set user, or take the environment personal:NAME, which observes one",
+                fix="set user, or add the wrapper personal, by which one is observed",
             )
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:

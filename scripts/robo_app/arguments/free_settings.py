@@ -17,6 +17,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
+from robo_rl.environments.wrapping import changed
 from robo_rl.errors import InvalidSetting
 from robo_rl.system.plain_files import parse_yaml
 
@@ -50,6 +51,11 @@ class Group:
             return None
         key = option[len(start) + 1 :]
         return key if self.has_names else key.replace("-", "_")
+
+
+ARGUMENTS = "environment.arguments"
+AROUND = Group("environment.wrappers")
+"""Options of wrappers, which commands take along with the arguments of an environment, under the key `wrappers`."""
 
 
 def _option(group: str) -> Any:
@@ -127,6 +133,11 @@ def gather(words: Sequence[str], groups: Sequence[Group]) -> list[str]:
         option, is_parted, value = word.partition("=")
         following = [value] if is_parted else [*takewhile(lambda each: not each.startswith("--"), rest)]
         group = next((each for each in groups if each.key(option) is not None or option == each.before), None)
+        if group is None and any(each.name == ARGUMENTS for each in groups) and (key := AROUND.key(option)) is not None:
+            own = found.setdefault(ARGUMENTS, {})
+            own["wrappers"] = with_wrapper(option, own.get("wrappers", ()), key, read_value(option, following))
+            rest = rest if is_parted else rest[1:]
+            continue
         if group is None:
             left.append(word)
             continue
@@ -181,6 +192,21 @@ def with_key(option: str, settings: Mapping[str, Any], key: str, value: Any) -> 
     if not isinstance(within, Mapping):
         raise InvalidSetting(f"{option} names a key of a mapping.", got=f"{name}: {within!r}", allowed="a mapping there")
     return {**settings, name: with_key(option, within, inner, value)}
+
+
+def with_wrapper(option: str, entries: Sequence[Mapping[str, Any]], key: str, value: Any) -> list[Values]:
+    """Return a list of wrappers with the change of an option: all of the list, one wrapper NAME, or NAME.KEY of one.
+
+    Raises InvalidSetting.
+    """
+    name, _, inner = key.partition(".")
+    if not name:
+        if not isinstance(value, list):
+            fix = f"{option}.NAME.KEY VALUE for a setting of one"
+            raise InvalidSetting(f"{option} takes a list.", got=value, allowed="[{name: NAME, KEY: VALUE, ...}, ...]", fix=fix)
+        return changed(entries, value)
+    before = next((dict(each) for each in entries if each.get("name") == name), {"name": name})
+    return changed(entries, [with_key(option, before, inner, value) if inner else {**before, **read_mapping(option, value)}])
 
 
 def read_mapping(option: str, found: Any) -> Values:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from robo_app.arguments.free_settings import Group, read_mapping, read_value, require_keys, with_key
+from robo_app.arguments.free_settings import Group, read_mapping, read_value, require_keys, with_key, with_wrapper
 from robo_app.recipes.recipe import Recipe
 
+WRAPPERS = ("environment.wrappers", "evaluation.wrappers")
 MAPPINGS = (
     "environment.arguments",
     "evaluation.arguments",
-    "objective.settings",
     "reward.settings",
     "reward.arguments",
     "reward.completion.settings",
@@ -26,11 +26,12 @@ def mappings_in(recipe: Recipe[Any], words: Sequence[str]) -> tuple[Additions, l
     """Return additions to the mappings of a recipe, and the remaining words.
 
     `--MAPPING.KEY VALUE [VALUE ...]` for a key that the recipe does not have yet; those that it has are options like others.
+    `--environment.wrappers.NAME.KEY VALUE` is a setting of a wrapper, which is added if the recipe has it not.
     `--MAPPING {KEY: VALUE, ...}` adds several, `--MAPPING.KEY.INNER VALUE` one to the mapping in a key. Values are as in YAML;
     several are a list. Raises InvalidSetting.
     """
     own = [f"learner.{each.name}" for each in fields(recipe.learner) if isinstance(getattr(recipe.learner, each.name), Mapping)]
-    groups = [Group(path) for path in [*MAPPINGS, *own]]
+    groups = [Group(path) for path in [*MAPPINGS, *WRAPPERS, *own]]
     left: list[str] = []
     additions: list[tuple[str, Mapping[str, Any]]] = []
     for first, *following in _options(words):
@@ -43,7 +44,8 @@ def mappings_in(recipe: Recipe[Any], words: Sequence[str]) -> tuple[Additions, l
             continue
         require_keys(option, group, values)
         typed = [read_value(option, [value]) for value in values] if len(values) > 1 else read_value(option, values)
-        additions.append((group.name, {key: typed} if key else read_mapping(option, typed)))
+        is_whole = key or group.name in WRAPPERS
+        additions.append((group.name, {key: typed} if is_whole else read_mapping(option, typed)))
     return additions, left
 
 
@@ -83,4 +85,6 @@ def _added(settings: Any, path: str, key: str, value: Any, option: str) -> Any:
     """Returns settings in which the mapping at a path has one key more."""
     name, _, rest = path.partition(".")
     inner = getattr(settings, name)
+    if isinstance(inner, tuple):
+        return replace(settings, **{name: tuple(with_wrapper(option.removesuffix("."), inner, key, value))})
     return replace(settings, **{name: _added(inner, rest, key, value, option) if rest else with_key(option, inner, key, value)})

@@ -21,7 +21,6 @@ from robo_rl.protocols.contract import Feature
 FILE = Path(__file__).with_name("listing.json")
 OWN = "robo-rl"
 SIMULATORS = {
-    "adversary": "",
     "dm_control": "dm_control",
     "gymnasium": "gymnasium",
     "gymnasium_robotics": "gymnasium-robotics",
@@ -31,15 +30,8 @@ SIMULATORS = {
     "safety_gymnasium": "safety-gymnasium",
     "contact": "",
     "quadrotor": "",
-    "perturbed": "",
-    "residual": "",
-    "prior": "",
-    "personal": "",
-    "steered": "",
-    "shielded": "",
     "questions": "",
     "bandits": "",
-    "planned": "",
     "tabular": "",
 }
 """Family whose import takes long -> package of its tasks, "" if they are of no other package."""

@@ -35,6 +35,11 @@ def with_dataset(recipe: Recipe[Any], dataset: str, labels: str = "") -> Recipe[
     return replace(recipe, demonstrations=named)
 
 
+def with_environment(recipe: Recipe[Any], name: str) -> Recipe[Any]:
+    """Return the recipe with another environment; an empty name changes nothing."""
+    return replace(recipe, environment=replace(recipe.environment, name=name)) if name else recipe
+
+
 def at_its_place(run: Run, recipe: Recipe[Any], dataset: str) -> Recipe[Any]:
     """Return the recipe of a run with a new path of its dataset; an empty path changes nothing.
 
@@ -97,8 +102,8 @@ def completed(recipe: Recipe[Any]) -> Recipe[Any]:
         return recipe
     if not settings.dataset:
         raise InvalidSetting(
-            f"The recipe {recipe.name} takes its environment from a dataset, and there is none.",
-            fix="--dataset DATASET (`robo-rl record` makes one), or --environment.name FAMILY/TASK",
+            f"The recipe {recipe.name} names no environment, and no dataset that was recorded in one.",
+            fix="--environment NAME (`robo-rl envs` lists them; package.module:Class is one of your own), or --dataset DATASET",
         )
     card = Dataset(Path(settings.dataset)).card
     if not isinstance(card.get("environment"), str):
@@ -107,5 +112,5 @@ def completed(recipe: Recipe[Any]) -> Recipe[Any]:
             got=f"a card with {', '.join(card) or 'nothing'}",
             fix="--environment.name FAMILY/TASK, and --environment.arguments where it needs any",
         )
-    arguments = {**card.get("arguments", {}), **recipe.environment.arguments}
-    return replace(recipe, environment=EnvironmentSettings(card["environment"], arguments))
+    recorded = EnvironmentSettings(card["environment"]).with_more(card.get("arguments") or {})
+    return replace(recipe, environment=recorded.with_more(recipe.environment.everything))

@@ -14,7 +14,6 @@ from robo_app.recipes.recipe import EnvironmentSettings, Recipe
 from robo_datasets.dataset import Dataset
 from robo_rl.environments.curriculum import CurriculumEnv, CurriculumTasks
 from robo_rl.environments.make import make_environment, make_vector_environment
-from robo_rl.environments.starts import TeacherStarts
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.types import Episode
@@ -53,7 +52,7 @@ class RecipeEnvironments:
     @cached_property
     def drawn(self) -> EnvironmentSpec:
         """With the pictures of the reward."""
-        self._spare = drawn_environment(self._recipe)
+        self._spare = training_environment(self._recipe)
         return specification(self._spare)
 
     @cached_property
@@ -64,33 +63,27 @@ class RecipeEnvironments:
     def __call__(self) -> gymnasium.Env[Any, Any]:
         """Return a fresh environment."""
         spare, self._spare = self._spare, None
-        return self._started(drawn_environment(self._recipe) if spare is None else spare)
+        return self._in_curriculum(training_environment(self._recipe) if spare is None else spare)
 
     def make_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         """Return environments with autoreset in the same step, simulated by the recipe's threads."""
         recipe = self._recipe
-        if recipe.starts.dataset or recipe.curriculum.sampler:
+        if recipe.curriculum.sampler:
             return SequentialEnvironments(
-                lambda: self._started(drawn_environment(recipe)), num_envs, autoreset_mode=AutoresetMode.SAME_STEP
+                lambda: self._in_curriculum(training_environment(recipe)), num_envs, autoreset_mode=AutoresetMode.SAME_STEP
             )
+        there = recipe.environment.with_more(recipe.reward.arguments)
         return make_vector_environment(
-            recipe.environment.name,
-            num_envs,
-            threads=recipe.threads,
-            autoreset_mode=AutoresetMode.SAME_STEP,
-            **drawn_arguments(recipe),
+            there.name, num_envs, threads=recipe.threads, autoreset_mode=AutoresetMode.SAME_STEP, **there.everything
         )
 
-    def _started(self, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-        """Return the environment with the recipe's starts or its curriculum; itself without these."""
+    def _in_curriculum(self, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+        """Return the environment in the recipe's curriculum; itself without one."""
         recipe = self._recipe
-        if recipe.curriculum.sampler:
-            easier = [variant_environment(recipe, variant) for variant in recipe.curriculum.variants]
-            return CurriculumEnv([*easier, environment], self._tasks)
-        if not recipe.starts.dataset:
+        if not recipe.curriculum.sampler:
             return environment
-        dataset, episodes = self._teacher
-        return TeacherStarts(environment, episodes, recipe.starts, dataset.spec)
+        easier = [variant_environment(recipe, variant) for variant in recipe.curriculum.variants]
+        return CurriculumEnv([*easier, environment], self._tasks)
 
     @cached_property
     def _tasks(self) -> CurriculumTasks:
@@ -101,7 +94,7 @@ class RecipeEnvironments:
 
     @cached_property
     def _teacher(self) -> tuple[Dataset, list[Episode]]:
-        dataset = Dataset(Path(self._recipe.starts.dataset or self._recipe.curriculum.dataset))
+        dataset = Dataset(Path(self._recipe.curriculum.dataset))
         return dataset, [dataset.read(entry) for entry in dataset.entries()]
 
     def close(self) -> None:
@@ -113,8 +106,14 @@ class RecipeEnvironments:
 
 def variant_environment(recipe: Recipe[Any], variant: EnvironmentSettings) -> gymnasium.Env[Any, Any]:
     """Return a new environment of a variant of the recipe's curriculum."""
-    arguments = {**drawn_arguments(recipe), **variant.arguments}
-    return make_environment(variant.name or recipe.environment.name, **arguments)
+    here = recipe.environment.with_more(recipe.reward.arguments).with_more(variant.everything)
+    return make_environment(variant.name or here.name, **here.everything)
+
+
+def training_environment(recipe: Recipe[Any]) -> gymnasium.Env[Any, Any]:
+    """Return a new environment of the training: drawn for its reward, in all its wrappers."""
+    there = recipe.environment.with_more(recipe.reward.arguments)
+    return make_environment(there.name, **there.everything)
 
 
 def environment_of(recipe: Recipe[Any], **more: Any) -> gymnasium.Env[Any, Any]:
@@ -132,7 +131,7 @@ def spec_of(recipe: Recipe[Any]) -> EnvironmentSpec:
 
 def drawn_arguments(recipe: Recipe[Any]) -> dict[str, Any]:
     """Return the arguments of the environment in which its reward's pictures are drawn."""
-    return {**recipe.arguments, **recipe.reward.arguments}
+    return recipe.environment.in_evaluation(recipe.reward.arguments, ()).everything
 
 
 def drawn_environment(recipe: Recipe[Any]) -> gymnasium.Env[Any, Any]:

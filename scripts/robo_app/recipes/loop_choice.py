@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from robo_app.recipes.recipe import Recipe
+from robo_rl.environments.wrapping import read_wrappers
 from robo_rl.protocols.contract import Feature, Loop
 from robo_rl.training.compatibility import Capabilities, require_loop
 
@@ -19,7 +20,7 @@ def loop_of(recipe: Recipe[Any], *, collectors: bool = False) -> Loop:
 
 def asked_of(recipe: Recipe[Any], *, collectors: bool = False) -> frozenset[Feature]:
     """Return the features that a recipe asks for."""
-    name, arguments = recipe.environment.name, recipe.environment.arguments | recipe.objective.settings
+    name, arguments = recipe.environment.name, recipe.environment.arguments
     asked: dict[Feature, object] = {
         Feature.PERSON: recipe.human.kind,
         Feature.REWARD: recipe.reward.name,
@@ -30,12 +31,11 @@ def asked_of(recipe: Recipe[Any], *, collectors: bool = False) -> frozenset[Feat
         Feature.DEMONSTRATIONS: recipe.demonstrations.episodes or recipe.demonstrations.dataset,
         Feature.ONLINE_PHASE: recipe.online.steps,
         Feature.SHARED: "://" in name or "host" in arguments,  # one server, or one for each environment
-        Feature.IMAGINED: arguments.get("counterfactual"),
-        Feature.OBJECTIVE: recipe.objective.name,
         Feature.ENVIRONMENTS: recipe.environments > 1,
         Feature.CURRICULUM: recipe.curriculum.sampler,
     }
-    return frozenset(feature for feature, value in asked.items() if value)
+    of_wrappers = (wrapper.asks for wrapper in read_wrappers(recipe.environment.wrappers))
+    return frozenset(feature for feature, value in asked.items() if value).union(*of_wrappers)
 
 
 def _wants_process(recipe: Recipe[Any]) -> bool:

@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from robo_app.recipes.recipe import Recipe, parse_recipe, read_recipe
+from robo_app.recipes.recipe import EnvironmentSettings, Recipe, parse_recipe, read_recipe
+from robo_rl.environments.importing import name_of
+from robo_rl.environments.wrapping import changed
 from robo_rl.errors import InvalidSetting
 from robo_rl.settings import plain
 from robo_rl.workbench import RecipeLike
 
+WRAPPERS = "wrappers"
+"""Key of a list of wrappers."""
 FIXED = ("algorithm", "summary", "needs")
 """Keys that a recipe brings and no option of the command line changes."""
 
@@ -27,7 +31,7 @@ def recipe_from(source: RecipeLike, overrides: Mapping[str, Any]) -> Recipe[Any]
         source = read_recipe(os.fspath(source))
     if isinstance(source, Recipe) and not overrides:
         return source
-    tree = _tree(source)
+    tree, overrides = _tree(source), with_named_environment(overrides)
     if fixed := [key for key in FIXED if key in overrides]:
         raise InvalidSetting(
             f"The key {fixed[0]!r} comes with the recipe {tree['name']}.",
@@ -44,17 +48,31 @@ def _tree(source: object) -> dict[str, Any]:
     if isinstance(source, Recipe):
         return dict(plain(source))
     if isinstance(source, Mapping):
-        return {"name": str(source.get("algorithm")), **plain_value(source)}
+        return {"name": str(source.get("algorithm")), **plain_value(with_named_environment(source))}
     allowed = "the name of a recipe, the path of a YAML file, a mapping, or a Recipe"
     raise InvalidSetting("This is not a recipe.", got=repr(source)[:200], allowed=allowed)
 
 
+def with_named_environment(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return values in which an environment that is a name, a class or a function is a mapping; raises InvalidSetting."""
+    given = values.get("environment")
+    if given is None or isinstance(given, Mapping | EnvironmentSettings):
+        return values
+    name, arguments = (given, {}) if isinstance(given, str) else name_of(given)
+    return {**values, "environment": {"name": name, **({"arguments": arguments} if arguments else {})}}
+
+
 def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tree in which the leaves of another replace its own."""
+    """Return a tree in which the leaves of another replace its own; wrappers are changed by name."""
     found = dict(values)
     for key, change in changes.items():
         before = found.get(key)
-        found[key] = merged(before, change) if isinstance(before, Mapping) and isinstance(change, Mapping) else change
+        if isinstance(before, Mapping) and isinstance(change, Mapping):
+            found[key] = merged(before, change)
+        elif key == WRAPPERS and isinstance(before, list) and isinstance(change, list):
+            found[key] = changed(before, change)
+        else:
+            found[key] = change
     return found
 
 

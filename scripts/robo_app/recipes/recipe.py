@@ -5,8 +5,8 @@ Strict: the error of an unknown key names the nearest known one, that of a wrong
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -14,9 +14,11 @@ from typing import Any, Generic, Literal, TypeVar
 import tyro
 import yaml
 
+from robo_rl.entry_points import known as installed
 from robo_rl.entry_points import load
 from robo_rl.environments.curriculum import CurriculumRule
-from robo_rl.environments.starts import StartRule
+from robo_rl.environments.recorded import environment_as_recorded
+from robo_rl.environments.wrapping import changed, in_evaluations
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.evaluation.evaluation import FIRST_SEED
 from robo_rl.settings import plain, settings_as
@@ -25,6 +27,8 @@ from robo_rl.training.compatibility import own_number
 
 Learner = TypeVar("Learner")
 ZOO_SEPARATOR = "#"
+USUAL_STEPS = 50_000
+"""Steps of a recipe that is a learner's name alone."""
 
 
 def require_at_least(settings: Any, least: Mapping[str, float]) -> None:
@@ -37,25 +41,30 @@ class EnvironmentSettings:
     """Environment by name, and its arguments."""
 
     name: str = ""
-    """"family/task"; `robo-rl envs` lists them. Empty for that in which the dataset was recorded."""
+    """"family/task" (`robo-rl envs` lists them), "package.module:Class" of your own, or an id of Gymnasium (CartPole-v1).
+    Empty for that in which the dataset was recorded."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment."""
+    wrappers: tyro.conf.Fixed[tuple[dict[str, Any], ...]] = ()
+    """Wrappers, the first one next to the environment: [{name: frame_stack, count: 3}, ...] (docs/wrappers.md); an option sets
+    a setting of one: --environment.wrappers.NAME.KEY VALUE."""
 
+    @property
+    def everything(self) -> dict[str, Any]:
+        """Arguments and wrappers, as `make_environment` takes them."""
+        return {**self.arguments, **({"wrappers": [*self.wrappers]} if self.wrappers else {})}
 
-@dataclass(frozen=True)
-class ObjectiveSettings:
-    """Objective of trainings and evaluations; by default the sum of the environment's rewards."""
+    def with_more(self, arguments: Mapping[str, Any]) -> EnvironmentSettings:
+        """Return the settings with more arguments, the key `wrappers` changing the settings of wrappers (`changed`)."""
+        own, around = {**self.arguments, **arguments}, [*self.wrappers]
+        if "wrappers" in own:
+            around = changed(around, own.pop("wrappers"))
+        return replace(self, arguments=own, wrappers=tuple(around))
 
-    name: str = ""
-    """Entry point of `robo_rl.objectives`: reward-machine, maximum, minimum, cvar; empty for the sum."""
-    settings: dict[str, Any] = field(default_factory=dict)
-    """Settings of the objective."""
-
-    def __post_init__(self) -> None:
-        if self.settings and not self.name:
-            raise InvalidSetting(
-                "Settings are of an objective, and none is named.", got=self.settings, fix="set objective.name"
-            )
+    def in_evaluation(self, arguments: Mapping[str, Any], wrappers: Sequence[Mapping[str, Any]]) -> EnvironmentSettings:
+        """Return the settings with those of evaluations that differ, without the wrappers of trainings alone."""
+        there = self.with_more({**arguments, **({"wrappers": wrappers} if wrappers else {})})
+        return replace(there, wrappers=tuple(map(dict, in_evaluations(there.wrappers))))
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,8 @@ class EvaluationSettings:
     """Episodes of the final evaluation that are filmed, half of them failures if there are both; 0 for none."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment that differ from those of the training, such as routes: test."""
+    wrappers: tyro.conf.Fixed[tuple[dict[str, Any], ...]] = ()
+    """Wrappers whose settings differ from those of the training, by name, and further ones."""
     seed: int = FIRST_SEED
     """Reset seed of the first episode; apart from all training and demonstration seeds."""
     stochastic: bool = False
@@ -121,14 +132,6 @@ class OnlineSettings:
     def __post_init__(self) -> None:
         require_at_least(self, {"steps": 0, "replay_capacity": 2})
         require_allowed(self, {"offline_fraction": (0.0 < self.offline_fraction < 1.0, "between 0 and 1, both excluded")})
-
-
-@dataclass(frozen=True)
-class StartSettings(StartRule):
-    """States of a teacher in which training episodes begin; evaluations begin as the task says."""
-
-    dataset: str = ""
-    """Folder of the teacher's episodes (`robo-rl record`); empty for none."""
 
 
 @dataclass(frozen=True)
@@ -255,11 +258,9 @@ class Recipe(Generic[Learner]):
     """Settings of the algorithm."""
     steps: int
     """Environment steps to train for; updates if the learner uses no environment."""
-    objective: ObjectiveSettings = ObjectiveSettings()
     demonstrations: DemonstrationSettings = DemonstrationSettings()
     initial: InitialSettings = InitialSettings()
     online: OnlineSettings = OnlineSettings()
-    starts: StartSettings = StartSettings()
     curriculum: CurriculumSettings = CurriculumSettings()
     human: HumanSettings = HumanSettings()
     reward: RewardSettings = RewardSettings()
@@ -288,13 +289,6 @@ class Recipe(Generic[Learner]):
 
     def __post_init__(self) -> None:
         require_at_least(self, {"steps": 1, "seed": 0, "threads": 1, "environments": 0, "log_every": 0, "checkpoint_every": 0})
-        if self.starts.dataset and self.curriculum.sampler:
-            raise InvalidSetting(
-                "Episodes begin by starts or by a curriculum.",
-                got=f"starts.dataset {self.starts.dataset}, curriculum.sampler {self.curriculum.sampler}",
-                allowed="one of the two",
-                fix="take hints of the curriculum for a teacher's states in an order",
-            )
         if self.reward.name and self.demonstrations.labels:
             raise InvalidSetting(
                 "The recipe's reward labels the demonstrations itself.",
@@ -304,9 +298,8 @@ class Recipe(Generic[Learner]):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments of the environment, its objective among them."""
-        objective = {"objective": plain(self.objective)} if self.objective.name else {}
-        return {**self.environment.arguments, **objective}
+        """Arguments of the environment, its wrappers among them, but for those of trainings alone."""
+        return self.environment.in_evaluation({}, ()).everything
 
     @property
     def total_steps(self) -> int:
@@ -321,7 +314,10 @@ def recipe_files() -> dict[str, Path]:
 
 
 def read_recipe(name: str) -> Recipe[Any]:
-    """Returns a recipe by name, from a YAML file, or from an rl-zoo file as "sac.yml#HalfCheetah-v5"."""
+    """Returns a recipe by name, from a YAML file, or from an rl-zoo file as "sac.yml#HalfCheetah-v5".
+
+    The name of a learner, such as "sac", is a recipe with its usual settings and without an environment.
+    """
     path, _, zoo_environment = name.partition(ZOO_SEPARATOR)
     if zoo_environment:
         return parse_recipe(_zoo(Path(path), zoo_environment), source=name)
@@ -332,8 +328,11 @@ def read_recipe(name: str) -> Recipe[Any]:
     if file is None and name.endswith((".yaml", ".yml")):
         fix = "give the path of a recipe, or the name of one that comes with the package (`robo-rl recipes`)"
         raise InvalidSetting(f"There is no file {name}.", got=f"no such file in {Path.cwd()}", fix=fix)
+    if file is None and name in installed("learners"):
+        return parse_recipe({"name": name, "algorithm": name, "environment": {}, "steps": USUAL_STEPS}, source=name)
     if file is None:
-        raise UnknownName("recipe", name, known, fix="`robo-rl recipes` lists them; a path to a .yaml file works too")
+        fix = "`robo-rl recipes` lists them; a learner (`robo-rl learners`) or a path to a .yaml file works too"
+        raise UnknownName("recipe", name, [*known, *installed("learners")], fix=fix)
     data = read_yaml(file)
     if not isinstance(data, dict):
         raise InvalidSetting(f"{file} is not a recipe.", got=type(data).__name__, allowed="a YAML mapping")
@@ -365,7 +364,24 @@ def recorded_recipe(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the recipe of a run, whose keys may have the names of when it was recorded, with the keys of today."""
     names = {"films": "videos"}
     evaluation = {names.get(key, key): value for key, value in (data.get("evaluation") or {}).items()}
-    return {**data, **({"evaluation": evaluation} if evaluation else {})}
+    recipe = {key: value for key, value in data.items() if key not in ("objective", "starts", "evaluation")}
+    before = recipe.get("environment")
+    if isinstance(before, Mapping) and isinstance(before.get("name"), str):
+        arguments = {**(before.get("arguments") or {}), "objective": data.get("objective")}
+        recipe["environment"] = _as_recorded(before["name"], {**before, "arguments": arguments})
+        if (starts := data.get("starts") or {}).get("dataset"):
+            recipe["environment"]["wrappers"] += [{"name": "teacher_starts", **starts}]
+        evaluation = {**evaluation, **_as_recorded(before["name"], evaluation)}
+        del evaluation["name"]
+    return {**recipe, **({"evaluation": evaluation} if evaluation else {})}
+
+
+def _as_recorded(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the arguments and wrappers of today, and the name."""
+    around = {"wrappers": settings["wrappers"]} if settings.get("wrappers") else {}
+    name, arguments = environment_as_recorded(name, {**(settings.get("arguments") or {}), **around})
+    wrappers = arguments.pop("wrappers", [])
+    return {**settings, "name": name, "arguments": arguments, "wrappers": wrappers}
 
 
 def to_yaml(recipe: Recipe[Any]) -> str:

@@ -1,54 +1,42 @@
-"""adversary:NAME, an environment in which forces are learnt that a run's policy, frozen, can bear least."""
+"""The wrapper `adversary`: forces are learnt that a run's policy, frozen, can bear least."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+from typing_extensions import override
+
 from robo_app.training.assembly import policy_of, recipe_of
 from robo_rl.environments.forces import Forces, OpposedEnv
-from robo_rl.environments.make import make_environment
-from robo_rl.errors import InvalidSetting, RoboRLError
+from robo_rl.environments.wrapping import EnvironmentWrapper
+from robo_rl.errors import InvalidSetting
 from robo_rl.runs.run import find_run
 
 RUNS = Path("runs")
 
 
-class AdversaryFamily:
-    """Makes environments of adversaries."""
+@dataclass(frozen=True)
+class AdversaryWrapper(EnvironmentWrapper):
+    """Let a run's policy act, and learn the forces that it can bear least."""
 
-    def names(self) -> Iterable[str]:
-        """Return no names: the address is the name of another environment."""
-        return ()
+    changes = ("action", "success_rule", "costs")
 
-    def at(
-        self,
-        address: str,
-        *,
-        policy: str = "",
-        force: float = 1.0,
-        bodies: Sequence[str] = (),
-        axes: str = "xz",
-        **arguments: Any,
-    ) -> OpposedEnv:
-        """Return the environment named by `address` with a run's policy in it.
+    policy: str = ""
+    """A run, by name or path, whose policy is frozen."""
+    force: float = 1.0
+    """[N] Largest force along each of `axes` on each of `bodies`."""
+    bodies: tuple[str, ...] = ()
+    axes: str = "xz"
 
-        policy: a run, by name or path. force: [N] largest force along each of `axes` on each of `bodies`.
-        """
-        if policy in ("", "latest"):  # the latest would be the adversary's own run as soon as it is made
+    @override
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> OpposedEnv:
+        if self.policy in ("", "latest"):  # the latest would be the adversary's own run as soon as it is made
             raise InvalidSetting(
-                "An adversary needs a named policy.", got=policy or "none", allowed="policy: RUN", fix="name a run"
+                "An adversary needs a named policy.", got=self.policy or "none", allowed="policy: RUN", fix="name a run"
             )
-        run = find_run(policy, RUNS)
-        recipe = recipe_of(run)
-        objective = {name: value for name, value in recipe.arguments.items() if name == "objective"}
-        environment = make_environment(address, **objective, **arguments)
-        try:
-            return OpposedEnv(environment, policy_of(run, recipe), Forces(environment, bodies, axes, force))
-        except RoboRLError:
-            environment.close()
-            raise
-
-
-FAMILY = AdversaryFamily()
+        run = find_run(self.policy, RUNS)
+        forces = Forces(environment, self.bodies, self.axes, self.force)
+        return OpposedEnv(environment, policy_of(run, recipe_of(run)), forces)

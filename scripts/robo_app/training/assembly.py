@@ -14,7 +14,7 @@ from robo_app.display.display import counted
 from robo_app.recipes.environments import RecipeEnvironments, Specs, drawn_environment, spec_of
 from robo_app.recipes.loop_choice import ROBOT, asked_of
 from robo_app.recipes.online_reward import labelled
-from robo_app.recipes.recipe import DemonstrationSettings, Recipe, RewardSettings, StartSettings, parse_recipe, recorded_recipe
+from robo_app.recipes.recipe import DemonstrationSettings, Recipe, RewardSettings, parse_recipe, recorded_recipe
 from robo_app.training.episode_recording import RunEpisodes
 from robo_app.training.supervision import beside, person_of
 from robo_datasets.cache import CachedEpisodes
@@ -44,9 +44,13 @@ MOST_TRIES = 5  # per demonstration, before the expert is called unfit
 
 def judged_environment_of(recipe: Recipe[Any], operator: Operator | None = None, **more: Any) -> gymnasium.Env[Any, Any]:
     """Return a new evaluation environment of the recipe, under the operator's control if there is one."""
-    arguments = {**recipe.arguments, **recipe.evaluation.arguments}
-    environment = make_environment(recipe.environment.name, **arguments, **more)
+    environment = make_environment(recipe.environment.name, **judged_arguments(recipe), **more)
     return beside(recipe, environment) if operator is None else operator.evaluation_env(environment)
+
+
+def judged_arguments(recipe: Recipe[Any]) -> dict[str, Any]:
+    """Return the arguments of evaluations' environment, without the wrappers of trainings alone."""
+    return recipe.environment.in_evaluation(recipe.evaluation.arguments, recipe.evaluation.wrappers).everything
 
 
 def plan_of(
@@ -202,9 +206,10 @@ def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
     what = f"The environment has changed since the run {run.path.name}"
     if needs_of(config).trains_itself:
         run.spec.require(spec_of(recipe), what=what)
-        plain_recipe = replace(recipe, reward=RewardSettings(), starts=StartSettings())  # what a policy does not need to act
+        acting = recipe.environment.in_evaluation({}, ())
+        bare = replace(recipe, reward=RewardSettings(), environment=acting)  # without what a policy does not need to act
         brought: SelfTrainedConfig = config
-        return brought.restored_policy(RecipeEnvironments(plain_recipe), seed=recipe.seed, state=state)
+        return brought.restored_policy(RecipeEnvironments(bare), seed=recipe.seed, state=state)
     learner = learner_of(recipe, run.spec)
     read = learner.policy.environment_spec.observation
     if not recipe.environment.name.startswith(ROBOT):  # which may be off or elsewhere; the one that is served is compared then

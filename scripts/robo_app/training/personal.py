@@ -1,15 +1,15 @@
-"""personal:NAME, an environment that observes the latent number of the user whom the policy is to please (reward `vpl`)."""
+"""The wrapper `personal`: the latent number of the user whom the policy is to please (reward `vpl`) is observed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
 import numpy as np
+from typing_extensions import override
 
-from robo_rl.environments.make import make_environment
+from robo_rl.environments.wrapping import EnvironmentWrapper
 from robo_rl.rewards.users.rewards import USER, SavedUsers
 from robo_rl.spec.environment import EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import METADATA
@@ -51,20 +51,17 @@ def personal_spec(spec: EnvironmentSpec, users: SavedUsers) -> EnvironmentSpec:
     return replace(spec, name=f"personal:{spec.name}", observation=ObservationSpec(arrays))
 
 
-class PersonalFamily:
-    """Makes environments with users."""
+@dataclass(frozen=True)
+class PersonalWrapper(EnvironmentWrapper):
+    """Observe the latent number of a user."""
 
-    def names(self) -> Iterable[str]:
-        """Return no names: the address is the name of another environment."""
-        return ()
+    changes = ("name", "observation")
 
-    def at(self, address: str, *, users: str, user: str = ANY, **arguments: Any) -> PersonalEnv:
-        """Return the environment named by `address` with users.
+    users: str
+    """Folder of `robo-rl reward fit vpl`."""
+    user: str = ANY
+    """One of them, or "average"; empty draws one for each episode."""
 
-        users: folder of `robo-rl reward fit vpl`. user: one of them, or "average"; empty draws one for each episode. The rest
-        goes to the environment.
-        """
-        return PersonalEnv(make_environment(address, **arguments), SavedUsers(users), user)
-
-
-FAMILY = PersonalFamily()
+    @override
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> PersonalEnv:
+        return PersonalEnv(environment, SavedUsers(self.users), self.user)

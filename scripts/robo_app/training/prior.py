@@ -1,39 +1,32 @@
-"""prior:NAME, an environment with a prior policy, an expert's or a run's, that a learner may stay near."""
+"""The wrapper `prior`: a prior policy, an expert's or a run's, that a learner may stay near."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
+
+import gymnasium
+from typing_extensions import override
 
 from robo_app.training.residual import SCRIPTED, base_for
 from robo_policies.learners.prior import PriorEnv
-from robo_rl.environments.make import make_environment
+from robo_rl.environments.wrapping import EnvironmentWrapper
 
 
-class PriorFamily:
-    """Makes environments with a prior."""
+@dataclass(frozen=True)
+class PriorWrapper(EnvironmentWrapper):
+    """Observe the action of a prior policy, and reward what it finds likely."""
 
-    def names(self) -> Iterable[str]:
-        """Return no names: the address is the name of another environment."""
-        return ()
+    changes = ("name", "observation")
 
-    def at(
-        self,
-        address: str,
-        *,
-        base: str = SCRIPTED,
-        std: float = 0.3,
-        reward_weight: float = 0.0,
-        **arguments: Any,
-    ) -> PriorEnv:
-        """Return the environment named by `address` with a prior.
+    base: str = SCRIPTED
+    """"scripted", the environment's expert, or a run."""
+    std: float = 0.3
+    """Deviation of the prior's density."""
+    reward_weight: float = 0.0
+    """Of its log density in the reward."""
 
-        base: "scripted", or a run. reward_weight: of its log density, of deviation std, in the reward. The rest goes to the
-        environment.
-        """
-        environment = make_environment(address, **arguments)
-        prior_for = base_for(environment, address, base, 0.0)
-        return PriorEnv(environment, prior_for, std=std, reward_weight=reward_weight)
-
-
-FAMILY = PriorFamily()
+    @override
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> PriorEnv:
+        prior_for = base_for(environment, self.base, 0.0)
+        return PriorEnv(environment, prior_for, std=self.std, reward_weight=self.reward_weight)

@@ -81,7 +81,7 @@ PROBE_SEED = 700_000
 """Of the resets: apart from those of training, demonstrations and evaluations."""
 
 
-def spec_and_trial(name: str, arguments: Mapping[str, object], sizes: Sequence[int] = ()) -> tuple[EnvironmentSpec, Try]:
+def spec_and_trial(name: str, arguments: Mapping[str, Any], sizes: Sequence[int] = ()) -> tuple[EnvironmentSpec, Try]:
     """Return the spec of an environment, and a validator on newly recorded steps, also in batches of these sizes.
 
     Recording first shows that the environment works before any call to a model.

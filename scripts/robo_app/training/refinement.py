@@ -29,7 +29,6 @@ from robo_app.training.assembly import learner_of, recipe_of
 from robo_app.training.initialisation import require_same_reading, with_reads
 from robo_app.training.supervision import CONSOLE, robot_at
 from robo_real.family import SETTINGS
-from robo_rl.environments.make import WRAPPING_ARGUMENTS
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.contract import Feature
 from robo_rl.runs.run import Run
@@ -93,7 +92,9 @@ def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
     recipe = replace(
         recipe,
         name=f"{before.name.removesuffix('-refine')}-refine",
-        environment=EnvironmentSettings(robot_at(arguments.robot), _settings(before, arguments.robot)),
+        environment=EnvironmentSettings(
+            robot_at(arguments.robot), _settings(before, arguments.robot), before.environment.wrappers
+        ),
         initial=InitialSettings(str(trained.path.absolute())),
         demonstrations=_demonstrations(before, arguments.dataset),
         human=HumanSettings(
@@ -129,8 +130,8 @@ def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
 def _settings(before: Recipe[Any], address: str) -> dict[str, Any]:
     """Return the settings that the run's environment shares with a robot, without those in the address."""
     given = dict(parse_qsl(urlsplit(address).query))
-    known = before.arguments
-    return {name: known[name] for name in (*SETTINGS, *WRAPPING_ARGUMENTS) if name in known and name not in given}
+    known = before.environment.arguments
+    return {name: known[name] for name in SETTINGS if name in known and name not in given}
 
 
 def _demonstrations(before: Recipe[Any], dataset: str) -> DemonstrationSettings:

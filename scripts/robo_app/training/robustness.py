@@ -64,7 +64,9 @@ def evaluate_perturbed(
     judged = replace(
         recipe,
         environment=nominal,
-        evaluation=replace(recipe.evaluation, arguments={}, videos=0, stochastic=stochastic or recipe.evaluation.stochastic),
+        evaluation=replace(
+            recipe.evaluation, arguments={}, wrappers=(), videos=0, stochastic=stochastic or recipe.evaluation.stochastic
+        ),
     )
     step = run.load().step
     facts = {
@@ -90,7 +92,7 @@ def evaluate_perturbed(
 
 def _judge(run: Run, recipe: Recipe[Any], policy: Policy, episodes: int, seed: int, cell: Cell) -> Evaluation:
     nominal = recipe.environment
-    there = replace(nominal, name=f"perturbed:{nominal.name}", arguments={**nominal.arguments, "perturbation": dict(cell)})
+    there = replace(nominal, wrappers=(*nominal.wrappers, {"name": "perturbed", **cell}))
     return judge(run, replace(recipe, environment=there), policy, range(seed, seed + episodes))
 
 
@@ -103,8 +105,9 @@ def _opposed(
     steps = forces.pop("steps", 10_000)
     if not file.exists():
         _said(f"an adversary of {steps} steps")
-        there = {"name": f"adversary:{nominal.name}", "arguments": {**nominal.arguments, **forces, "policy": str(run.path)}}
-        recipe = {"environment": there, "algorithm": "sac", "steps": steps, "threads": 1, "learner": dict(ADVERSARY)}
+        adversary = {"name": "adversary", **forces, "policy": str(run.path)}
+        there = replace(nominal, wrappers=(*nominal.wrappers, adversary))
+        recipe = {"environment": asdict(there), "algorithm": "sac", "steps": steps, "threads": 1, "learner": dict(ADVERSARY)}
         trained = robo_rl.train({**recipe, "evaluation": {"every": 0, "episodes": 1, "videos": 0}}, out=folder.parent)
         write_text(file, json.dumps(trained.evaluate(episodes, seed=seed).to_json()))
     opposed = Evaluation.read(file).mean_return

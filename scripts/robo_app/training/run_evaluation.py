@@ -17,7 +17,6 @@ from robo_app.training.finalisation import judge
 from robo_datasets.dataset import Dataset
 from robo_rl.entry_points import load
 from robo_rl.environments.levels import Split, as_split, level_seed, split_of, training_levels
-from robo_rl.environments.make import WRAPPING_ARGUMENTS
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
 from robo_rl.evaluation.statistics import difference
@@ -68,6 +67,7 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     how = replace(
         recipe.evaluation,
         arguments={} if place else recipe.evaluation.arguments,
+        wrappers=() if place else recipe.evaluation.wrappers,
         videos=(2 if name and attempts == 1 else 0) if videos is None else videos,
         stochastic=stochastic or attempts > 1 or recipe.evaluation.stochastic,
     )
@@ -147,7 +147,9 @@ def _name(environment: str, routes: str, arguments: Mapping[str, Any]) -> str:
 def elsewhere(
     trained_on: EnvironmentSettings, environment: str, routes: str, arguments: Mapping[str, Any]
 ) -> EnvironmentSettings:
-    """Return the environment of a name, or of a set of routes; one of the training's family keeps its other arguments.
+    """Return the environment of a name, or of a set of routes, in the training's wrappers.
+
+    One of the training's family keeps its other arguments.
 
     Raises InvalidSetting for a name and routes, UnknownName for unknown routes.
     """
@@ -162,5 +164,5 @@ def elsewhere(
         name = f"{family}/{known[routes]}"
         own = {key: value for key, value in own.items() if key not in {"map", "routes"}}
     elif name.partition("/")[0] != family:
-        own = {key: value for key, value in own.items() if key in WRAPPING_ARGUMENTS}
-    return EnvironmentSettings(name, {**own, **arguments})
+        own = {}
+    return replace(trained_on, name=name, arguments=own).with_more(arguments)

@@ -14,11 +14,13 @@ from robo_app.arguments.carla_servers import with_server
 from robo_app.arguments.help_pages import group_asked, help_page, print_help
 from robo_app.arguments.options import read_options, whole_numbers
 from robo_app.arguments.recipe_settings import mappings_in, with_mappings
-from robo_app.recipes.defaults import completed, with_dataset, with_online_phase
+from robo_app.recipes.defaults import completed, with_dataset, with_environment, with_online_phase
 from robo_app.recipes.recipe import Learner, Recipe, read_recipe
 from robo_app.training.collecting import CollectingSettings
 
 EXAMPLES = """robo-rl train arm-pick-rlpd
+robo-rl train sac --environment my_package.envs:MyEnv     (a class or a function of your own: docs/own-environments.md)
+robo-rl train dqn --environment CartPole-v1 --steps 20000
 robo-rl train arm-pick-rlpd --seed 1 --evaluation.episodes 100
 robo-rl train arm-pick-rlpd --seeds 0-4     (side by side, one table, one report)
 robo-rl train arm-pick-rlpd --seeds 0-9 --ray 10.0.0.1:6379     (on the machines of a Ray cluster: docs/clusters.md)
@@ -39,6 +41,8 @@ class Train(Generic[Learner]):
     recipe: Annotated[Recipe[Learner], tyro.conf.arg(name="")]
     out: Path = Path("runs")
     """Folder in which the run folder is made."""
+    environment: str = ""
+    """Short for --environment.name: one of `robo-rl envs`, package.module:Class of your own, or an id of Gymnasium."""
     dataset: str = ""
     """Short for --demonstrations.dataset."""
     labels: str = ""
@@ -76,7 +80,7 @@ def recipe_of(arguments: Sequence[str]) -> Recipe[Any]:
 
 def resolved(order: Train[Any]) -> Recipe[Any]:
     """Return the recipe of an order, completed by its dataset and its other options."""
-    recipe = with_dataset(order.recipe, order.dataset, order.labels)
+    recipe = with_environment(with_dataset(order.recipe, order.dataset, order.labels), order.environment)
     arguments = with_server(recipe.environment.arguments, order)
     recipe = replace(recipe, environment=replace(recipe.environment, arguments=arguments))
     return completed(with_online_phase(recipe) if order.then == "online" else recipe)

@@ -16,12 +16,14 @@ import cv2
 import gymnasium
 import numpy as np
 
+from robo_app.recipes.recipe import EnvironmentSettings, recorded_recipe
 from robo_datasets.packed_pictures import size_of_jpeg
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, RenderingUnavailable, RoboRLError
 from robo_rl.evaluation.video import HOLD, UNTIMED_RATE, Frame, decisions_per_second, render_mode_for_films, rendered, write_mp4
 from robo_rl.runs.newest_episode import Kind, NewestEpisode
 from robo_rl.runs.run import Run
+from robo_rl.settings import settings_as
 from robo_rl.types import ActionSource
 
 NICE = 10
@@ -98,14 +100,14 @@ def _replayed(stage: gymnasium.Env[Any, Any], newest: NewestEpisode) -> Iterator
 
 def _maker(run: Run, kind: Kind) -> Any:
     """Return a function that makes the environment of an episode, without the learner's packages."""
-    recipe = run.recipe
+    recipe = recorded_recipe(run.recipe)
     try:
-        name, arguments = str(recipe["environment"]["name"]), dict(recipe["environment"].get("arguments") or {})
+        place, judged = settings_as(EnvironmentSettings, recipe["environment"], source="environment"), recipe.get("evaluation")
     except (LookupError, TypeError, ValueError) as error:
         raise InvalidSetting(f"The recipe of {run.path.name} names no environment.", got=error) from None
     if kind == "evaluation":
-        arguments |= dict((recipe.get("evaluation") or {}).get("arguments") or {})
-    return lambda **more: make_environment(name, **arguments, **more)
+        place = place.in_evaluation((judged or {}).get("arguments") or {}, (judged or {}).get("wrappers") or ())
+    return lambda **more: make_environment(place.name, **place.everything, **more)
 
 
 def _scaled(picture: Frame, height: int) -> Frame:

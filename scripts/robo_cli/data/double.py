@@ -63,15 +63,16 @@ def mirror(arguments: Mirrored) -> int:
 
 
 def personal(arguments: Personal) -> int:
-    """Makes a dataset of personal:NAME."""
+    """Makes a dataset of the environment in the wrapper `personal`."""
     source, users = Dataset(arguments.dataset), SavedUsers(arguments.users)
     card = inherited([source.card])
     if not card:
         raise InvalidSetting(f"{source.path} does not name its environment.", fix="record it with robo-rl record")
     users.spec.require(source.spec, what=f"The users of {arguments.users} compared episodes of another environment")
+    own = card["arguments"] or {}
     where = {
-        "environment": f"personal:{card['environment']}",
-        "arguments": {**(card["arguments"] or {}), "users": arguments.users},
+        "environment": card["environment"],
+        "arguments": {**own, "wrappers": [*own.get("wrappers", ()), {"name": "personal", "users": arguments.users}]},
     }
     card = where | {"personal_from": {str(source.path): source.card}}
     require_free(arguments.out)

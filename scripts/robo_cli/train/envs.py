@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
 from robo_app.listings import listing
 from robo_app.listings.environment_pages import describe, matching
-
-if TYPE_CHECKING:
-    pass
+from robo_rl.entry_points import known
 
 EXAMPLES = """robo-rl envs
 robo-rl envs robo
@@ -23,26 +21,15 @@ robo-rl envs --json"""
 FAMILIES = {
     "carla": "routes through CARLA, or its stand-in",
     "dm_control": "suite and manipulation of DeepMind",
-    "constrained": "limits, penalties and models of constraint costs, at constrained:NAME",
-    "encoded": "pictures as features of a frozen encoder, at encoded:NAME",
     "gymnasium": "MuJoCo v5",
     "gymnasium_robotics": "Fetch, hand, maze and kitchen",
     "metaworld": "fifty tasks of a tabletop arm",
-    "filtered": "a safety filter between policy and environment, at filtered:NAME",
     "hazards": "point mass and car among hazards, with a constraint cost",
     "safety_gymnasium": "navigation of Safety-Gymnasium, with constraint costs",
     "contact": "a mass and an arm in contact at 200 Hz, with stiffness in the action and a constraint cost",
     "quadrotor": "a quadrotor that flies a plan through way-points; actions allot times",
     "minigrid": "grids with a mission in words",
-    "perturbed": "other physics, timing and sensing under the same spec, at perturbed:NAME",
-    "adversary": "forces that a policy can bear least, to be learnt, at adversary:NAME",
-    "prior": "a prior policy to stay near, at prior:NAME",
-    "residual": "corrections of a base policy, at residual:NAME",
-    "personal": "a user of the reward vpl, at personal:NAME",
-    "steered": "noise of a flow policy, at steered:NAME",
     "robo": "our own seven-axis arm",
-    "shielded": "a predictive shield between policy and environment, at shielded:NAME",
-    "planned": "driving in plans of some seconds, at planned:NAME",
     "bandits": "arms of which one pays, and a map that says which",
     "questions": "one of several things that look alike, with questions that cost something",
     "tabular": "MDPs with a known model, for algorithms with guarantees",
@@ -75,6 +62,8 @@ def run(arguments: Envs) -> int:
         for name, problem in group:
             print(name if problem is None else f"{name}  not available: {' '.join(problem.split())}")
     print(f"\n{sum(problem is None for problem in found.values())} environments; `robo-rl envs NAME` describes one.")
+    print("One of your own is package.module:Class, one of Gymnasium's registry its id, such as CartPole-v1.")
+    print(f"Wrappers, --environment.wrappers.NAME.KEY VALUE: {', '.join(known('wrappers'))}.")
     return 0
 
 

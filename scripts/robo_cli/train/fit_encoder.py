@@ -16,8 +16,8 @@ from robo_rl.environments.make import make_environment
 from robo_rl.system.threads import fitting
 
 EXAMPLES = """robo-rl fit-encoder robo/ArmPick-v0 --out encoders/pick --environment.arguments.image_size 64
-robo-rl train arm-pick-rlpd --environment.name encoded:robo/ArmPick-v0 --environment.arguments.sees both \\
-    --environment.arguments.image_size 64 --environment.arguments.encoder fitted:encoders/pick"""
+robo-rl train arm-pick-rlpd --environment.arguments.sees both --environment.arguments.image_size 64 \\
+    --environment.wrappers.encoded.encoder fitted:encoders/pick"""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,11 @@ def run(arguments: FitEncoder) -> int:
     facts = {"environment": arguments.environment, "arguments": chosen}
     for row in fit_encoder(frames, arguments.out, arguments.settings, facts, shown):
         print(row.line())
-    used = {"encoder": f"fitted:{arguments.out}", **{key: value for key, value in chosen.items() if key != "cameras"}}
+    used = {"sees": "both", **{key: value for key, value in chosen.items() if key != "cameras"}}
     words = " ".join(option_words("environment.arguments", used))
-    print(f"use it: --environment.name encoded:{arguments.environment} --environment.arguments.sees both {words}")
+    print(
+        f"use it: --environment {arguments.environment} {words} --environment.wrappers.encoded.encoder fitted:{arguments.out}"
+    )
     return 0
 
 

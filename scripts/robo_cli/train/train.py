@@ -8,6 +8,7 @@ from typing import Any
 import robo_rl
 from robo_app.experiments.seeds import seeds_of, train_seeds
 from robo_app.recipes.environments import spec_of
+from robo_app.recipes.loop_choice import ROBOT
 from robo_app.recipes.recipe import Recipe, to_yaml
 from robo_app.training.collecting import CollectingSettings
 from robo_app.training.train_options import EXAMPLES, Train, parsed, resolved
@@ -54,7 +55,7 @@ def _collectors(order: Train[Any]) -> dict[str, Any] | int:
 
 def _require_environment(recipe: Recipe[Any]) -> None:
     """Raise the error of an environment that cannot be made; robots are not contacted."""
-    if ":" not in recipe.environment.name:
+    if not recipe.environment.name.startswith(ROBOT):
         spec_of(recipe)
 
 

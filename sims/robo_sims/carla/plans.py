@@ -1,4 +1,4 @@
-"""planned:NAME, a driving task in plans of some seconds: one of four speeds and of three ways, held by a tracker.
+"""The wrapper `planned`, a driving task in plans of some seconds: one of four speeds and of three ways, held by a tracker.
 
 After Jiang et al. 2025, "AlphaDrive: Unleashing the Power of VLMs in Autonomous Driving via Reinforcement Learning and
 Reasoning", arXiv:2503.07608, without its language model and in closed loop: a plan is driven, not compared with
@@ -8,9 +8,8 @@ one seed is a group of plans from one snapshot. With `whole` it is a whole route
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
@@ -18,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.environments.make import make_environment
-from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
+from robo_rl.environments.wrapping import EnvironmentWrapper
+from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.measures import Measure
 from robo_rl.protocols.components import Stateful
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
@@ -72,7 +71,7 @@ class PlannedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(environment)
         spec = specification(environment)
         if spec.action.names != ("steer", "longitudinal"):
-            raise InvalidSetting("Plans are of a driving task.", got=spec.name, allowed="planned:carla/TASK")
+            raise InvalidSetting("Plans are of a driving task.", got=spec.name, allowed="a driving task of carla")
         for name, value, low in (("horizon", horizon, 1), ("prefix", prefix, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise InvalidSetting(f"{name} is out of range.", got=value, allowed=f"an integer from {low}")
@@ -249,24 +248,25 @@ class ScriptedPlanner(Stateful):
         self._random.bit_generator.state = state["random"]
 
 
-class PlannedFamily:
-    """Driving tasks in plans."""
+@dataclass(frozen=True)
+class PlannedWrapper(EnvironmentWrapper):
+    """Drive by plans, each chosen as one action and held for some steps."""
 
-    def names(self) -> Iterable[str]:
-        """Return no names: an address is the name of a driving environment."""
-        return ()
+    changes = ("name", "observation", "action", "max_steps", "success_rule")
 
-    def at(self, address: str, **arguments: Any) -> PlannedEnv:
-        """Return the environment that `address` names; settings as of PlannedEnv, others are the environment's."""
-        own = {key: arguments.pop(key) for key in SETTINGS if key in arguments}
-        pictures = {"birdseye": 0} if address.startswith("carla/") else {}  # unless some are wanted
-        environment = make_environment(address, **pictures | arguments)
-        try:
-            return PlannedEnv(environment, **own)
-        except RoboRLError:
-            environment.close()
-            raise
+    horizon: int = 30
+    """Steps for which a plan is held."""
+    pace: float = 10.0
+    """[m/s] Progress of 1; no plan is faster."""
+    safe: float = 0.3
+    """Worth of standing without an infraction."""
+    prefix: int = 3
+    """Most plans of the script before it."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """Name of a speed or a way -> weight, if something is in the way ahead."""
+    whole: bool = False
+    """An episode is a route, plan by plan."""
 
-
-SETTINGS = tuple(inspect.signature(PlannedEnv).parameters)[1:]
-FAMILY = PlannedFamily()
+    @override
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> PlannedEnv:
+        return PlannedEnv(environment, **vars(self))

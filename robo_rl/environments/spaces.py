@@ -1,0 +1,217 @@
+"""Specs of environments that have spaces alone: named arrays of an observation, and the coding of an action.
+
+Nothing is guessed: units are "unknown", frames None. A uint8 array of three axes is a picture, any other one a vector of
+numbers, in which Gymnasium's flattening turns a choice into one-hot numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, flatten, flatten_space
+
+from robo_rl.errors import EnvironmentFailed, InvalidSetting, printable
+from robo_rl.spec.environment import ActionSpec, ArraySpec, ObservationSpec, Role
+
+Space = gymnasium.Space[Any]
+UNKNOWN = "unknown"
+"""Unit of a number of which the space says nothing."""
+SMALLEST_PICTURE, MOST_CHANNELS = 16, 12
+"""[pixel] Smallest side of a picture, and its most channels; other uint8 arrays of three axes are codes of cells."""
+MOST_CHOICES = 1024
+"""Most combinations of several discrete choices that become the choices of one action."""
+GOALS = ("desired_goal", "goal")
+"""Keys of goals in Gymnasium's goal-conditioned environments."""
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One array of an observation, and how it is read."""
+
+    path: Path
+    """Keys that lead to it through nested dicts."""
+    space: Space
+    array: ArraySpec
+    order: tuple[int, ...] | None = None
+    """Order of the axes of a picture, to (H, W, channels); None for a vector."""
+
+    def read(self, observation: Any, name: str) -> npt.NDArray[Any]:
+        """Return the array in an observation; raises EnvironmentFailed, naming the environment, unless it is as its space."""
+        try:
+            value = observation
+            for key in self.path:
+                value = value[key]
+            if self.order is not None:
+                picture = np.asarray(value).reshape(np.shape(value) + (1,) * (3 - np.ndim(value)))
+                found = np.ascontiguousarray(np.transpose(picture, self.order))
+            else:
+                found = np.array(flatten(self.space, _whole(self.space, value)), self.array.dtype)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+            found = None
+        if found is None or found.shape != self.array.shape or found.dtype != self.array.dtype:
+            where = "".join(f"[{key!r}]" for key in self.path)
+            raise EnvironmentFailed(
+                f"{name} returned an observation{where} that is not in its observation_space.",
+                got=printable(repr(observation), 200),
+                allowed=self.space,
+                fix=f"look at reset() and step() of {name}",
+            )
+        return found
+
+
+def entries_of(space: Space, name: str) -> tuple[Entry, ...]:
+    """Return the arrays of an observation space, nested dicts flattened.
+
+    Raises InvalidSetting for a kind of space that has no arrays of fixed size, and for two keys that become the same name.
+    """
+    entries = tuple(_entry(path, leaf, name) for path, leaf in _leaves((), space))
+    if not entries:
+        raise InvalidSetting(f"The observations of {name} are empty.", got=space, allowed="one array or more")
+    names = [entry.array.name for entry in entries]
+    if len({*names}) < len(names):
+        got = ", ".join(sorted({each for each in names if names.count(each) > 1}))
+        raise InvalidSetting(f"Two entries of the observations of {name} have one name.", got=got, fix="rename a key")
+    return entries
+
+
+def observation_spec(entries: tuple[Entry, ...]) -> ObservationSpec:
+    """Return the spec of observations."""
+    return ObservationSpec(tuple(entry.array for entry in entries))
+
+
+def _leaves(path: Path, space: Space) -> Iterator[tuple[Path, Space]]:
+    if isinstance(space, Dict):
+        for key, inner in space.spaces.items():
+            yield from _leaves((*path, key), inner)
+    else:
+        yield path, space
+
+
+def _entry(path: Path, space: Space, name: str) -> Entry:
+    key = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", "_".join(map(str, path))).lower()).strip("_")
+    key = key if re.match(r"[a-z]", key) else f"entry_{key}".rstrip("_")
+    if isinstance(space, Box) and (picture := _picture(space)) is not None:
+        shape, order = picture
+        role: Role = "image"
+        camera = f"camera_{key.removeprefix('camera_') if path else 'view'}"
+        return Entry(path, space, ArraySpec(camera, shape, "uint8", 0, 255, role=role), order)
+    if (
+        not isinstance(space, Box | Discrete | MultiDiscrete | MultiBinary)
+        or space.dtype is None
+        or space.dtype.kind not in "fiub"
+    ):
+        raise InvalidSetting(
+            f"The observation space of {name} has no arrays of fixed size.",
+            got=f"{'.'.join(map(str, path)) or 'it'}: {space}",
+            allowed="Box, Discrete, MultiDiscrete, MultiBinary, and Dict of these",
+            fix="wrap it so that it has, for example in gymnasium.wrappers.FlattenObservation or TransformObservation",
+        )
+    flat = flatten_space(space)
+    assert isinstance(flat, Box)
+    role = "goal" if path and path[-1] in GOALS else "proprioception"
+    low, high = (_limits(limit) for limit in (flat.low, flat.high))
+    unit = UNKNOWN if isinstance(space, Box) else "1"
+    return Entry(path, space, ArraySpec(key if path else "observation", flat.shape, low=low, high=high, unit=unit, role=role))
+
+
+def _picture(space: Box) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
+    """Return the shape (H, W, channels) of a picture and the order of axes that makes it; None for other arrays."""
+    shape = (*space.shape, 1) if len(space.shape) == 2 else space.shape
+    if space.dtype != np.uint8 or len(shape) != 3:
+        return None
+    for order in ((0, 1, 2), (1, 2, 0)):  # channels last, and first
+        height, width, channels = (shape[axis] for axis in order)
+        if min(height, width) >= SMALLEST_PICTURE and channels <= MOST_CHANNELS:
+            return (height, width, channels), order
+    return None
+
+
+def _limits(limits: npt.NDArray[Any]) -> Any:
+    """Return limits of float32, those of the type's end as none."""
+    values = limits.astype(np.float64).ravel()
+    return np.where(np.abs(values) >= float(np.finfo(np.float32).max), np.copysign(np.inf, values), values)
+
+
+def _whole(space: Space, value: Any) -> Any:
+    """Return the value of a choice as a number, which Gymnasium's flattening wants, any other value unchanged."""
+    return int(value) if isinstance(space, Discrete) else value
+
+
+class ActionCoding(Protocol):
+    """An action spec, and the actions of the space that stand behind its actions."""
+
+    spec: ActionSpec
+
+    def decode(self, action: npt.NDArray[Any]) -> Any:
+        """Return the action of the space for one of the spec, such as one in [-1, 1]^A."""
+
+
+class BoxActions:
+    """Limits of a Box as [-1, 1]^A."""
+
+    def __init__(self, space: Box) -> None:
+        self._space, count = space, math.prod(space.shape)
+        names = ("action",) if count == 1 else tuple(f"action_{index}" for index in range(count))
+        low, high = (tuple(limit.astype(np.float64).ravel()) for limit in (space.low, space.high))
+        self.spec = ActionSpec(names, low, high, (UNKNOWN,) * count, "unknown")
+
+    def decode(self, action: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the action within the limits, in the shape and type of the space."""
+        physical = self.spec.to_physical(action).reshape(self._space.shape).astype(self._space.dtype)
+        found: npt.NDArray[Any] = np.clip(physical, self._space.low, self._space.high)  # of float64, rounded to float32
+        return found
+
+
+class ChoiceActions:
+    """One choice, or all combinations of several choices, as the choices of one action."""
+
+    def __init__(self, space: Discrete | MultiDiscrete | MultiBinary) -> None:
+        if isinstance(space, Discrete):
+            self._choices: list[Any] = [space.dtype.type(space.start + index) for index in range(int(space.n))]
+            names = tuple(str(choice) for choice in self._choices)
+        else:
+            counts = space.nvec if isinstance(space, MultiDiscrete) else np.full(space.shape, 2)
+            start = space.start if isinstance(space, MultiDiscrete) else np.zeros(space.shape)
+            combinations = itertools.product(*(range(count) for count in counts.ravel()))
+            self._choices = [(np.reshape(each, space.shape) + start).astype(space.dtype) for each in combinations]
+            names = tuple(",".join(map(str, choice.ravel())) for choice in self._choices)
+        self.spec = ActionSpec(names, mode="discrete")
+
+    def decode(self, action: npt.NDArray[Any]) -> Any:
+        """Return the choice of the space."""
+        return self._choices[int(self.spec.validate(action))]
+
+
+def coding_of(space: Space, name: str) -> ActionCoding:
+    """Return the coding of an action space; raises InvalidSetting for one that is not bounded, or of another kind."""
+    if isinstance(space, Box) and space.dtype.kind == "f":
+        if not (np.isfinite(space.low).all() and np.isfinite(space.high).all() and (space.low < space.high).all()):
+            raise InvalidSetting(
+                f"The actions of {name} have no limits, between which a policy's [-1, 1] could be scaled.",
+                got=space,
+                allowed="a Box with finite low < high",
+                fix="give its action_space limits, or wrap it in gymnasium.wrappers.TransformAction with a space that has some",
+            )
+        return BoxActions(space)
+    if isinstance(space, Discrete) or (isinstance(space, MultiDiscrete | MultiBinary) and _combinations(space) <= MOST_CHOICES):
+        return ChoiceActions(space)
+    raise InvalidSetting(
+        f"The actions of {name} are of a kind that no learner here has.",
+        got=space,
+        allowed=f"a Box of floats, Discrete, or MultiDiscrete and MultiBinary of at most {MOST_CHOICES} combinations",
+        fix="wrap it in one of these, for example in gymnasium.wrappers.TransformAction",
+    )
+
+
+def _combinations(space: MultiDiscrete | MultiBinary) -> int:
+    """Return the number of actions of several choices."""
+    return math.prod(map(int, space.nvec.ravel())) if isinstance(space, MultiDiscrete) else 2 ** math.prod(space.shape)

@@ -1,0 +1,99 @@
+"""The wrappers of an environment as a list, {name: NAME, SETTING: VALUE, ...} each, the first one next to the environment.
+
+Names are entry points of `robo_rl.wrappers`, each of a frozen dataclass of settings (docs/wrappers.md).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from robo_rl.entry_points import load
+from robo_rl.errors import InvalidSetting, RoboRLError
+from robo_rl.protocols.contract import Feature
+from robo_rl.settings import settings_as
+
+if TYPE_CHECKING:
+    import gymnasium
+
+Part = Literal["name", "observation", "action", "instruction", "max_steps", "success_rule", "costs"]
+"""Field of an EnvironmentSpec."""
+Entry = Mapping[str, Any]
+"""{name: NAME, SETTING: VALUE, ...}"""
+
+
+class EnvironmentWrapper(ABC):
+    """Settings of a wrapper: a frozen dataclass that says what it changes."""
+
+    changes: ClassVar[tuple[Part, ...]] = ()
+    """Parts of the spec that may differ afterwards; rewards, and what `info` says, are no part of it."""
+    is_batched: ClassVar[bool] = False
+    """True if `wrap_vector` wraps many environments in one object; without it such an object is made of wrapped single ones."""
+    in_evaluations: ClassVar[bool] = True
+    """False for a wrapper of trainings alone, which changes neither observations nor actions."""
+
+    @property
+    def asks(self) -> frozenset[Feature]:
+        """Features that a training loop must support for it."""
+        return frozenset()
+
+    @abstractmethod
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+        """Return the environment in the wrapper; raises InvalidSetting, UnknownName if it does not fit."""
+
+    def wrap_vector(self, environments: gymnasium.vector.VectorEnv[Any, Any, Any]) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+        """Return environments side by side in the wrapper; only called if `is_batched`."""
+        raise NotImplementedError
+
+
+def read_wrappers(entries: Iterable[Entry]) -> list[EnvironmentWrapper]:
+    """Return the wrappers of a list; raises UnknownName with the close matches, InvalidSetting naming the setting."""
+    return [_read(entry) for entry in listed(entries)]
+
+
+def wrapped(environment: gymnasium.Env[Any, Any], entries: Iterable[Entry]) -> gymnasium.Env[Any, Any]:
+    """Return an environment in a list of wrappers. Closes it if one is refused."""
+    try:
+        for wrapper in read_wrappers(entries):
+            environment = wrapper.wrap(environment)
+    except RoboRLError:
+        environment.close()
+        raise
+    return environment
+
+
+def changed(entries: Sequence[Entry], changes: Iterable[Entry]) -> list[dict[str, Any]]:
+    """Return a list of wrappers with changes to the settings of those that are in it, and the others at its end.
+
+    No changes at all, an empty list, stand for no wrappers.
+    """
+    changes = listed(changes)
+    found = [dict(entry) for entry in listed(entries)] if changes else []
+    for change in changes:
+        here = next((each for each in found if each.get("name") == change.get("name")), None)
+        found = [{**each, **change} if each is here else each for each in found] if here else [*found, dict(change)]
+    return found
+
+
+def in_evaluations(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the wrappers that evaluations have."""
+    found = listed(entries)
+    return [entry for entry, wrapper in zip(found, read_wrappers(found), strict=True) if wrapper.in_evaluations]
+
+
+def listed(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries of wrappers as a list; raises InvalidSetting if they are none."""
+    found = None if isinstance(entries, str | Mapping) or not isinstance(entries, Iterable) else list(entries)
+    if found is None or not all(isinstance(entry, Mapping) and isinstance(entry.get("name"), str) for entry in found):
+        allowed = "[{name: NAME, SETTING: VALUE, ...}, ...]"
+        raise InvalidSetting("Wrappers are a list.", got=repr(entries)[:200], allowed=allowed)
+    return found
+
+
+def _read(entry: Entry) -> EnvironmentWrapper:
+    name = str(entry["name"])
+    kind = load("wrappers", name, fix="a wrapper of your own is an entry point of robo_rl.wrappers (docs/wrappers.md)")
+    settings = {key: value for key, value in entry.items() if key != "name"}
+    wrapper: EnvironmentWrapper = settings_as(kind, settings, source=f"the wrapper {name}")
+    return wrapper

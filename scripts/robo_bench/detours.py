@@ -32,7 +32,8 @@ from robo_rl.runs.run import Run
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.types import Array
 
-ENVIRONMENT, ARGUMENTS = "robo/ArmPick-v0", {"action_repeat": 3, "max_steps": 60}
+ENVIRONMENT = "robo/ArmPick-v0"
+ARGUMENTS: dict[str, Any] = {"action_repeat": 3, "max_steps": 60}
 EPISODES, CLEAN, SEED = 200, 40, 1_000
 SHORTEST, LONGEST = 10, 30
 """[actions] of a detour: 1.5 to 4.5 s."""

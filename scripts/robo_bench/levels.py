@@ -24,7 +24,8 @@ from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.spec.environment import specification
 
 COUNTS, MOST = (1, 10, 100), 1000
-NAME, ARGUMENTS, NOISE = "robo/ArmPush-v0", {"action_repeat": 3}, 0.2
+NAME, NOISE = "robo/ArmPush-v0", 0.2
+ARGUMENTS: dict[str, Any] = {"action_repeat": 3}
 RECIPE: dict[str, Any] = {"learner": {"hidden": [128, 128], "lr": 1e-3}, "evaluation": {"episodes": 1, "videos": 0}}
 
 

@@ -54,7 +54,7 @@ def updates(learner: str, kind: str) -> Trial:
 
 
 def _spec(kind: str) -> EnvironmentSpec:
-    arguments = {} if kind == "states" else {"sees": "both", "image_size": 64}
+    arguments: dict[str, Any] = {} if kind == "states" else {"sees": "both", "image_size": 64}
     with closing(make_environment("robo/ArmPick-v0", action_repeat=3, **arguments)) as environment:
         spec = specification(environment)
     if kind != "features":

@@ -39,7 +39,6 @@ NOT_HERE = {
     r"convert so101": "a dataset of a robot's owner; tests/datasets/formats/test_adjustments.py adjusts some",
     r"data/cheetah": "a policy of HalfCheetah that earns 2,000, which takes an hour",
     r"carla-server --maps": "CARLA's maps, which are downloaded; tests/sims/standin/test_towns.py serves a folder",
-    r"filtered:robot": "a policy of the arm; tests/sims/test_safety_filter.py puts the filter before a twin",
     r"bench (all|drive|annotation|reward|data)\b": "minutes; tests/bench runs each bench",
     r"robo_bench\.fidelities": "an hour; tests/policies/test_mfrl.py has smaller trainings",
     r"robo_bench\.(correctors|continual|coverage|credit|curricula)": "minutes; tests have smaller ones",

@@ -137,7 +137,7 @@ def test_a_kill_in_the_online_phase_costs_nothing(dataset, recipe):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["tiny.yaml"], "takes its environment from a dataset, and there is none"),
+        (["tiny.yaml"], "names no environment, and no dataset that was recorded in one"),
         (["arm-pick-sac", "--then", "online"], "The learner sac cannot be trained with an online phase"),
         (["tiny.yaml", "--dataset", "data", "--online.offline-fraction", "1.0"], "between 0 and 1"),
     ],

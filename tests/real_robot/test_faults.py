@@ -81,7 +81,7 @@ def ended(environment, steps=40, action=ALONG):
         ({"reflex": True}, "robot: reflex"),
         ({"corrupt": True}, "state_not_finite"),
         ({"jump": 0.3}, "outside_workspace"),
-        ({"repeat": True}, "state_frozen"),
+        ({"repeat": True}, "state_frozen|velocity_contradicts_position"),
         ({"push": 500.0}, "hard_force"),
         ({"freeze": True}, "state_frozen|state_late|late"),
     ],

@@ -59,7 +59,7 @@ class Frames(gymnasium.Env):
 
 
 class Poisoned(Frames):
-    poison = np.nan
+    poison = 1e30
 
 
 class Observer:

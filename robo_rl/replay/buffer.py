@@ -114,8 +114,9 @@ class ReplayBuffer(Stateful):
         self._rows["reward"][row] = transition.reward
         self._rows["terminates"][row] = transition.terminated
         self._rows["is_human"][row] = transition.source == ActionSource.HUMAN
-        for name, value in step_columns(self._spec, self._extras, transition).items():
-            self._rows[name][row] = value
+        if self._extras:
+            for name, value in step_columns(self._spec, self._extras, transition).items():
+                self._rows[name][row] = value
         self._mark(row, True)
         self._cursors[place] = following
         if transition.terminated or transition.truncated:

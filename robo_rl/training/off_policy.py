@@ -78,13 +78,14 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
             self.prepare(observer)
             taken = time("simulate", partial(self.source.step, self.step_learner))
             self.source.deliver(taken, self.step_learner)
-            for step in range(self.step - self.source.stride + 1, self.step + 1):
+            reached = self.step
+            for step in range(reached - self.source.stride + 1, reached + 1):
                 metrics = time("update", partial(self.step_learner.update, step))
                 if metrics:
                     time("log", partial(observer.on_metrics, step, metrics | self.source.metrics))
             if self.source.report(observer) and (metrics := self.step_learner.metrics):
-                observer.on_metrics(self.step, metrics)
-            time("log", partial(observer.on_step, self.step, self))
+                observer.on_metrics(reached, metrics)
+            time("log", partial(observer.on_step, reached, self))
 
     def prepare(self, observer: TrainingObserver) -> None:
         """Hook before a step: does nothing unless a loop has to wait."""

@@ -33,8 +33,10 @@ PRODUCT = (
     "datasets/robo_datasets",
     "scripts/robo_app",
 )
-READ = {"sac": "sac", "ppo": "ppo", "iql": "iql", "group-ppo": "group_ppo"}
+READ = {"sac": "sac", "ppo": "ppo", "iql": "iql", "group-ppo": "episodic"}
 HOMES = tuple(f"{ROOT / folder}/" for folder in PRODUCT)
+KERNELS = ".accelerated"
+"""Folder of kernels, which a reader need not open: each has its reference beside it."""
 MANY = 25
 """Fields from which on settings count as many."""
 
@@ -127,7 +129,11 @@ def read_files(module: str, package: str = "robo_policies") -> set[Path]:
             continue
         seen.add(path)
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(package):
+            if (
+                isinstance(node, ast.ImportFrom)
+                and (node.module or "").startswith(package)
+                and KERNELS not in (node.module or "")
+            ):
                 waiting += [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
     return seen
 

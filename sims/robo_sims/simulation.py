@@ -317,4 +317,4 @@ def actuator_names(model: mujoco.MjModel) -> tuple[str, ...]:
 
 
 def _all_finite(observation: Arrays) -> bool:
-    return all(np.isfinite(value).all() for value in observation.values() if value.dtype.kind == "f")
+    return all([np.isfinite(value).all() for value in observation.values() if value.dtype.kind == "f"])

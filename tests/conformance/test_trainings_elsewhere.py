@@ -138,7 +138,7 @@ def without(name):
 
 LOOPS = {
     "collected steps": (CollectedSteps, False, TRAINING_CHECKS),
-    "collected rollouts": (collected_rollouts, False, without("costs_reach_the_log")),
+    "collected rollouts": (collected_rollouts, False, TRAINING_CHECKS),
     "two processes": (TwoHalves, True, without("resume_keeps_its_word")),  # that of processes: tests/actor_learner
 }
 

@@ -198,7 +198,8 @@ class CheckedAdam(Stateful):
         self.lr = self.lr if lr is None else lr
         gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)  # 0 for unused parameters
         # squares, because Adam squares them too, and a product with itself takes a third of the time of a norm
-        square = sum(torch.dot(flat, flat) for flat in (gradient.reshape(-1) for gradient in gradients))
+        flat = [gradient.reshape(-1) for gradient in gradients]
+        square = sum([torch.dot(each, each) for each in flat])
         assert isinstance(square, Tensor)
         skipped = self._unless_finite(loss.detach(), square)
         self._step += 1.0 if skipped is None else 1.0 - skipped

@@ -166,7 +166,8 @@ class SAC(Learned):
     @torch.no_grad()
     def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
         """Returns y (B,), the right-hand side of eq. 5 with the soft value of eq. 3 and the minimum over target critics."""
-        features, seen_by_target = (see(data.next_observations) for see in (self.parts.encoder, self.parts.target_encoder))
+        features = self.parts.encoder(data.next_observations)
+        seen_by_target = self.parts.target_encoder(data.next_observations)
         next_actions, next_log_densities = self.sampled(features, data, following=True)
         next_q = self.target_critic(seen_by_target, next_actions).amin(0)
         return self.objective.target(data.rewards + data.discounts * data.masks * (next_q - alpha * next_log_densities), data)

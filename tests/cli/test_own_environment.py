@@ -107,7 +107,7 @@ def test_everything_along_the_line_works_with_it(folder: Path) -> None:
     for settings in (
         "ppo --steps 64 --learner.steps-per-env 8",
         "sb3-ppo --steps 64 --learner.n-steps 32",
-        "sb3-sac --steps 20",
+        "sb3-sac --steps 120",
     ):
         lines.append(f"train {settings} --environment my_package.envs:Chase --evaluation.episodes 2 --evaluation.videos 0")
     failed = {line: done.stderr[-1500:] for line in lines if (done := robo_rl(folder, line)).returncode != 0}

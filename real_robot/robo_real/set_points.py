@@ -26,6 +26,9 @@ TURN_SHARE = 0.75
 SINGULAR = 0.05
 """[m/rad] singular value of the Jacobian below which the hand is slowed, in proportion to the smallest: near a singular posture
 the joints would have to turn without bound, and the hand cannot be led back from the way on which it is"""
+OUTSIDE = 0.0005
+"""[m] outside the box from which on the hand returns before it moves elsewhere: one that presses, is stopped and springs back would
+get a little farther with each of its stops"""
 SLOWEST = 0.1
 """share of the speed that is left at a singular posture"""
 STEADY = 2.0
@@ -52,7 +55,7 @@ class PoseSetPoints:
     def next(self, goal: ArmTarget, state: ArmState, duration: float) -> ArmTarget:
         """Return the next set point; duration: [s] until the one after it."""
         place, direction, velocity, turning = self._present(state)
-        goal = self._yielding(goal, place, state)
+        goal = self._returning(self._yielding(goal, place, state), state)
         wanted = self._wanted(goal.position - place, velocity, duration)
         wanted_turn = self._wanted(np.array(between(direction, goal.quaternion)), turning, duration)
         limits = self._limits
@@ -84,6 +87,13 @@ class PoseSetPoints:
         away = goal.position - state.position
         presses = (np.abs(state.force) > self._limits.soft_force) & (away * state.force < 0)
         return replace(goal, position=np.where(presses, state.position, goal.position)) if presses.any() else goal
+
+    def _returning(self, goal: ArmTarget, state: ArmState) -> ArmTarget:
+        """Return the goal without motion along the sides of the box if the measured hand is outside."""
+        outside = np.maximum(self._low - state.position, state.position - self._high)
+        if outside.max() <= OUTSIDE:
+            return goal
+        return replace(goal, position=np.where(outside > 0, goal.position, state.position))
 
     def _wanted(self, away: Array, velocity: Array, duration: float) -> Array:
         """Return the velocity (3,) after a tick if the goal itself, at offset `away`, were the set point."""

@@ -174,6 +174,16 @@ class Flood:
         self._wait(1.0)
         return self.recorder.worst
 
+    def aim(self, goal, turn: float, tilt: float) -> None:
+        """Choose what the styles aim at: a position [m] and angles [rad]."""
+        self._goal, self._turn, self._tilt = np.asarray(goal, float), turn, tilt
+
+    def repeat(self, style: str, count: int, wait: float) -> None:
+        """Send commands of one style, `wait` [s] apart."""
+        for number in range(count):
+            self._command(getattr(self, f"_as_{style}"), number)
+            self._wait(wait)
+
     def _begin(self) -> None:
         """A person looks now and then, and puts the arm back."""
         guard = self.robot.guard
@@ -184,8 +194,8 @@ class Flood:
             self._wait(1.0)
         if guard.mode is Mode.IDLE:
             self.robot.arm()
-        self._goal = self._rng.uniform(self.limits.box_low, self.limits.box_high)
-        self._turn, self._tilt = self._rng.uniform(-1.8, 1.8), self._rng.uniform(-0.4, 0.4)
+        goal = self._rng.uniform(self.limits.box_low, self.limits.box_high)
+        self.aim(goal, self._rng.uniform(-1.8, 1.8), self._rng.uniform(-0.4, 0.4))
 
     def _wait(self, seconds: float) -> None:
         """Let time pass, with a look of the watchdog every 10 ms of it."""

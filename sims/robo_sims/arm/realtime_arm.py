@@ -64,20 +64,23 @@ class RealtimeArm:
         self._environment.reset(seed=seed)
         self.succeeded, self._ticks = False, 0
         self._joints: Array | None = None
+        self._is_held = False
         self.hold()
 
     def follow(self, position: npt.ArrayLike, quaternion: npt.ArrayLike) -> None:
         """Set the target pose of the hand: position [m] and quaternion (w, x, y, z)."""
         self._position, self._quaternion = np.array(position, np.float64), np.array(quaternion, np.float64)
-        self._joints = None
+        self._joints, self._is_held = None, False
 
     def follow_joints(self, joints: npt.ArrayLike) -> None:
         """Set target joint angles [rad]."""
-        self._joints = np.array(joints, np.float64)
+        self._joints, self._is_held = np.array(joints, np.float64), False
 
     def hold(self) -> None:
-        """Hold the present joint angles; the elbow stops, too."""
-        self.follow_joints(self._physics.joint_position)
+        """Hold the present joint angles, the elbow's too; once, since a load would push the arm a little further each time."""
+        if not self._is_held:
+            self.follow_joints(self._physics.joint_position)
+            self._is_held = True
 
     def open_to(self, opening: float) -> None:
         """Set the target opening [m] of the fingers."""

@@ -27,8 +27,8 @@ SINGULAR = 0.05
 """[m/rad] singular value of the Jacobian below which the hand is slowed, in proportion to the smallest: near a singular posture
 the joints would have to turn without bound, and the hand cannot be led back from the way on which it is"""
 OUTSIDE = 0.0005
-"""[m] outside the box from which on the hand returns before it moves elsewhere: one that presses, is stopped and springs back would
-get a little farther with each of its stops"""
+"""[m] outside the box from which on the hand returns before it moves elsewhere: one that presses, is stopped and springs back
+would get a little farther with each of its stops"""
 SLOWEST = 0.1
 """share of the speed that is left at a singular posture"""
 STEADY = 2.0

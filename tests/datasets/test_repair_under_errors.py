@@ -187,13 +187,16 @@ def test_a_full_disk(filled):
 def test_no_file_may_be_opened(filled):
     """As of a program that leaks open files: the real error, of whichever file comes first."""
     before = state_of(filled)
-    used = len(os.listdir("/proc/self/fd"))
-    for more in range(1, 9):
-        with limited(resource.RLIMIT_NOFILE, used + more), suppress(DatasetError, OSError):
+    taken = {int(name) for name in os.listdir("/proc/self/fd")}
+    free = [number for number in range(len(taken) + 9) if number not in taken]
+    refused = 0
+    for limit in free:  # the limit is one of numbers, not of files: below it, as many are free as were refused
+        with limited(resource.RLIMIT_NOFILE, limit), suppress(DatasetError, OSError):
             dispatch(["data", "repair", str(filled.path)])
             break
         assert state_of(filled) == before
-    assert more > 1 and len(filled) == 4 and not [*(filled.path / "quarantine").iterdir()]
+        refused += 1
+    assert refused > 1 and len(filled) == 4 and not [*(filled.path / "quarantine").iterdir()]
 
 
 SHORT_OF_MEMORY = """

@@ -33,8 +33,8 @@ def test_plant_keeps_the_limits_in_a_flood(limits):
 
 
 @pytest.mark.parametrize("tilt", [-0.4, 0.4])
-def test_hand_that_presses_at_a_side_gets_no_farther_with_each_stop(tilt):
-    """It presses on the table, is stopped by the force, springs back and is armed again; without a way back, up to 5.6 mm outside."""
+def test_hand_that_presses_at_a_side_gets_no_farther(tilt):
+    """It presses on the table, is stopped by the force, springs back and is armed again; without a way back, 5.6 mm outside."""
     flood = Flood(0)
     flood.robot.arm()
     flood.aim([0.38, TWIN.box_low[1], TWIN.box_low[2] + 0.03], turn=-1.0, tilt=tilt)

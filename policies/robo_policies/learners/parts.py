@@ -90,10 +90,6 @@ class LearnerParts(Stateful):
         with torch.set_grad_enabled(self.encoder.critic_size > self.encoder.size):
             return self.encoder(observations)
 
-    def descend(self, name: str, loss: Tensor, lr: float | None = None) -> None:
-        """Take one step down the gradient of a loss, by one network only; raises NonFiniteUpdate, keeping the parameters."""
-        self._optimizers[name].minimize(loss, lr)
-
     @torch.no_grad()
     def track(self, target: nn.Module, online: nn.Module, tau: float) -> None:
         """Move target parameters towards the online ones: target <- (1 - tau) target + tau online."""

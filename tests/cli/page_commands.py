@@ -21,7 +21,7 @@ NOT_HERE = {
     r"^ssh ": "another machine",
     r"^curl ": "tests/real_robot/test_server_faults.py sends the request",
     r"--ray \d": "a cluster of other machines; `--ray auto` and tests/cluster are the same code",
-    r"--carla-host gpu-machine": "a real CARLA",
+    r"--carla-host gpu-machine|CarlaUE4\.sh": "a real CARLA",
     r"lerobot-env/|lerobot/me/": "installs packages, or needs them",
     r"--driver (vendor|ur) |--limits lab": "a real robot",
     r"--llm endpoint|--replay searches/push": "a server of a language model",

@@ -7,6 +7,7 @@ import sys
 import tomllib
 import zipfile
 from functools import cache
+from importlib import metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -208,6 +209,20 @@ def test_names_of_tests_are_short():
 # packaging
 
 
+BROUGHT = {"h11": "uvicorn", "jinja2": "torch", "typing_extensions": "torch"}
+"""Packages that a declared one always brings."""
+
+
+def test_what_others_bring_is_required_by_them():
+    for name, owner in BROUGHT.items():
+        needs = [need for need in metadata.requires(owner) or [] if "extra ==" not in need]
+        assert any(re.match(r"[\w-]+", need)[0].lower().replace("-", "_") == name for need in needs)
+
+
+def test_the_kernel_needs_few_packages():
+    assert len(PYPROJECT["project"]["dependencies"]) <= 18
+
+
 def test_every_import_is_declared():
     optional = PYPROJECT["project"]["optional-dependencies"].values()
     declared = [*PYPROJECT["project"]["dependencies"], *(need for needs in optional for need in needs)]
@@ -227,7 +242,7 @@ def test_every_import_is_declared():
         "pygame",
         "safety_gymnasium",
     }  # other names of declared ones, or brought by them; the last one's requirements exclude today's Gymnasium
-    names |= {package.name for package in PACKAGES} | sys.stdlib_module_names
+    names |= {package.name for package in PACKAGES} | sys.stdlib_module_names | set(BROUGHT)
     used = {}
     for path in MODULES:
         for node in ast.walk(tree_of(path)):
@@ -240,7 +255,9 @@ def test_every_import_is_declared():
 
 def test_every_dependency_is_pinned_in_the_default_lock():
     lock = (ROOT / "locks" / "default.txt").read_text()
-    declared = PYPROJECT["project"]["dependencies"] + PYPROJECT["build-system"]["requires"]
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    installed = [need for name in re.findall(r"[\w-]+", extras["all"][0])[2:] for need in extras[name]]
+    declared = [*PYPROJECT["project"]["dependencies"], *installed, *PYPROJECT["build-system"]["requires"]]
     names = {re.match(r"[\w-]+", need)[0].lower() for need in declared} - {"torch"}
     assert {name for name in names if not re.search(rf"^{name}==", lock, re.MULTILINE)} == set()
 

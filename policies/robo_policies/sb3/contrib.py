@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from sb3_contrib import TQC, RecurrentPPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from typing_extensions import override
 
@@ -14,8 +13,12 @@ from robo_policies.sb3.algorithms import PPOConfig, SACConfig
 from robo_policies.sb3.environment import Input, PolicyInput, SB3Policy
 from robo_rl.errors import require_allowed
 from robo_rl.protocols.contract import Feature, Needs
+from robo_rl.requirements import optional
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, StateDict
+
+with optional("This learner", "sb3_contrib", "contrib"):
+    from sb3_contrib import TQC, RecurrentPPO
 
 
 class RecurrentPolicy(SB3Policy):

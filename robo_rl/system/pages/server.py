@@ -31,12 +31,11 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from robo_rl.errors import DatasetBusy, DatasetNotFound, InvalidSetting, RoboRLError, UnknownName
 from robo_rl.system.pages.connections import PER_TURN, WAITING, Connections, Rank
@@ -89,7 +88,7 @@ class PageServer:
         """package: holds page.html, which is the body of the page alone, page.css and the scripts.
 
         port: 0 for any free one. shows_token: False if the page has the token from its address alone. Raises InvalidSetting
-        if the port cannot be had.
+        if the port cannot be had, MissingExtra for a route of websockets without their package.
         """
         self.token = secrets.token_urlsafe(24)
         self._address, self._listener = address, listener_at(address, port)
@@ -107,13 +106,18 @@ class PageServer:
         self._app = Starlette(routes=[*static, *routes], exception_handlers=handlers)
         self._app.router.redirect_slashes = False
         self._connections = Connections()
+        sockets: Any = "none"
+        if any(isinstance(route, WebSocketRoute) for route in routes):
+            from robo_rl.system.pages.sockets import Websocket
+
+            sockets = partial(Websocket, self._connections)
         config = uvicorn.Config(
             self._answer,
             interface="asgi3",
             loop="asyncio",
             backlog=PER_TURN,
             http=partial(_Connection, self._connections),  # type: ignore[arg-type]  # it is called, and no more
-            ws=partial(_Websocket, self._connections),  # type: ignore[arg-type]
+            ws=sockets,
             ws_max_size=LARGEST_MESSAGE,
             ws_ping_interval=None,
             ws_per_message_deflate=False,
@@ -250,24 +254,6 @@ class _Connection(H11Protocol):
         ):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
-
-
-class _Websocket(WebSocketsSansIOProtocol):
-    """Websocket among the open connections."""
-
-    def __init__(self, open_ones: Connections, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self._open_ones = open_ones
-
-    @override
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._open_ones.rank(self.transport, Rank.IDLE)
-
-    @override
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._open_ones.remove(self.transport)
 
 
 def read(path: str, answer: Callable[[Request], object]) -> Route:

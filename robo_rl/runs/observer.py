@@ -278,8 +278,9 @@ class RunRecord:
         self._logged_step, self._logged_at, self._unlogged = step, now, {}
         self._newest |= line
         self._run.log(step, line, elapsed=self.elapsed)
-        for tag, value in line.items() if self._board is not None else ():
-            self._board.add_scalar(tag, value, step)
+        if self._board is not None:
+            for tag, value in line.items():
+                self._board.add_scalar(tag, value, step)
 
 
 def _due(before: int, step: int, every: int) -> bool:

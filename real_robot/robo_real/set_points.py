@@ -13,11 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from robo_real.arm import ArmState, ArmTarget, Array, Response
-from robo_real.guard import DAMPING
+from robo_real.guard import DAMPING, shortened, sped_up
 from robo_real.limits import Limits
-from robo_real.orientation_cone import OrientationCone
-from robo_real.rate_limit import shortened, sped_up
-from robo_real.rotations import Quaternion, between, turned
+from robo_real.rotations import OrientationCone, Quaternion, between, turned
 
 JOINT_SHARE = 0.9
 """used share of each joint's speed limit: the coupling between joints is unknown"""

@@ -24,7 +24,7 @@ from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.replay_learning import ReplayLearner, recorded_replay
 from robo_rl.training.step_sources import EnvironmentSteps, Explorer, StepSource, batched
 from robo_rl.training.vector_steps import VectorSteps, require_steps
-from robo_rl.types import Episode, Metrics, StateDict
+from robo_rl.types import Episode, Metrics, StateDict, Transition, VectorTransition
 
 
 class StepLearner(Protocol):
@@ -38,11 +38,14 @@ class StepLearner(Protocol):
     def metrics(self) -> Metrics:
         """Scalars that are reported at the end of each episode."""
 
+    def add(self, step: Transition | VectorTransition) -> None:
+        """Take in a step, or one of each environment."""
+
     def update(self, step: int) -> Metrics:
         """Learn after step `step`; return metrics, empty if none are due."""
 
 
-Source_co = TypeVar("Source_co", bound=StepSource, covariant=True)
+Source_co = TypeVar("Source_co", bound=StepSource[Any], covariant=True)
 StepLearner_co = TypeVar("StepLearner_co", bound=StepLearner, covariant=True)
 
 
@@ -77,7 +80,7 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
         while self.step + self.source.stride <= self.steps:
             self.prepare(observer)
             taken = time("simulate", partial(self.source.step, self.step_learner))
-            self.source.deliver(taken, self.step_learner)
+            self.step_learner.add(taken)
             reached = self.step
             for step in range(reached - self.source.stride + 1, reached + 1):
                 metrics = time("update", partial(self.step_learner.update, step))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
-from robo_rl.environments.step_info import ROUNDING
+from robo_rl.environments.stepping import ROUNDING
 from robo_rl.errors import EnvironmentFailed, InvalidEpisode
 from robo_rl.protocols.components import Stateful, TrainingSupervisor
 from robo_rl.rollout.running_episodes import EndedEpisode, RunningEpisodes, costs_in

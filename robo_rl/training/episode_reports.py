@@ -1,4 +1,4 @@
-"""Reports of finished episodes to the observer of a training, the same for every loop."""
+"""Reports of finished episodes to the observer of a training, and its counters, the same for every loop."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing_extensions import override
 from robo_rl.errors import SimulationFailed
 from robo_rl.protocols.components import Stateful, TrainingObserver
 from robo_rl.rollout.running_episodes import EndedEpisode
+from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import DIVERGED, Episode, StateDict
 
 MOST_DIVERGED = 10  # episodes among the first hundred, later one in ten: beyond that the model or the policy is at fault
@@ -67,3 +68,33 @@ class EpisodeReports(Stateful):
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self.episodes, self.diverged = int(state["episodes"]), int(state["diverged"])
+
+
+class Progress:
+    """Counters of a training that reports its own episodes."""
+
+    def __init__(self, *, steps: int = 0) -> None:
+        """steps: environment steps of the whole training."""
+        self.steps = steps
+        self.step = 0
+        """Environment steps so far, over all environments."""
+        self.reports = EpisodeReports()
+        self.resumed: str | None = None
+        """"exact" or "warm" after `load_counters`."""
+        self.stopwatch = Stopwatch()
+
+    @property
+    def episodes(self) -> int:
+        """Finished episodes so far."""
+        return self.reports.episodes
+
+    def counters(self) -> StateDict:
+        """Return the part of the state that every such training has."""
+        return {"step": self.step, "reports": self.reports.state_dict(), "seconds": self.stopwatch.state_dict()}
+
+    def load_counters(self, state: StateDict) -> None:
+        """Restore the state returned by `counters`; the resume is warm unless its training knows better."""
+        self.step = int(state["step"])
+        self.reports.load_state_dict(state["reports"])
+        self.stopwatch.load_state_dict(state["seconds"])
+        self.resumed = "warm"

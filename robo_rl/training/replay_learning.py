@@ -127,19 +127,22 @@ class ReplayLearner(Stateful):
         for place in range(self.replay.environments):
             self.memory.cut(place)
 
-    def add(self, transition: Transition) -> None:
-        """Remember a step; a diverged one teaches nothing and ends its episode."""
+    def add(self, step: Transition | VectorTransition) -> None:
+        """Remember a step, or one of each environment; a diverged one teaches nothing and ends its episode."""
+        if isinstance(step, VectorTransition):
+            self._add_all(step)
+            return
         memory = self.memory if self.waiting is None else self.waiting
-        if transition.info.get("stop_reason") == DIVERGED:
+        if step.info.get("stop_reason") == DIVERGED:
             memory.cut()
         else:
-            memory.add(transition)
-            for episode in transition.info.get(IMAGINED, ()):
+            memory.add(step)
+            for episode in step.info.get(IMAGINED, ()):
                 self._imagine(episode)
         if self._observing is not None:
-            self._observing.observe(transition)
+            self._observing.observe(step)
 
-    def add_all(self, steps: VectorTransition) -> None:
+    def _add_all(self, steps: VectorTransition) -> None:
         """Remember a step of each of N environments, and begin the episodes that follow."""
         if self.waiting is None:
             self.memory.add_all(steps)

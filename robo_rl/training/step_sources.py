@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol, TypeVar
 
 import gymnasium
 import numpy as np
@@ -19,7 +19,7 @@ from robo_rl.spec.environment import Observation
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.delayed_rewards import EpisodeUnderWay
 from robo_rl.training.episode_reports import report_episode, require_few_diverged
-from robo_rl.types import DIVERGED, Array, Metrics, StateDict, Transition
+from robo_rl.types import DIVERGED, Array, Metrics, StateDict, Transition, VectorTransition
 
 
 def batched(policy: Policy) -> BatchedPolicy:
@@ -41,10 +41,7 @@ def episode_seed(seed: int, index: int) -> int:
 
 
 class StepSink(Protocol):
-    """Consumer of the steps of a source, episode by episode."""
-
-    def add(self, transition: Transition) -> None:
-        """Take in a step."""
+    """Is told of the episodes of a source."""
 
     def begin(self, episode: EpisodeUnderWay) -> None:
         """An episode begins; one under way ends at its last step."""
@@ -53,7 +50,10 @@ class StepSink(Protocol):
         """The episode under way is not continued after a resume."""
 
 
-class StepSource(Protocol):
+Sink_contra = TypeVar("Sink_contra", contravariant=True)
+
+
+class StepSource(Protocol[Sink_contra]):
     """Source of the steps."""
 
     @property
@@ -76,11 +76,8 @@ class StepSource(Protocol):
     def stride(self) -> int:
         """Steps that are taken at once, one of each environment."""
 
-    def step(self, sink: Any) -> Any:
+    def step(self, sink: Sink_contra) -> Transition | VectorTransition:
         """Return the next step, of each environment; calls `sink.begin` first if an episode begins with it."""
-
-    def deliver(self, step: Any, sink: Any) -> None:
-        """Give a step to the sink."""
 
     def report(self, observer: TrainingObserver) -> bool:
         """Report the episode that ended with the newest step; return False if none did."""
@@ -88,18 +85,8 @@ class StepSource(Protocol):
     def state_dict(self) -> StateDict:
         """Return everything that later steps depend on."""
 
-    def load_state_dict(self, state: StateDict, sink: Any) -> str:
+    def load_state_dict(self, state: StateDict, sink: Sink_contra) -> str:
         """Go on from a saved state, after `taken` steps of it; return "exact" or "warm"."""
-
-
-class SingleSteps:
-    """Base of sources that take one step at a time."""
-
-    stride: ClassVar[int] = 1
-
-    def deliver(self, step: Transition, sink: StepSink) -> None:
-        """Give a step to the sink."""
-        sink.add(step)
 
 
 class Explorer:
@@ -124,12 +111,14 @@ class Explorer:
         return self._stopwatch.time("infer", partial(batched(policy).act_all, observations))
 
 
-class EnvironmentSteps(SingleSteps):
+class EnvironmentSteps:
     """Steps of an environment, acted by an explorer and corrected by a supervisor.
 
     A supervisor, such as a person in the loop, acts in training episodes alone, never in evaluations. An episode that a
     recorder has from before a crash is replayed in place of a new one, if the environment does not repeat itself.
     """
+
+    stride = 1
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ from robo_rl.rollout.episode import RandomPolicy
 from robo_rl.rollout.vector import VectorRollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import ArraySpec
-from robo_rl.training.off_policy import vector_training
+from robo_rl.training.off_policy import online_training
 from robo_rl.training.plan import TrainingPlan
 from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import ActionSource, VectorTransition
@@ -206,7 +206,7 @@ def test_updates_are_counted_over_all_environments(every, starts, steps):
     for count in (1, 4):
         learner = config.build(Swerving().environment_spec, 0)
         environments = SequentialEnvironments(Swerving, count, autoreset_mode=AutoresetMode.SAME_STEP)
-        training = vector_training(environments, learner, config.sampling, steps=steps // 4 * 4, seed=0)
+        training = online_training(environments, learner, config.sampling, steps=steps // 4 * 4, seed=0)
         training.run(Observer())
         counts.append(learner.parts.updates)
     expected = sum(step >= starts and step % every == 0 for step in range(1, steps // 4 * 4 + 1))
@@ -286,10 +286,10 @@ def test_a_policy_with_a_memory_is_refused():
     with pytest.raises(
         InvalidSetting, match=r"many environments at once(.|\n)*ActorPolicy(.|\n)*act_all(.|\n)*environments to 1"
     ):
-        vector_training(environments, learner, Sampling(), steps=10, seed=0)
+        online_training(environments, learner, Sampling(), steps=10, seed=0)
     with pytest.raises(InvalidSetting, match=r"shorter than one step of all(.|\n)*3 steps, 4 environments"):
         environments = SequentialEnvironments(Swerving, 4, autoreset_mode=AutoresetMode.SAME_STEP)
-        vector_training(environments, learner, Sampling(), steps=3, seed=0)
+        online_training(environments, learner, Sampling(), steps=3, seed=0)
 
 
 # saving

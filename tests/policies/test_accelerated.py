@@ -21,7 +21,7 @@ from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import XQLConfig
-from robo_policies.networks.accelerated import products
+from robo_policies.networks.accelerated import mlp
 from robo_policies.networks.accelerated.mlp import AcceleratedMLP
 from robo_policies.networks.actor_critic import MLPEnsemble
 from robo_rl.conformance.learners import random_batch
@@ -130,15 +130,15 @@ def test_a_gradient_that_is_kept_is_not_overwritten():
 @pytest.mark.parametrize("has_onednn", [True, False])
 @pytest.mark.parametrize("rows", [1, 256])
 def test_products_are_the_same_by_every_library(rows, has_onednn, monkeypatch):
-    if has_onednn and not products.HAS_ONEDNN:
+    if has_onednn and not mlp.HAS_ONEDNN:
         pytest.skip("no AVX-512 here")
-    monkeypatch.setattr(products, "HAS_ONEDNN", has_onednn)
+    monkeypatch.setattr(mlp, "HAS_ONEDNN", has_onednn)
     inputs, weight, bias = random(rows, 72, seed=0), random(72, 64, seed=1), random(64, seed=2)
     for left, right in itertools.product((inputs, inputs.mT.contiguous().mT), (weight.mT, weight.mT.contiguous())):
         expected = torch.nn.functional.linear(left, right, bias)
-        torch.testing.assert_close(products.linear(left, right), expected - bias, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(products.linear(left, right, bias), expected, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(products.linear(left, right, bias, relu=True), expected.relu(), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(mlp.linear(left, right), expected - bias, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(mlp.linear(left, right, bias), expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(mlp.linear(left, right, bias, relu=True), expected.relu(), rtol=1e-4, atol=1e-4)
 
 
 def test_parameters_changed_after_the_forward_pass_are_refused():

@@ -27,7 +27,7 @@ from robo_rl.rewards.step_rewards.online_scoring import MOST_MISSING, OnlineRewa
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import ArraySpec, ObservationSpec
-from robo_rl.training.off_policy import OnlineTraining, online_training, vector_training
+from robo_rl.training.off_policy import OnlineTraining, online_training
 from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import Labels, StepRewards
 
@@ -144,7 +144,7 @@ def sac_in_many(model, every, *, count=3, steps=400, capacity=150):
     config = SACConfig(hidden=(8,), batch_size=8, learning_starts=10_000, replay_capacity=capacity)
     rewards = reward_of(model, every=every).running(count)
     environments = SequentialEnvironments(Frames, count, autoreset_mode=AutoresetMode.SAME_STEP)
-    return vector_training(environments, config.build(VISIBLE, 3), config.sampling, steps=steps, seed=3, rewards=rewards)
+    return online_training(environments, config.build(VISIBLE, 3), config.sampling, steps=steps, seed=3, rewards=rewards)
 
 
 @pytest.mark.parametrize("every", [1, 4, 64])

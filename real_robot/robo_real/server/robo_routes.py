@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from robo_real.arm_spec import plain_numbers
 from robo_real.cameras import Camera, Frame
 from robo_real.guarded_arm import GuardedArm
-from robo_real.plain_numbers import plain_numbers
 from robo_real.server.lease import Lease
 from robo_real.twin import Twin
 from robo_rl.errors import InvalidSetting, RobotUnavailable, UnknownName

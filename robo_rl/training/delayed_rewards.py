@@ -28,7 +28,7 @@ def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelli
             allowed=", ".join(f"{name} {usual[name]}" for name in others),
             fix="use sac with learner.n_step 1",
         )
-    relabels.reserve(sampling.replay_capacity)
+    relabels.reserve(sampling.capacity)
     return relabels
 
 

@@ -76,7 +76,7 @@ def test_error_names_learner_feature_and_alternatives(config, asked, words):
 class Foreign:
     """A third party's settings that declare nothing."""
 
-    sampling: Sampling = Sampling(learning_starts=1)  # noqa: RUF009
+    sampling: Sampling = Sampling(learning_starts=1)
 
 
 @dataclass(frozen=True)

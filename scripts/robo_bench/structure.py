@@ -22,7 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from robo_policies.networks.settings import Network
 from robo_rl.entry_points import known, load
+from robo_rl.protocols.sampling import Replay
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = (
@@ -74,7 +76,9 @@ def sac_step(engine: str) -> tuple[int, int]:
     from robo_rl.training.off_policy import online_training
 
     environment = make_environment("gymnasium/HalfCheetah-v5")
-    config = SACConfig(hidden=(16, 16), learning_starts=20, batch_size=16, engine=engine, replay_capacity=1_000)  # type: ignore[arg-type]
+    config = SACConfig(
+        network=Network(hidden=(16, 16), engine=engine), replay=Replay(learning_starts=20, capacity=1_000), batch_size=16
+    )  # type: ignore[arg-type]
     learner = config.build(specification(environment), 0)
     training = online_training(environment, learner, config.sampling, steps=60, seed=0)
     nothing = lambda *_, **__: None  # noqa: E731
@@ -94,7 +98,9 @@ def robot_step() -> tuple[int, int]:
     from robo_rl.spec.environment import specification
 
     environment = fake_reach()
-    policy = SACConfig(hidden=(16, 16), replay_capacity=1_000).build(specification(environment), 0).policy
+    policy = (
+        SACConfig(network=Network(hidden=(16, 16)), replay=Replay(capacity=1_000)).build(specification(environment), 0).policy
+    )
     episode = Rollout(environment, policy, seed=0)
     episode.step()
     found = traced(episode.step, HOMES)

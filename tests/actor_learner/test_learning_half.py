@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from factories import axes, make_spec
-from robo_policies.learners.hil_serl import HILSERLConfig
+from robo_policies.learners.hil_serl import HILSERLConfig, HILSERLReplay
+from robo_policies.learners.rlpd import RLPDNetwork
 from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.rollout.intervention import PersonInTheLoop
@@ -27,7 +28,7 @@ from robo_rl.training.step_sources import EnvironmentSteps, Explorer
 from robo_rl.types import ActionSource, Array, Labels, Metrics, StateDict, StepRewards
 
 SPEC = make_spec("test/Line", ArraySpec("place", (2,)), action=axes("x", "y", unit="m"), max_steps=7)
-CONFIG = HILSERLConfig(hidden=(8,), batch_size=8, learning_starts=10, replay_capacity=500)
+CONFIG = HILSERLConfig(network=RLPDNetwork(hidden=(8,)), batch_size=8, replay=HILSERLReplay(learning_starts=10, capacity=500))
 STEPS = 60
 
 

@@ -105,7 +105,7 @@ def test_play_draws_without_a_display(tmp_path: Path) -> None:
     recipe = {
         "environment": {"name": "gymnasium/InvertedPendulum-v5"},
         "algorithm": "ppo",
-        "learner": {"hidden": [8], "batch_size": 5, "num_envs": 2, "steps_per_env": 5, "epochs": 1},
+        "learner": {"network": {"hidden": [8]}, "batch_size": 5, "num_envs": 2, "steps_per_env": 5, "epochs": 1},
         "evaluation": {"episodes": 1, "videos": 0},
     }
     trained = robo_rl.train({"name": "pendulum", **recipe}, steps=10, out=tmp_path)

@@ -20,7 +20,7 @@ TINY = {
     "name": "tiny",
     "environment": {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 5}},
     "algorithm": "sac",
-    "learner": {"hidden": [4], "batch_size": 4, "learning_starts": 2},
+    "learner": {"network": {"hidden": [4]}, "batch_size": 4, "replay": {"learning_starts": 2}},
     "steps": 10,
     "evaluation": {"episodes": 2},
 }
@@ -207,8 +207,17 @@ def test_evaluation_is_refused_if_action_meaning_differs(tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("algorithm", "learner"),
     [
-        ("rlpd", {"hidden": [4], "batch_size": 4, "critics": 2, "updates_per_step": 1, "learning_starts": 2}),
-        ("bc", {"hidden": [4], "batch_size": 4}),
+        (
+            "rlpd",
+            {
+                "network": {"hidden": [4]},
+                "batch_size": 4,
+                "critics": 2,
+                "updates_per_step": 1,
+                "replay": {"learning_starts": 2},
+            },
+        ),
+        ("bc", {"network": {"hidden": [4]}, "batch_size": 4}),
         pytest.param("sb3-ppo", {"n_steps": 10, "batch_size": 10, "clone_epochs": 1}, marks=pytest.mark.slow),
     ],
 )

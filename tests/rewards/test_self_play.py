@@ -14,6 +14,7 @@ from robo_bench.self_play import CIRCLE, WINNER, fitted_reward, played
 from robo_bench.trainings import Silent
 from robo_cli.main import dispatch
 from robo_policies.learners.ppo import PPOConfig
+from robo_policies.networks.policy_value import PolicyValueNetwork
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rewards.preferences.raters import Measure, MeasuresRater, Segment
@@ -254,7 +255,9 @@ class Reversed(SelfPlayReward):
 
 @pytest.mark.slow
 def test_a_rule_of_order_is_learned_and_a_reversed_one_is_not():
-    config = PPOConfig(num_envs=8, steps_per_env=48, batch_size=96, hidden=(32,), lr=3e-3, entropy_coefficient=0.01)
+    config = PPOConfig(
+        num_envs=8, steps_per_env=48, batch_size=96, network=PolicyValueNetwork(hidden=(32,)), lr=3e-3, entropy_coefficient=0.01
+    )
     shares = []
     for kind in (Ordered, Reversed):
         reward = kind(queue=32, opponents=8).online(Order.environment_spec, weight=1.0, discount=0.99)

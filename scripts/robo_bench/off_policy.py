@@ -138,8 +138,8 @@ class CriticLoop:
 
     def __init__(self, config: RLPDConfig) -> None:
         self._config = config
-        self.actor = _network(17, 2 * 6, config.hidden, layer_norm=False)
-        critics = [_network(17 + 6, 1, config.hidden, config.layer_norm) for _ in range(config.critics)]
+        self.actor = _network(17, 2 * 6, config.network.hidden, layer_norm=False)
+        critics = [_network(17 + 6, 1, config.network.hidden, config.network.layer_norm) for _ in range(config.critics)]
         self.critics, self.targets = nn.ModuleList(critics), nn.ModuleList(copy.deepcopy(critics))
         self.log_alpha = nn.Parameter(torch.zeros(()))
         groups = {"actor": self.actor.parameters(), "critics": self.critics.parameters(), "alpha": [self.log_alpha]}

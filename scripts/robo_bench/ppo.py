@@ -77,7 +77,7 @@ def ours(torch_threads: int, simulation_threads: int) -> Trial:
 def stable_baselines(kind: str, count: int) -> Trial:
     """Return a trial of Stable-Baselines3's PPO at the same hyper-parameters in one of its vector settings."""
     environments = vec_env.VecNormalize(getattr(vec_env, kind)([partial(gymnasium.make, TASK)] * count))
-    steps, size, network = CONFIG.rollout_size // count, CONFIG.batch_size, {"net_arch": [*CONFIG.hidden]}
+    steps, size, network = CONFIG.rollout_size // count, CONFIG.batch_size, {"net_arch": [*CONFIG.network.hidden]}
     model = SB3PPO(
         "MlpPolicy", environments, n_steps=steps, batch_size=size, n_epochs=CONFIG.epochs, policy_kwargs=network, device="cpu"
     )

@@ -161,7 +161,7 @@ def test_learning_from_the_log_is_learning_in_one_process(tmp_path: Path, has_mo
     log = StepLog(tmp_path, SPEC)
     logged = student(Logged, Halved() if has_model else None)
     logged.log = log
-    explorer = Explorer(logged.policy, seed=4, random_steps=CONFIG.learning_starts, stopwatch=logged.stopwatch)
+    explorer = Explorer(logged.policy, seed=4, random_steps=CONFIG.replay.learning_starts, stopwatch=logged.stopwatch)
     person: Any = PersonInTheLoop(EveryOther(), 0.1)  # type: ignore[arg-type]
     whole = OnlineTraining(EnvironmentSteps(Line(), explorer, seed=4, supervisor=person), logged, steps=STEPS)
     whole.run(Until(-1))  # type: ignore[arg-type]

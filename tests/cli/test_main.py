@@ -98,9 +98,9 @@ def test_a_wrong_recipe_is_one_clear_error(
         (["--evaluation.episodes", "0"], r"Setting 'episodes'(.|\n)*1 or more"),
         (["--demonstrations.noise", "-0.1"], r"Setting 'noise'(.|\n)*0 or more"),
         (["--learner.lr", "-1"], r"Setting 'lr'(.|\n)*above 0"),
-        (["--learner.hidden", "8", "-3"], r"Setting 'hidden'(.|\n)*1 or more units"),
+        (["--learner.network.hidden", "8", "-3"], r"Setting 'hidden'(.|\n)*1 or more units"),
         (["--learner.critics", "0"], r"Setting 'critics'(.|\n)*1 or more"),
-        (["--learner.learning-starts", "0"], r"Setting 'learning_starts'(.|\n)*1 or more"),
+        (["--learner.replay.learning-starts", "0"], r"Setting 'learning_starts'(.|\n)*1 or more"),
     ],
 )
 def test_a_value_out_of_range_is_refused_before_anything_is_done(tmp_path: Path, override: list[str], message: str) -> None:

@@ -75,7 +75,7 @@ def test_a_run_of_the_simulation_is_refined_on_the_twin(trained, twin, capsys, t
     run, before = find_run("latest", tmp_path), source(trained)
     recipe = recipe_of(run)
     assert recipe.environment.name == f"robot:{twin}" and recipe.environment.arguments == {"action_repeat": 2, "max_steps": 12}
-    assert (recipe.algorithm, recipe.learner.gripper, recipe.learner.hidden) == ("hil-serl", "", (16, 16))
+    assert (recipe.algorithm, recipe.learner.gripper, recipe.learner.network.hidden) == ("hil-serl", "", (16, 16))
     assert run.spec.differences(before.spec) == []
 
     first, trained_parts = run.load(), before.load().parts["learner"]

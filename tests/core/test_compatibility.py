@@ -64,7 +64,7 @@ def test_loop_supports_all_that_is_asked(config, asked, loop):
         (SACConfig(), {F.COLLECTORS, F.PERSON}, ["all of these at once", "--collectors, human.kind", "leave one"]),
         (SACConfig(replay=Replay(n_step=3)), {F.RELABELLED}, ["changes as it is learned", "change n_step"]),
         (SB3PPOConfig(), {F.DEMONSTRATIONS}, ["recorded episodes", "set learner.clone_epochs"]),
-        (SB3PPOConfig(normalize=SB3Normalization(rewards=True)), {F.REWARD}, ["set learner.normalize_rewards to false"]),
+        (SB3PPOConfig(normalize=SB3Normalization(rewards=True)), {F.REWARD}, ["set learner.normalize.rewards to false"]),
     ],
 )
 def test_error_names_learner_feature_and_alternatives(config, asked, words):

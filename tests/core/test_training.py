@@ -171,5 +171,5 @@ def test_demonstrations_beyond_the_capacity_are_refused() -> None:
     spec = specification(environment)
     config = updated(SACConfig(), SMALL, replay={"capacity": 10})
     episodes = [rollout(environment, RandomPolicy(spec, seed), seed=seed) for seed in range(5)]
-    with pytest.raises(InvalidSetting, match=r"do not fit into the replay memory(.|\n)*raise learner.replay_capacity"):
+    with pytest.raises(InvalidSetting, match=r"do not fit into the replay memory(.|\n)*raise learner.replay.capacity"):
         online_training(environment, config.build(spec, 0), config.sampling, steps=1, seed=0, demonstrations=episodes)

@@ -35,7 +35,7 @@ SMALL = {
 }
 
 
-SHARED = ("hidden", "batch_size", "learning_starts", "replay_capacity")
+SHARED = ("network", "batch_size", "replay")
 
 
 class Observer:

@@ -256,7 +256,16 @@ def _unknown():
 @pytest.mark.slow
 def test_a_recipe_trains_and_resumes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    small = ["--learner.hidden", "8", "--learner.episodes", "4", "--learner.group", "2", "--learner.clone-updates", "5"]
+    small = [
+        "--learner.network.hidden",
+        "8",
+        "--learner.episodes",
+        "4",
+        "--learner.group",
+        "2",
+        "--learner.cloning.updates",
+        "5",
+    ]
     quiet = ["--evaluation.every", "0", "--evaluation.episodes", "1", "--evaluation.videos", "0"]
     quick = ["--environment.arguments.max-steps", "40", "--steps", "170", "--demonstrations.episodes", "1"]
     assert dispatch(["train", "arm-pick-srpo", *small, *quiet, *quick]) == 0

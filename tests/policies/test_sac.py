@@ -409,4 +409,4 @@ def test_discrete_actions_are_refused_with_the_learners_that_fit(discrete_spec):
 def test_settings_reach_the_training_loop():
     sampling = SACConfig(batch_size=32, replay=Replay(n_step=3, learning_starts=7, capacity=99), discount=0.9).sampling
     assert (sampling.batch_size, sampling.updates_per_step, sampling.n_step, sampling.discount) == (32, 1, 3, 0.9)
-    assert (sampling.learning_starts, sampling.replay_capacity, sampling.offline_fraction) == (7, 99, 0.0)
+    assert (sampling.learning_starts, sampling.capacity, sampling.offline_fraction) == (7, 99, 0.0)

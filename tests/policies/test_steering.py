@@ -127,7 +127,16 @@ def test_a_run_is_steered_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = str(tmp_path / "data")
     assert dispatch(["record", "robo/ArmReach-v0", "--episodes", "3", "--out", data]) == 0
-    small = ["--learner.hidden", "16", "--learner.batch-size", "8", "--evaluation.every", "0", "--evaluation.episodes", "1"]
+    small = [
+        "--learner.network.hidden",
+        "16",
+        "--learner.batch-size",
+        "8",
+        "--evaluation.every",
+        "0",
+        "--evaluation.episodes",
+        "1",
+    ]
     words = ["--dataset", data, "--steps", "3", *small, "--evaluation.videos", "0", "--checkpoint-every", "3"]
     assert dispatch(["train", "offline-flow-bc", "--name", "flow", *words]) == 0
     run = next(Path("runs").glob("*-flow-0"))

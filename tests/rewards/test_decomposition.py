@@ -430,7 +430,9 @@ def test_where_nothing_can_be_decomposed_the_training_stops():
 @pytest.mark.slow
 def test_only_a_loop_that_relabels_takes_such_a_reward():
     reward = RD.online(SPEC, weight=1.0, discount=None)
-    with pytest.raises(InvalidSetting, match=r"given to single steps(.|\n)*n_step 3(.|\n)*use sac with learner.n_step 1"):
+    with pytest.raises(
+        InvalidSetting, match=r"given to single steps(.|\n)*n_step 3(.|\n)*use sac with learner.replay.n_step 1"
+    ):
         sac(n_step=3)
     with pytest.raises(InvalidSetting, match=r"for one environment(.|\n)*4 environments(.|\n)*sac"):
         reward.running(4)

@@ -296,7 +296,16 @@ def test_a_mixture_draws_one_policy_for_a_whole_episode():
 @pytest.mark.slow
 def test_a_recipe_trains_resumes_and_is_evaluated_as_a_mixture(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    small = ["--learner.num-envs", "2", "--learner.steps-per-env", "32", "--learner.batch-size", "32", "--learner.hidden", "8"]
+    small = [
+        "--learner.num-envs",
+        "2",
+        "--learner.steps-per-env",
+        "32",
+        "--learner.batch-size",
+        "32",
+        "--learner.network.hidden",
+        "8",
+    ]
     quiet = ["--evaluation.every", "0", "--evaluation.episodes", "1", "--evaluation.videos", "0", "--checkpoint-every", "64"]
     quick = ["--environment.arguments.max-steps", "8", "--log-every", "64"]
     assert dispatch(["train", "arm-reach-spo", "--steps", "192", *small, *quiet, *quick]) == 0
@@ -316,7 +325,16 @@ def test_a_replay_learner_is_relabelled_in_a_run(tmp_path, monkeypatch):
         "True",
         "--environment.arguments.reward",
     ]
-    quiet = ["--evaluation.every", "0", "--evaluation.episodes", "1", "--evaluation.videos", "0", "--learner.hidden", "8"]
-    quick = ["--environment.arguments.max-steps", "10", "--learner.learning-starts", "20", "--learner.batch-size", "8"]
+    quiet = [
+        "--evaluation.every",
+        "0",
+        "--evaluation.episodes",
+        "1",
+        "--evaluation.videos",
+        "0",
+        "--learner.network.hidden",
+        "8",
+    ]
+    quick = ["--environment.arguments.max-steps", "10", "--learner.replay.learning-starts", "20", "--learner.batch-size", "8"]
     assert dispatch(["train", "arm-reach-short", "--steps", "60", *words, "sparse", *quiet, *quick]) == 0
     assert dispatch(["resume", "latest", "--steps", "90"]) == 0

@@ -75,9 +75,9 @@ class EpsilonGreedy(Trainable):
 
     epsilon: Tensor
 
-    def __init__(self, factory: NetworkFactory, inputs: int, choices: int, *, layer_norm: bool) -> None:
+    def __init__(self, factory: NetworkFactory, inputs: int, choices: int) -> None:
         super().__init__()
-        self.layers = factory.critic(inputs, 1, layer_norm=layer_norm, outputs=choices)
+        self.layers = factory.critic(inputs, 1, outputs=choices)
         self.register_buffer("epsilon", torch.ones(()))
 
     def values(self, observations: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ class DQN(Learned):
         require_choices(spec, "DQN")
         self.config = config
         self.parts = parts = LearnerParts(spec, config, seed)
-        actor = EpsilonGreedy(parts.networks, parts.encoder.size, spec.action.size, layer_norm=config.layer_norm)
+        actor = EpsilonGreedy(parts.networks, parts.encoder.size, spec.action.size)
         self.actor = parts.add("values", actor, config.lr, trains_encoder=True)
         self.target = parts.add_target("target_values", self.actor, sees=True)
         parts.act_with(self.actor)

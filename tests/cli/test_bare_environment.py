@@ -40,7 +40,8 @@ print(seen > 60)
 TINY = (
     "--learner.network.hidden 8 --learner.batch-size 8 --log-every 0 --checkpoint-every 0 "
     "--evaluation.every 0 --evaluation.episodes 1"
-)CAMERAS = "--environment.arguments.cameras [front] --environment.arguments.image_size"
+)
+CAMERAS = "--environment.arguments.cameras [front] --environment.arguments.image_size"
 FITS = "--settings.see-steps 4 --settings.read-steps 4"
 FITTED = "embedded-progress --reward.settings.folder rewards/pick"
 DRAWING = [

@@ -74,6 +74,16 @@ class OnPolicyLearner(Stateful, Protocol):
         """Learns from the rollout, full or not, and begins the next one."""
 
 
+@dataclass(frozen=True)
+class Normalization:
+    """Scaling of what an on-policy learner learns from: the group `normalize` of settings."""
+
+    observations: bool = True
+    """Scale observations by running moments. Off in Stable-Baselines3; its settings tuned for MuJoCo have it on."""
+    rewards: bool = True
+    """Divide rewards by the running deviation of the return. Off in Stable-Baselines3; as above."""
+
+
 class OnPolicyConfig(ABC):
     """Settings of an on-policy learner; brings its training loop (SelfTrainedConfig)."""
 
@@ -85,10 +95,8 @@ class OnPolicyConfig(ABC):
     """Weight of a reward one step later."""
     gae_lambda: float
     """Weight of the advantage estimate that looks one step further."""
-    normalize_observations: bool
-    """Scale observations by running moments."""
-    normalize_rewards: bool
-    """Divide rewards by the running deviation of the return."""
+    normalize: Normalization
+    """Scaling of what is learnt from."""
 
     @property
     def rollout_size(self) -> int:

@@ -49,7 +49,7 @@ class OnlinePhase:
             sampling,
             learning_starts=1,
             offline_fraction=1.0 if sampling.keeps_corrections else self.offline_fraction,  # corrections alone are learnt from
-            replay_capacity=self.replay_capacity,
+            capacity=self.replay_capacity,
         )
 
 

@@ -24,6 +24,7 @@ from robo_rl.evaluation.statistics import student_interval
 from robo_rl.protocols.components import Policy
 from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec, specification
 from robo_rl.system.durable_files import write_durably
 from robo_rl.types import Array, Episode
@@ -32,16 +33,16 @@ GAINS = (1.0, -1.0, 0.4)
 """Factor of the motors in each task."""
 UPDATES, EPISODES, JUDGED = 3000, 400, 40
 """Per task: updates, recorded episodes of 50 steps, evaluated episodes."""
-SHARED: dict[str, Any] = {"hidden": (128, 128), "batch_size": 128, "lr": 1e-3}
+SHARED: dict[str, Any] = {"network": {"hidden": (128, 128)}, "batch_size": 128, "lr": 1e-3}
 METHODS: dict[str, OERConfig] = {
-    "OER": OERConfig(**SHARED),
-    "dual, random steps": OERConfig(**SHARED, selection="random"),
-    "dual, highest rewards": OERConfig(**SHARED, selection="reward"),
-    "dual, largest errors": OERConfig(**SHARED, selection="surprise"),
-    "dual, spread out": OERConfig(**SHARED, selection="coverage"),
-    "one policy, random steps": OERConfig(**SHARED, selection="random", dual=False),
-    "one policy, EWC": OERConfig(**SHARED, capacity=0, dual=False, ewc=100.0),
-    "one policy, nothing kept": OERConfig(**SHARED, capacity=0, dual=False),
+    "OER": updated(OERConfig(), SHARED),
+    "dual, random steps": updated(OERConfig(), SHARED, selection="random"),
+    "dual, highest rewards": updated(OERConfig(), SHARED, selection="reward"),
+    "dual, largest errors": updated(OERConfig(), SHARED, selection="surprise"),
+    "dual, spread out": updated(OERConfig(), SHARED, selection="coverage"),
+    "one policy, random steps": updated(OERConfig(), SHARED, selection="random", dual=False),
+    "one policy, EWC": updated(OERConfig(), SHARED, capacity=0, dual=False, ewc=100.0),
+    "one policy, nothing kept": updated(OERConfig(), SHARED, capacity=0, dual=False),
 }
 
 
@@ -131,7 +132,7 @@ def after_each(config: OERConfig, episodes: list[list[Episode]], seed: int) -> l
 def together(episodes: list[list[Episode]], seed: int) -> list[list[float]]:
     """Return mean returns of TD3+BC on all tasks at once, an upper bound."""
     spec = specification(Motors(0))
-    learner = TD3BCConfig(**SHARED).build(spec, seed)
+    learner = updated(TD3BCConfig(), SHARED).build(spec, seed)
     replay = RecordedReplay.of(spec, [episode for each in episodes for episode in each], seed)
     for _ in range(UPDATES * len(GAINS)):
         learner.update(replay.sample(SHARED["batch_size"]))

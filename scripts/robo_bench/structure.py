@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from robo_rl.entry_points import known, load
+from robo_rl.settings import updated
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = (
@@ -74,7 +75,8 @@ def sac_step(engine: str) -> tuple[int, int]:
     from robo_rl.training.off_policy import online_training
 
     environment = make_environment("gymnasium/HalfCheetah-v5")
-    config = SACConfig(hidden=(16, 16), learning_starts=20, batch_size=16, engine=engine, replay_capacity=1_000)  # type: ignore[arg-type]
+    network, replay = {"hidden": (16, 16), "engine": engine}, {"learning_starts": 20, "capacity": 1_000}
+    config = updated(SACConfig(), network=network, replay=replay, batch_size=16)
     learner = config.build(specification(environment), 0)
     training = online_training(environment, learner, config.sampling, steps=60, seed=0)
     nothing = lambda *_, **__: None  # noqa: E731
@@ -94,7 +96,8 @@ def robot_step() -> tuple[int, int]:
     from robo_rl.spec.environment import specification
 
     environment = fake_reach()
-    policy = SACConfig(hidden=(16, 16), replay_capacity=1_000).build(specification(environment), 0).policy
+    config = updated(SACConfig(), network={"hidden": (16, 16)}, replay={"capacity": 1_000})
+    policy = config.build(specification(environment), 0).policy
     episode = Rollout(environment, policy, seed=0)
     episode.step()
     found = traced(episode.step, HOMES)
@@ -159,26 +162,16 @@ def heirs() -> tuple[list[str], list[str]]:
     return found[0], found[1]
 
 
-def field_counts() -> dict[str, int]:
-    """Return the number of settings of each learner, groups counted with their own."""
+def setting_counts(*, in_groups: bool) -> dict[str, int]:
+    """Return the number of settings of each learner, with or without those of its groups."""
 
     def count(kind: Any) -> int:
-        fields = dataclasses.fields(kind)
-        groups = [each.default if dataclasses.is_dataclass(each.default) else None for each in fields]
-        return sum(1 if group is None else count(group) for group in groups)
+        defaults = [each.default for each in dataclasses.fields(kind)]
+        groups = [each for each in defaults if dataclasses.is_dataclass(each)]
+        return len(defaults) - len(groups) + (sum(map(count, groups)) if in_groups else 0)
 
     kinds = {name: load("learners", name) for name in known("learners")}
     return {name: count(kind) for name, kind in kinds.items() if dataclasses.is_dataclass(kind)}
-
-
-def own_counts() -> dict[str, int]:
-    """Return the number of settings of each learner that are not in a group."""
-    kinds = {name: load("learners", name) for name in known("learners")}
-    return {
-        name: sum(not dataclasses.is_dataclass(each.default) for each in dataclasses.fields(kind))
-        for name, kind in kinds.items()
-        if dataclasses.is_dataclass(kind)
-    }
 
 
 def protocols() -> int:
@@ -220,7 +213,7 @@ def rows() -> Iterator[tuple[str, Any]]:
     learners, settings = heirs()
     yield "learners that inherit from a learner", len(learners)
     yield "settings that inherit from those of a learner", len(settings)
-    counted, own = field_counts(), own_counts()
+    counted, own = setting_counts(in_groups=True), setting_counts(in_groups=False)
     yield f"learners with {MANY} settings or more", sum(count >= MANY for count in counted.values())
     yield "learners with more than 20 settings outside groups", sum(count > 20 for count in own.values())
     yield "most settings of a learner", max(counted.items(), key=lambda item: item[1])

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 
 from robo_policies.learners.fisor import FISOR, FISORConfig
+from robo_rl.settings import updated
 from robo_rl.spec.cost import CostSpec
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Batch
@@ -31,11 +32,11 @@ SPEC = EnvironmentSpec(
     ActionSpec(("acceleration",), low=(-1.0,), high=(1.0,), units=("m/s^2",), mode="unknown", control_period=PERIOD),
     costs=(CostSpec("outside", 0.0),),
 )
-SETTINGS: dict[str, Any] = {"hidden": (128, 128), "lr": 1e-3, "normalization_rows": 0}
+SETTINGS: dict[str, Any] = {"network": {"hidden": (128, 128), "normalization_rows": 0}, "lr": 1e-3}
 CODINGS = {
-    "+1 / -1": FISORConfig(**SETTINGS),
-    "+25 / -1": FISORConfig(**SETTINGS, unsafe_signal=25.0),
-    "distance": FISORConfig(**SETTINGS, clearance="clearance"),
+    "+1 / -1": updated(FISORConfig(), SETTINGS),
+    "+25 / -1": updated(FISORConfig(), SETTINGS, unsafe_signal=25.0),
+    "distance": updated(FISORConfig(), SETTINGS, clearance="clearance"),
 }
 
 
@@ -130,7 +131,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=5_000)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    control = FISORConfig(**SETTINGS, candidates=1)
+    control = updated(FISORConfig(), SETTINGS, candidates=1)
     for name, config, kind in [(name, config, FISOR) for name, config in CODINGS.items()] + [
         ("reward alone", control, RewardAlone)
     ]:

@@ -125,8 +125,8 @@ FEW = {
 SEEDS = {"train": "0-1", "sweep": "0-0"}
 EVALUATION = "--evaluation.episodes 1 --evaluation.every 0 --evaluation.videos 0 --log-every 0 --checkpoint-every 0"
 TINY = {
-    "learning_starts": "20",
-    "hidden": "8",
+    "replay.learning_starts": "20",
+    "network.hidden": "8",
     "batch_size": "8",
     "num_envs": "2",
     "steps_per_env": "8",

@@ -21,7 +21,7 @@ PLANS = re.findall(r"```yaml\n(.*?)```", (Path(__file__).parents[2] / "docs/expe
 TINY: dict[str, Any] = {
     "environment": {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 10}},
     "algorithm": "sac",
-    "learner": {"hidden": [8, 8], "batch_size": 8, "learning_starts": 10},
+    "learner": {"network": {"hidden": [8, 8]}, "batch_size": 8, "replay": {"learning_starts": 10}},
     "steps": 20,
     "log_every": 0,
     "evaluation": {"episodes": 1, "every": 10, "episodes_during": 1, "videos": 0},

@@ -41,10 +41,10 @@ def test_wrong_options_are_errors_like_all_others(line: str, capsys: pytest.Capt
 
 
 def test_whole_numbers_may_be_written_with_an_exponent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--steps", "1e5", "--learner.replay-capacity=2.5e4", "--learner.lr", "1e-4", "--dry-run"]
+    words = ["--steps", "1e5", "--learner.replay.capacity=2.5e4", "--learner.lr", "1e-4", "--dry-run"]
     assert dispatch(["train", "halfcheetah-sac", *words]) == 0
     shown = yaml.safe_load(capsys.readouterr().out)
-    assert (shown["steps"], shown["learner"]["replay_capacity"], shown["learner"]["lr"]) == (100_000, 25_000, 1e-4)
+    assert (shown["steps"], shown["learner"]["replay"]["capacity"], shown["learner"]["lr"]) == (100_000, 25_000, 1e-4)
     path = tmp_path / "mine.yaml"
     path.write_text("environment: {name: robo/ArmReach-v0}\nalgorithm: sac\nsteps: 1e5\n")
     assert read_recipe(str(path)).steps == 100_000
@@ -54,7 +54,8 @@ def test_whole_numbers_may_be_written_with_an_exponent(tmp_path: Path, capsys: p
 
 
 @pytest.mark.parametrize(
-    "words", [["--learner.hidden", "[32, 16]"], ["--learner.hidden=[32,16]"], ["--learner.hidden", "32", "16"]]
+    "words",
+    [["--learner.network.hidden", "[32, 16]"], ["--learner.network.hidden=[32,16]"], ["--learner.network.hidden", "32", "16"]],
 )
 def test_a_list_may_be_written_as_in_yaml(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert dispatch(["train", "halfcheetah-sac", *words, "--steps", "50", "--dry-run"]) == 0

@@ -28,6 +28,7 @@ from robo_rl.rollout.episode import rollout
 from robo_rl.rollout.intervention import PersonInTheLoop
 from robo_rl.rollout.running_episodes import RunningEpisodes
 from robo_rl.rollout.vector import VectorRollout
+from robo_rl.settings import updated
 from robo_rl.training.compatibility import Capabilities, learners
 from robo_rl.training.episode_reports import EpisodeReports, report_episode
 from robo_rl.training.off_policy import StepLoop
@@ -45,10 +46,10 @@ ELSEWHERE = {
 }
 """Learners that cannot act in the suite's environment."""
 SMALL = {
-    "hidden": (8,),
+    "network": {"hidden": (8,)},
     "batch_size": 8,
+    "replay": {"learning_starts": 16, "capacity": 1_000},
     "learning_starts": 16,
-    "replay_capacity": 1_000,
     "num_envs": 2,
     "steps_per_env": 8,
     "policy_kwargs": {"net_arch": [8]},
@@ -60,7 +61,7 @@ SMALL = {
     "worst_return": 0.0,
 }
 OWN = {
-    "drq": {"convolutions": (4,), "crop_padding": 1},
+    "drq": {"network": {"convolutions": (4,), "crop_padding": 1}},
     "bresa": {"risk_threshold": 1.0, "reflex_starts": 10_000},
     "barfi": {"auxiliary": "hint", "alpha": 1e-3},
     **{name: {"n_steps": 8} for name in ("sb3-ppo", "sb3-a2c", "sb3-recurrent-ppo")},
@@ -94,9 +95,17 @@ ROWS_OF_MANY = [pytest.param(name, marks=[] if name in OFTEN else [pytest.mark.s
 
 
 def small(name):
-    kind = load("learners", name)
-    fields = {item.name for item in dataclasses.fields(kind)}
-    return kind(**{key: value for key, value in (SMALL | OWN.get(name, {})).items() if key in fields})
+    return updated(load("learners", name)(), known_of(load("learners", name), SMALL), OWN.get(name, {}))
+
+
+def known_of(kind, settings):
+    """Return those settings that a dataclass has, also in its groups."""
+    own = {item.name: item.default for item in dataclasses.fields(kind)}
+    return {
+        key: known_of(own[key], value) if dataclasses.is_dataclass(own[key]) else value
+        for key, value in settings.items()
+        if key in own
+    }
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from factories import axes, make_spec, picture_spec
 from robo_policies.learners.dqn import DQNConfig
 from robo_policies.learners.sac import SACConfig
+from robo_policies.networks.settings import Network
 from robo_rl.conformance.learners import different_leaves
 from robo_rl.conformance.swerving import Swerving
 from robo_rl.environments.make import make_environment, make_vector_environment
@@ -23,7 +24,7 @@ from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import EnvironmentFailed, InvalidEpisode, InvalidSetting
 from robo_rl.extras import Chunks, FutureGoals, NextActions, ReturnsToGo
 from robo_rl.protocols.contract import ONLINE_IN_MANY
-from robo_rl.protocols.sampling import Sampling
+from robo_rl.protocols.sampling import Replay, Sampling
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.rollout.episode import RandomPolicy
 from robo_rl.rollout.vector import VectorRollout
@@ -200,7 +201,9 @@ def test_a_memory_needs_two_rows_for_each_environment():
 
 @pytest.mark.parametrize(("every", "starts", "steps"), [(1, 10, 40), (16, 10, 64), (5, 1, 23), (3, 30, 40)])
 def test_updates_are_counted_over_all_environments(every, starts, steps):
-    config = SACConfig(hidden=(8,), batch_size=8, learning_starts=starts, replay_capacity=100, update_every=every)
+    config = SACConfig(
+        network=Network(hidden=(8,)), batch_size=8, replay=Replay(learning_starts=starts, capacity=100, update_every=every)
+    )
     assert config.sampling.update_every == every
     counts = []
     for count in (1, 4):
@@ -229,7 +232,7 @@ def test_random_actions_of_many_are_drawn_at_once():
     assert RandomPolicy(Swerving(is_discrete=True).environment_spec, 0).act_all({"x": np.zeros((5, 1))}).shape == (5,)
 
 
-@pytest.mark.parametrize("config", [SACConfig(hidden=(8,)), DQNConfig(hidden=(8,))])
+@pytest.mark.parametrize("config", [SACConfig(network=Network(hidden=(8,))), DQNConfig(network=Network(hidden=(8,)))])
 def test_a_policy_acts_in_many_as_in_each(config):
     is_discrete, random = isinstance(config, DQNConfig), np.random.default_rng(0)
     learners = [config.build(Swerving(is_discrete=is_discrete).environment_spec, 3) for _ in range(2)]
@@ -280,7 +283,7 @@ def test_wrong_rewards_and_actions_are_refused_in_many():
 
 
 def test_a_policy_with_a_memory_is_refused():
-    learner = SACConfig(hidden=(8,)).build(Swerving().environment_spec, 0)
+    learner = SACConfig(network=Network(hidden=(8,))).build(Swerving().environment_spec, 0)
     learner.policy.replan = lambda: None
     environments = SequentialEnvironments(Swerving, 2, autoreset_mode=AutoresetMode.SAME_STEP)
     with pytest.raises(
@@ -334,7 +337,7 @@ class Robot(Swerving):
 @pytest.mark.parametrize(("make", "resumed"), [(Swerving, "exact"), (Forgetful, "warm"), (Robot, "warm")])
 def test_resume_in_many_says_whether_it_is_exact(make, resumed):
     def made():
-        config = SACConfig(hidden=(8,), batch_size=8, learning_starts=16, replay_capacity=100)
+        config = SACConfig(network=Network(hidden=(8,)), batch_size=8, replay=Replay(learning_starts=16, capacity=100))
         return TrainingPlan(config, ONLINE_IN_MANY, Swerving().environment_spec, make, 60, 0, count=3).training()
 
     observer = Observer(at=31)
@@ -358,7 +361,9 @@ class Cheetahs:
 
 def test_sac_in_batched_simulation_resumes_exactly(tmp_path):
     def made():
-        config = SACConfig(hidden=(16,), batch_size=16, learning_starts=64, replay_capacity=4_000, update_every=4)
+        config = SACConfig(
+            network=Network(hidden=(16,)), batch_size=16, replay=Replay(learning_starts=64, capacity=4_000, update_every=4)
+        )
         return TrainingPlan(config, ONLINE_IN_MANY, Cheetahs()().environment_spec, Cheetahs(), 4_400, 0, count=4).training()
 
     whole, observer = made(), Observer(at=3_990)  # episodes end at step 4,000; the ring is full then

@@ -323,7 +323,7 @@ def test_wrappers_are_in_runs_that_go_on_and_are_judged(tmp_path):
     made = {
         "environment": {"name": POINT, "wrappers": [{"name": "maximum"}, {"name": "time_limit", "steps": 6}]},
         "algorithm": "sac",
-        "learner": {"hidden": [8], "batch_size": 8, "learning_starts": 10},
+        "learner": {"network": {"hidden": [8]}, "batch_size": 8, "replay": {"learning_starts": 10}},
         "evaluation": {"episodes": 2, "videos": 0},
     }
     run = robo_rl.train(made, steps=20, out=tmp_path)

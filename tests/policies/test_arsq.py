@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import axes, make_episode, make_spec
-from robo_policies.learners.arsq import ARSQConfig, Choices, Cube, GoodEpisodes
+from robo_policies.learners.arsq import ARSQConfig, ARSQNetwork, Choices, Cube, GoodEpisodes
 from robo_rl.errors import InvalidSetting
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.recorded import RecordedReplay
@@ -21,8 +21,10 @@ from robo_rl.types import Batch
 
 STATE = ArraySpec("state", (1,), frame="none", role="proprioception")
 SPEC = make_spec("two", STATE, action=axes("a", "b"))
-SMALL = ARSQConfig(hidden=(16,), batch_size=8, levels=2, bins=3, normalization_rows=0)
-CORNERS = ARSQConfig(hidden=(32,), levels=1, bins=2, lr=3e-3, batch_size=128, temperature=0.05, normalization_rows=0)
+SMALL = ARSQConfig(network=ARSQNetwork(hidden=(16,), normalization_rows=0), batch_size=8, levels=2, bins=3)
+CORNERS = ARSQConfig(
+    network=ARSQNetwork(hidden=(32,), normalization_rows=0), levels=1, bins=2, lr=3e-3, batch_size=128, temperature=0.05
+)
 
 
 @given(st.integers(1, 3), st.integers(2, 6), st.integers(1, 4), st.integers(0, 9))

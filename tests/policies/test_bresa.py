@@ -9,25 +9,28 @@ import pytest
 import torch
 
 from robo_policies.learners.bresa import Bresa, BresaConfig, ReflexPolicy
+from robo_policies.networks.settings import Network
 from robo_rl.conformance.learners import check_policy
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.protocols.sampling import Replay
 from robo_rl.rollout import rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.settings import updated
 from robo_rl.spec.environment import specification
 
-SMALL = BresaConfig(hidden=(8,), batch_size=8, learning_starts=200, replay_capacity=20_000, hold=10, risk_pretraining=3)
-LEARNS = replace(
+SMALL = BresaConfig(
+    network=Network(hidden=(8,)), batch_size=8, replay=Replay(learning_starts=200, capacity=20_000), hold=10, risk_pretraining=3
+)
+LEARNS = updated(
     SMALL,
-    hidden=(64, 64),
+    network={"hidden": (64, 64), "normalization_rows": 5000},
     batch_size=128,
     lr=1e-3,
     tau=0.01,
     discount=0.97,
     initial_temperature=0.1,
-    normalization_rows=5000,
-    learning_starts=12_000,
-    replay_capacity=400_000,
+    replay={"learning_starts": 12_000, "capacity": 400_000},
     hold=20,
     risk_pretraining=1_000,
 )
@@ -128,7 +131,7 @@ def test_task_action_is_held_and_checked_at_the_reflex_rate():
 
 
 def test_memories_hold_proposals_and_executed_steps():
-    training = replace(SMALL, learning_starts=1, risk_threshold=0.5).training(make, steps=46, seed=0)
+    training = updated(SMALL, replay={"learning_starts": 1}, risk_threshold=0.5).training(make, steps=46, seed=0)
     training.step = 1  # no episode of random actions, in which no reflex acts
     set_logits(training.learner.risk_critic, 9.0)  # all is risky: the recovery policy always acts
     training.learner.update_risk = lambda batch: {}

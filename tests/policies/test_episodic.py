@@ -11,7 +11,9 @@ import torch
 
 from factories import axes, choices, make_episode, make_spec
 from robo_cli.main import dispatch
-from robo_policies.learners.barfi import BARFI, BARFIConfig, largest_curvature, neumann
+from robo_policies.learners.barfi import BARFI, BARFIConfig, BARFINetwork, largest_curvature, neumann
+from robo_policies.learners.episodic import Cloning
+from robo_policies.learners.episodic_settings import EpisodeNetwork
 from robo_policies.learners.srpo import (
     Resemblance,
     SRPOConfig,
@@ -23,6 +25,7 @@ from robo_policies.learners.srpo import (
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rollout.episode import rollout
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 
 
@@ -111,7 +114,14 @@ class Halfway:
 
 
 def srpo(score, seed, steps=6400):
-    config = SRPOConfig(hidden=(32,), lr=1e-3, episodes=32, group=8, score=score, clone_updates=300, initial_std=0.15)
+    config = SRPOConfig(
+        network=EpisodeNetwork(hidden=(32,)),
+        lr=1e-3,
+        episodes=32,
+        group=8,
+        score=score,
+        cloning=Cloning(updates=300, initial_std=0.15),
+    )
     episodes = [rollout(Line(), Halfway(number), seed=number) for number in range(30)]
     training, heard = config.training(Line, steps=steps, seed=seed, demonstrations=episodes), Silent()
     training.run(heard)
@@ -201,8 +211,8 @@ class Misleading(Grid):
 
 
 def barfi(environment, **settings):
-    plain = {"hidden": (), "lr": 0.02, "episodes": 8, "normalization_rows": 0, "first_weight": 0.0}
-    config = BARFIConfig(auxiliary="heuristic", **plain | settings)
+    plain = {"network": {"hidden": (), "normalization_rows": 0}, "lr": 0.02, "episodes": 8, "first_weight": 0.0}
+    config = updated(BARFIConfig(), plain, settings, auxiliary="heuristic")
     training = config.training(environment, steps=5000, seed=0)
     training.run(Silent())
     return training.learner.weight
@@ -226,7 +236,7 @@ def test_bad_settings_have_one_clear_error():
     with pytest.raises(InvalidSetting, match="auxiliary"):
         BARFIConfig().build(Line.environment_spec, 0)
     with pytest.raises(InvalidSetting, match="engine"):
-        BARFIConfig(auxiliary="heuristic", engine="accelerated")
+        BARFIConfig(auxiliary="heuristic", network=BARFINetwork(engine="accelerated"))
     with pytest.raises(InvalidSetting, match="divisor of episodes"):
         SRPOConfig(episodes=30, group=8)
     with pytest.raises(InvalidSetting, match="compared with its group"):
@@ -246,7 +256,16 @@ def _unknown():
 @pytest.mark.slow
 def test_a_recipe_trains_and_resumes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    small = ["--learner.hidden", "8", "--learner.episodes", "4", "--learner.group", "2", "--learner.clone-updates", "5"]
+    small = [
+        "--learner.network.hidden",
+        "8",
+        "--learner.episodes",
+        "4",
+        "--learner.group",
+        "2",
+        "--learner.cloning.updates",
+        "5",
+    ]
     quiet = ["--evaluation.every", "0", "--evaluation.episodes", "1", "--evaluation.videos", "0"]
     quick = ["--environment.arguments.max-steps", "40", "--steps", "170", "--demonstrations.episodes", "1"]
     assert dispatch(["train", "arm-pick-srpo", *small, *quiet, *quick]) == 0

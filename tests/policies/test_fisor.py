@@ -24,9 +24,11 @@ from robo_bench.viability import (
     violations,
 )
 from robo_policies.learners.fisor import FISORConfig
+from robo_policies.learners.offline import OfflineNetwork
 from robo_rl.errors import InvalidSetting
+from robo_rl.settings import updated
 
-SMALL = FISORConfig(hidden=(16, 16), batch_size=8, normalization_rows=0)
+SMALL = FISORConfig(network=OfflineNetwork(hidden=(16, 16), normalization_rows=0), batch_size=8)
 
 
 def batch_of(count=8, seed=0):
@@ -90,7 +92,8 @@ def test_the_least_dangerous_candidate_is_taken():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"expectile": 1.0}, {"unsafe_signal": 0.0}, {"candidates": 0}, {"hidden": (8, 16)}, {"clearance": "nothing"}]
+    "settings",
+    [{"expectile": 1.0}, {"unsafe_signal": 0.0}, {"candidates": 0}, {"network": {"hidden": (8, 16)}}, {"clearance": "nothing"}],
 )
 def test_wrong_settings_are_one_error(settings):
     with pytest.raises(InvalidSetting):
@@ -100,7 +103,7 @@ def test_wrong_settings_are_one_error(settings):
 @pytest.mark.slow
 def test_region_grows_towards_the_kernel():
     before = agreement(CODINGS["+1 / -1"].build(SPEC, 0))[0]
-    learner = trained(replace(CODINGS["+1 / -1"], hidden=(64, 64), discount=0.97), 0, 700)
+    learner = trained(updated(CODINGS["+1 / -1"], network={"hidden": (64, 64)}, discount=0.97), 0, 700)
     overlap, wrong = agreement(learner)
     assert overlap > 0.6 > before and wrong < 0.25
 
@@ -110,7 +113,7 @@ def test_region_is_the_kernel_and_rollouts_stay_in_it():
     learner = trained(CODINGS["distance"], 0, 5000)
     overlap, _ = agreement(learner)
     safe, _ = violations(learner, 0)
-    control, _ = violations(trained(FISORConfig(**SETTINGS, candidates=1), 0, 5000, RewardAlone), 0)
+    control, _ = violations(trained(updated(FISORConfig(), SETTINGS, candidates=1), 0, 5000, RewardAlone), 0)
     assert overlap > 0.7 and safe <= 5 < control
 
 

@@ -13,6 +13,7 @@ from robo_cli.main import dispatch
 from robo_policies.learners.gtr import CORRECTED, GTRConfig
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.evaluation import evaluate
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 
 
@@ -64,11 +65,11 @@ class Follower:
         return np.clip(np.array([wanted + noise], np.float32), -1.0, 1.0)
 
 
-SETTINGS = {"hidden": (32,), "lr": 3e-3, "episodes": 16, "fades_over": 40, "batch_size": 64}
+SETTINGS = {"network": {"hidden": (32,)}, "lr": 3e-3, "episodes": 16, "fades_over": 40, "batch_size": 64}
 
 
 def trained(steps=8000, **settings):
-    training = GTRConfig(**SETTINGS | settings).training(Gate, steps=steps, seed=0)
+    training = updated(GTRConfig(), SETTINGS, settings).training(Gate, steps=steps, seed=0)
     training.run(Silent())
     return training
 

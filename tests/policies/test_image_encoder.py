@@ -15,11 +15,12 @@ from torch.nn.functional import conv2d, layer_norm, linear, relu
 from factories import axes, make_spec, picture_spec
 from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.hil_serl import HILSERL, HILSERLConfig
-from robo_policies.learners.rlpd import RLPD, RLPDConfig
+from robo_policies.learners.rlpd import RLPD, RLPDConfig, RLPDNetwork
 from robo_policies.networks.convolutions import FEATURES
 from robo_policies.networks.image_encoder import ImageEncoder, crop
 from robo_rl.conformance.learners import random_batch
 from robo_rl.errors import InvalidSetting
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ActionSpec, ArraySpec
 from robo_rl.types import Batch
 
@@ -28,8 +29,12 @@ FRONT, WRIST = (picture_spec(f"camera_{name}", (6, 8, 3)) for name in ("front", 
 MOVES = ActionSpec(("x", "opening"), (-1.0, 0.0), (1.0, 0.08), ("m", "m"))
 ARM = make_spec("arm", STATE, OPENING, FRONT, WRIST, action=MOVES)
 BLIND = make_spec("blind", STATE, OPENING, action=MOVES)
-SMALL = RLPDConfig(hidden=(8,), critics=3, updates_per_step=1, batch_size=8, convolutions=(4, 5), crop_padding=2, tau=0.25)
-GRIPPER = HILSERLConfig(hidden=(8,), updates_per_step=1, batch_size=8, gripper="opening", convolutions=(4, 5))
+SMALL = RLPDConfig(
+    network=RLPDNetwork(hidden=(8,), convolutions=(4, 5), crop_padding=2), critics=3, updates_per_step=1, batch_size=8, tau=0.25
+)
+GRIPPER = HILSERLConfig(
+    network=RLPDNetwork(hidden=(8,), convolutions=(4, 5)), updates_per_step=1, batch_size=8, gripper="opening"
+)
 
 
 def learner(**changes) -> RLPD:
@@ -285,7 +290,12 @@ def test_pictures_that_are_too_small_are_refused():
 
 
 @pytest.mark.parametrize(
-    "change", [{"crop_padding": -1}, {"convolutions": (4, 0)}, {"frozen_convolutions": "a.safetensors", "convolutions": ()}]
+    "change",
+    [
+        {"network": {"crop_padding": -1}},
+        {"network": {"convolutions": (4, 0)}},
+        {"network": {"frozen_convolutions": "a.safetensors", "convolutions": ()}},
+    ],
 )
 def test_settings_out_of_range_are_refused(change):
     with pytest.raises(InvalidSetting, match=next(iter(change))):
@@ -293,7 +303,11 @@ def test_settings_out_of_range_are_refused(change):
 
 
 @pytest.mark.parametrize(
-    "config", [RLPDConfig(hidden=(8,), batch_size=8, updates_per_step=1), replace(GRIPPER, convolutions=())]
+    "config",
+    [
+        RLPDConfig(network=RLPDNetwork(hidden=(8,)), batch_size=8, updates_per_step=1),
+        updated(GRIPPER, network={"convolutions": ()}),
+    ],
 )
 def test_without_convolutions_pictures_change_nothing(config, leaves):
     states = []
@@ -321,10 +335,10 @@ def bars(places, *, shown: bool):
 
 
 SEES: dict[str, Any] = {
-    "hidden": (32,), "batch_size": 32, "lr": 3e-3, "tau": 0.05, "initial_temperature": 0.02,
-    "target_entropy_per_action": -1.5, "convolutions": (8, 8), "crop_padding": 1,
-}  # fmt: skip
-LOOKING = {"rlpd": RLPDConfig(**SEES, critics=2, updates_per_step=1), "drq": DrQConfig(**SEES)}
+    "network": {"hidden": (32,), "convolutions": (8, 8), "crop_padding": 1},
+    **{"batch_size": 32, "lr": 3e-3, "tau": 0.05, "initial_temperature": 0.02, "target_entropy_per_action": -1.5},
+}
+LOOKING = {"rlpd": updated(RLPDConfig(), SEES, critics=2, updates_per_step=1), "drq": updated(DrQConfig(), SEES)}
 
 
 def error_after(updates: int, config: RLPDConfig | DrQConfig, *, shown: bool) -> float:

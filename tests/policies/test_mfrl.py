@@ -10,23 +10,22 @@ import pytest
 import torch
 
 from robo_policies.learners.feasibility import Feasibility
-from robo_policies.learners.mfrl import MFRL, MFRLConfig, SegmentActor
+from robo_policies.learners.mfrl import MFRL, ClassifierSettings, MFRLConfig, MFRLNetwork, SegmentActor
 from robo_rl.conformance.learners import check_policy
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, MissingExtra
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.settings import updated
 from robo_rl.spec.environment import specification
 
 SMALL = MFRLConfig(
-    hidden=(8,),
+    network=MFRLNetwork(hidden=(8,)),
     batch_size=12,
     tasks=2,
     first_low=16,
     first_flights=2,
-    inducing=8,
+    model=ClassifierSettings(inducing=8, steps=2, first_steps=4),
     low_labels=4,
-    model_steps=2,
-    first_model_steps=4,
     epochs=2,
     plans_per_task=4,
     updates_per_flight=1,
@@ -229,7 +228,7 @@ def test_policy_conforms_and_is_restored(tmp_path):
 
 def test_bad_settings_and_environments_are_refused(monkeypatch):
     with pytest.raises(InvalidSetting, match="first_low"):
-        replace(SMALL, inducing=32)
+        updated(SMALL, model={"inducing": 32})
     with pytest.raises(InvalidSetting, match="no plans"):
         SMALL.training(partial(make_environment, "hazards/Point-v0"), steps=5, seed=0)
     with pytest.raises(InvalidSetting, match="No flight is left"):

@@ -11,10 +11,11 @@ from factories import axes, make_episode, make_spec
 from robo_policies.learners.oer import ContinualTraining, Memory, OERConfig, chosen, tasks_of
 from robo_policies.learners.selection import Recorded, model_of, select
 from robo_rl.errors import InvalidSetting
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 
 SPEC = make_spec("a/Line", ArraySpec("x", (2,)), action=axes("dx"), max_steps=10)
-SMALL = {"hidden": (16,), "batch_size": 32, "lr": 3e-3, "capacity": 20, "model_updates": 50}
+SMALL = {"network": {"hidden": (16,)}, "batch_size": 32, "lr": 3e-3, "capacity": 20, "model_updates": 50}
 
 
 class Line(gymnasium.Env):
@@ -47,7 +48,7 @@ BOTH = [*episodes(0), *episodes(1)]
 
 
 def trained(steps=600, **settings):
-    config = OERConfig(**SMALL | settings)
+    config = updated(OERConfig(), SMALL, settings)
     training = ContinualTraining(Line(), config, steps=steps, seed=0, demonstrations=BOTH)
     training.run(Silent())
     return training
@@ -166,4 +167,4 @@ def test_bad_settings_have_one_clear_error():
         ContinualTraining(Line(), OERConfig(), steps=1, seed=0, demonstrations=())
     for settings in ({"ewc": 1.0}, {"capacity": -1}, {"tasks": (0,)}):
         with pytest.raises(InvalidSetting):
-            OERConfig(**settings)
+            updated(OERConfig(), settings)

@@ -8,16 +8,20 @@ import numpy as np
 import pytest
 
 from robo_policies.learners.stepmix_sac import Bounds, StepMixSACConfig, TakeOver
+from robo_policies.networks.settings import Network
 from robo_rl.conformance.learners import check_policy
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.sampling import Replay
 from robo_rl.rollout.episode import rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import specification
 
-SMALL = StepMixSACConfig(hidden=(8,), batch_size=8, learning_starts=50, replay_capacity=20_000, worst_return=-10.0)
+SMALL = StepMixSACConfig(
+    network=Network(hidden=(8,)), batch_size=8, replay=Replay(learning_starts=50, capacity=20_000), worst_return=-10.0
+)
 
-WIDE = {"hidden": (32,), "candidates": 6, "worst_return": -10.0}
+WIDE = {"network": {"hidden": (32,)}, "candidates": 6, "worst_return": -10.0}
 
 
 class Observer:

@@ -13,13 +13,14 @@ import yaml
 from factories import make_spec
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
+from robo_policies.networks.policy_value import PolicyValueNetwork
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rewards.shaping.pipeline import RewardPipeline
 from robo_rl.rewards.shaping.stages import STAGES
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.settings import settings_as
+from robo_rl.settings import settings_as, updated
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.off_policy import online_training
 
@@ -151,7 +152,7 @@ def test_environment_reward_counts_only_as_a_source(files):
 
 
 def sac(online, **settings):
-    config = SACConfig(hidden=(8,), batch_size=8, replay_capacity=300, **settings)
+    config = updated(SACConfig(), settings, network={"hidden": (8,)}, batch_size=8, replay={"capacity": 300})
     return online_training(Dot(), config.build(SPEC, 3), config.sampling, steps=60, seed=3, rewards=online.running(1))
 
 
@@ -185,7 +186,9 @@ def test_rollouts_of_several_environments_learn_from_it(files):
     stages = [{"stage": "scale"}]
     online = full(files, stages=stages).online(SPEC, weight=1.0, discount=0.9)
     observer = Observer()
-    config = PPOConfig(num_envs=3, steps_per_env=16, epochs=1, batch_size=16, hidden=(8,), discount=0.9)
+    config = PPOConfig(
+        num_envs=3, steps_per_env=16, epochs=1, batch_size=16, network=PolicyValueNetwork(hidden=(8,)), discount=0.9
+    )
     config.training(Dot, steps=96, seed=0, reward=online).run(observer)
     assert np.isfinite([*observer.metrics.values()]).all() and "reward/1_scale" in observer.metrics
 

@@ -18,14 +18,14 @@ from torch.nn import functional
 from typing_extensions import override
 
 from robo_policies.learners.parts import Learned, LearnerParts
-from robo_policies.networks.actor_critic import Critics, Network
+from robo_policies.networks.actor_critic import Critics, Trainable
 from robo_policies.networks.encoders import TensorBatch
-from robo_policies.networks.settings import NetworkSettings, ReplaySettings
+from robo_policies.networks.settings import LearnerSettings, Network
 from robo_rl.errors import require_allowed
 from robo_rl.extras import FromExpert, RowNumbers, StoredRows
 from robo_rl.protocols.contract import STEPS, Feature, Needs
-from robo_rl.protocols.sampling import Sampling
-from robo_rl.requirements import require_continuous, require_ranges
+from robo_rl.protocols.sampling import Replay, Sampling
+from robo_rl.requirements import require_continuous
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Batch, Metrics
 
@@ -44,7 +44,25 @@ class GoodEpisodes(FromExpert):
 
 
 @dataclass(frozen=True)
-class ARSQConfig(NetworkSettings, ReplaySettings):
+class ARSQNetwork(Network):
+    """Networks of ARSQ; the authors have three hidden layers of 512."""
+
+    normalization_rows: int = 10_000
+    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+
+
+@dataclass(frozen=True)
+class ARSQReplay(Replay):
+    """Replay memory of ARSQ."""
+
+    learning_starts: int = 1_000
+    """Environment steps with random actions before the first update."""
+    offline_fraction: float = 0.5
+    """Share of each batch that is recorded."""
+
+
+@dataclass(frozen=True)
+class ARSQConfig(LearnerSettings):
     """Settings of ARSQ."""
 
     needs = Needs(STEPS, excludes={Feature.RELABELLED: "choose a reward that does not change"})
@@ -71,17 +89,13 @@ class ARSQConfig(NetworkSettings, ReplaySettings):
     """Weight of a reward one step later."""
     tau: float = 0.02
     """Share of the online values that enters the target values at each update."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Units of the hidden layers; the authors have three of 512."""
-    offline_fraction: float = 0.5
-    """Share of each batch that is recorded."""
-    learning_starts: int = 1_000
-    """Environment steps with random actions before the first update."""
-    normalization_rows: int = 10_000
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+    network: ARSQNetwork = ARSQNetwork()
+    """Networks."""
+    replay: ARSQReplay = ARSQReplay()
+    """Replay memory."""
 
     def __post_init__(self) -> None:
-        require_ranges(self)
+        super().__post_init__()
         allowed = {"levels": (self.levels >= 1, "1 or more"), "bins": (self.bins >= 2, "2 or more")}
         allowed |= {"temperature": (self.temperature > 0, "above 0")}
         allowed |= {"conservative_weight": (self.conservative_weight >= 0, "0 or more")}
@@ -178,7 +192,7 @@ class Choices(nn.Module):
         return self.cube.decode(codes)
 
 
-class SoftValues(Network):
+class SoftValues(Trainable):
     """The choices and V(s), which learn from one loss."""
 
     def __init__(self, choices: Choices, value: Critics) -> None:

@@ -31,7 +31,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from robo_policies.learners.episodic import LearnsFromEpisodes
-from robo_policies.learners.episodic_settings import EpisodeSettings
+from robo_policies.learners.episodic_settings import EpisodeNetwork, EpisodeSettings
 from robo_rl.errors import UnknownName, require_allowed
 from robo_rl.extras import returns_to_go
 from robo_rl.spec.environment import EnvironmentSpec
@@ -39,11 +39,23 @@ from robo_rl.types import Episode, Metrics, StateDict
 
 
 @dataclass(frozen=True)
-class BARFIConfig(EpisodeSettings):
-    """Settings of BARFI."""
+class BARFINetwork(EpisodeNetwork):
+    """Networks of BARFI."""
 
     engine: Literal["auto", "reference", "accelerated"] = "reference"
     """Always reference: derivatives of derivatives are taken, which the kernels do not have."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require({"engine": (self.engine == "reference", "reference")})
+
+
+@dataclass(frozen=True)
+class BARFIConfig(EpisodeSettings):
+    """Settings of BARFI."""
+
+    network: BARFINetwork = BARFINetwork()
+    """Networks."""
     auxiliary: str = ""
     """Term of the environment's reward_terms that is the designer's heuristic; must be set."""
     learns_blend: bool = True
@@ -69,7 +81,6 @@ class BARFIConfig(EpisodeSettings):
         super().__post_init__()
         counts = {name: (getattr(self, name) >= 1, "1 or more") for name in ("inner_updates", "remembered", "terms")}
         rates = {name: (getattr(self, name) >= 0, "0 or more") for name in ("blend_lr", "blend_decay", "decay")}
-        counts["engine"] = (self.engine == "reference", "reference")
         require_allowed(self, counts | rates | {"alpha": (self.alpha > 0, "above 0")})
 
     @override

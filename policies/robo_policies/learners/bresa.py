@@ -75,7 +75,7 @@ class BresaConfig(SACSettings, OwnLoop):
         allowed = {name: (value >= 1, "1 or more") for name, value in counts.items()}
         allowed["reflex_every"] = (1 <= self.reflex_every <= self.hold, "1 to hold")
         allowed |= {name: (getattr(self, name) >= 0, "0 or more") for name in ("risk_pretraining", "reflex_starts")}
-        allowed["n_step"] = (self.n_step == 1, "1")
+        allowed["replay.n_step"] = (self.replay.n_step == 1, "1")
         allowed["violations"] = (0.0 <= self.violations < 1.0, "0 to below 1")
         shares = {name: getattr(self, name) for name in ("risk_threshold", "release", "risk_discount")}
         require_allowed(self, allowed | {name: (0.0 <= value <= 1.0, "0 to 1") for name, value in shares.items()})
@@ -250,11 +250,11 @@ class BresaTraining(EpisodeLoop):
         super().__init__(environment, steps=steps, seed=seed)
         spec, self.config = self.environment_spec, config
         self.learner = Bresa(spec, config, seed)
-        self.replay = ReplayBuffer(spec, config.replay_capacity, seed)
+        self.replay = ReplayBuffer(spec, config.replay.capacity, seed)
         """Of task actions."""
-        self.risk_replay = ReplayBuffer(spec, config.replay_capacity, seed + 1, extras=(Costs(),))
+        self.risk_replay = ReplayBuffer(spec, config.replay.capacity, seed + 1, extras=(Costs(),))
         """Of environment steps."""
-        self.violations = ReplayBuffer(spec, max(2, config.replay_capacity // 4), seed + 2, extras=(Costs(),))
+        self.violations = ReplayBuffer(spec, max(2, config.replay.capacity // 4), seed + 2, extras=(Costs(),))
         """The same steps, those with a violation alone."""
         self._explorer = RandomPolicy(spec, seed)
         self._policy = self._acting = ReflexPolicy(self.learner)
@@ -274,7 +274,7 @@ class BresaTraining(EpisodeLoop):
 
     @override
     def choose(self) -> ReflexPolicy:
-        explores = self.step < self.config.learning_starts
+        explores = self.step < self.config.replay.learning_starts
         self._acting = ReflexPolicy(self.learner, self._explorer if explores else None)
         self._acting.is_on &= not explores and self.step >= self.config.reflex_starts  # before, the critic sees what follows
         return self._acting
@@ -338,7 +338,7 @@ class BresaTraining(EpisodeLoop):
 
     def _learn(self) -> Metrics:
         config = self.config
-        if self.step < config.learning_starts or not len(self.replay):
+        if self.step < config.replay.learning_starts or not len(self.replay):
             return {}
         count = config.risk_updates if self._is_pretrained else config.risk_pretraining
         self._is_pretrained = True

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from robo_policies.learners.chunks import ChunkMLP
+from robo_policies.learners.chunks import MLP_SETTINGS, ChunkMLP
 from robo_policies.learners.diffusion_bc import DiffusionActor
 from robo_policies.learners.iql import expectile_loss
 from robo_policies.learners.offline import OfflineValueSettings
@@ -39,8 +39,6 @@ class FISORConfig(OfflineValueSettings):
 
     needs = Needs(DATA, CONTINUOUS_ONLY)
 
-    hidden: tuple[int, ...] = (256, 256)
-    """Units of the hidden layers of all networks, all of one size."""
     expectile: float = 0.9
     """Of Q(s, a) over the actions in the data, that V(s) follows."""
     feasibility_expectile: float = 0.9
@@ -65,12 +63,10 @@ class FISORConfig(OfflineValueSettings):
         positive = ("unsafe_signal", "escape_weight", "gain_weight")
         allowed |= {name: (getattr(self, name) > 0, "above 0") for name in positive}
         allowed |= {"noise_levels": (self.noise_levels >= 2, "2 or more"), "candidates": (self.candidates >= 1, "1 or more")}
-        allowed |= {"hidden": (len(set(self.hidden)) == 1, "one or more layers, all of one size")}
-        allowed |= {"convolutions": (not self.convolutions, "none: it reads vectors, or features of the wrapper `encoded`")}
-        allowed |= {
-            name: (getattr(self, name) is None, "none: it has a denoiser") for name in ("actor_network", "critic_network")
-        }
         require_allowed(self, allowed)
+        self.network.require({"hidden": (len(set(self.network.hidden)) == 1, "one or more layers, all of one size")})
+        self.network.require_unused("it reads vectors, or features of the wrapper `encoded`", "convolutions")
+        self.network.require_unused("it has a denoiser", *MLP_SETTINGS)
 
     @property
     @override
@@ -100,7 +96,7 @@ class FISOR(Learned):
 
         self.danger_critic, self.danger_target, self.danger_value = critics("danger_")
         self.critic, self.target_critic, self.value = critics("")
-        denoiser = ChunkMLP(inputs, actions, config.hidden, parts.initial)
+        denoiser = ChunkMLP(inputs, actions, config.network.hidden, parts.initial)
         self.denoiser = parts.add("denoiser", denoiser, config.lr)
         self.averaged = parts.add_target("averaged", self.denoiser)
         diffusion = DiffusionActor(self.averaged, config.noise_levels, 1, actions).to(parts.device)

@@ -25,8 +25,8 @@ from robo_policies.learners.clipped_step import clipped_surrogate, probability_r
 from robo_policies.learners.feasibility import Feasibility
 from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.parts import ActorPolicy, Learned, LearnerParts
-from robo_policies.networks.actor_critic import Network
-from robo_policies.networks.settings import NetworkSettings
+from robo_policies.networks.actor_critic import Trainable
+from robo_policies.networks.settings import LearnerSettings, Network
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.components import TrainingObserver
 from robo_rl.protocols.contract import OWN, Feature, Needs
@@ -39,7 +39,37 @@ from robo_rl.types import Array, Metrics, StateDict
 
 
 @dataclass(frozen=True)
-class MFRLConfig(NetworkSettings, OwnLoop):
+class MFRLNetwork(Network):
+    """Networks of MFRL."""
+
+    hidden: tuple[int, ...] = (64,)
+    """Units of the recurrent layers, one number; the paper has 256."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require({"hidden": (len(self.hidden) == 1, "one number")})
+        self.require_unused("it has a recurrent network", "actor", "critic", "layer_norm", "precision")
+
+
+@dataclass(frozen=True)
+class ClassifierSettings:
+    """Classifiers of plans that can be flown: the group `model` of settings."""
+
+    inducing: int = 128
+    """Inducing points of each."""
+    lr: float = 0.02
+    """Learning rate."""
+    steps: int = 10
+    """Gradient steps for each flight."""
+    first_steps: int = 300
+    """Gradient steps before the first update."""
+
+    def __post_init__(self) -> None:
+        require_allowed(self, {"inducing": (self.inducing >= 2, "2 or more")}, group="model")
+
+
+@dataclass(frozen=True)
+class MFRLConfig(LearnerSettings, OwnLoop):
     """Settings of MFRL; defaults are the paper's unless a field says otherwise."""
 
     needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
@@ -48,8 +78,8 @@ class MFRLConfig(NetworkSettings, OwnLoop):
     """Labels that the reward is estimated from; "low" and "high" are the controls."""
     lr: float = 3e-3
     """Learning rate of policy and value; the paper's 1e-4 is for many more updates."""
-    hidden: tuple[int, ...] = (64,)
-    """Units of the recurrent layers, one number; the paper has 256."""
+    network: MFRLNetwork = MFRLNetwork()
+    """Networks."""
     batch_size: int = 200
     """Plans of one update."""
     plans_per_task: int = 8
@@ -77,37 +107,28 @@ class MFRLConfig(NetworkSettings, OwnLoop):
     """Flights before the first update, of plans such as those of the first policy."""
     first_std: float = 0.4
     """Standard deviation of the actions of these plans."""
-    inducing: int = 128
-    """Inducing points of each classifier."""
-    model_lr: float = 0.02
-    """Learning rate of the classifiers."""
-    model_steps: int = 10
-    """Their gradient steps for each flight."""
-    first_model_steps: int = 300
-    """Their gradient steps before the first update."""
+    model: ClassifierSettings = ClassifierSettings()
+    """Classifiers of plans that can be flown."""
     failed_reward: float = -1.0
     """Reward of a plan that cannot be flown."""
     reward_low: float = -1.5
     """Lowest reward of a plan."""
     reward_high: float = 0.2
     """Highest reward of a plan."""
-    normalization_rows: int = 0
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         least = {
             "batch_size": 2,
             "plans_per_task": 2,
             "tasks": 1,
             "first_flights": 1,
             "first_low": 2,
-            "inducing": 2,
             "updates_per_flight": 1,
         }
         allowed = {name: (getattr(self, name) >= count, f"{count} or more") for name, count in least.items()}
         allowed["plans_per_task"] = (self.batch_size % self.plans_per_task == 0, "a divisor of batch_size")
-        allowed["hidden"] = (len(self.hidden) == 1, "one number")
-        allowed["first_low"] = (self.first_low >= self.inducing, "inducing or more")
+        allowed["first_low"] = (self.first_low >= self.model.inducing, "model.inducing or more")
         allowed["last_action_std"] = (0.0 < self.last_action_std <= self.action_std, "above 0, at most action_std")
         allowed["largest_kl"] = (self.largest_kl > 0, "above 0")
         allowed["fidelities"] = (self.fidelities in ("both", "low", "high"), "both, low or high")
@@ -122,7 +143,7 @@ class MFRLConfig(NetworkSettings, OwnLoop):
         return MFRLTraining
 
 
-class SegmentActor(Network):
+class SegmentActor(Trainable):
     """Recurrent encoder and decoder over segments: two actions for each, around 0 at first."""
 
     def __init__(self, segments: int, units: int, deviation: float) -> None:
@@ -184,7 +205,7 @@ class MFRL(Learned):
             raise InvalidSetting(f"{spec.name} has no segments to allot times to.", got=got, allowed=allowed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            actor = SegmentActor(segments, config.hidden[0], config.action_std)
+            actor = SegmentActor(segments, config.network.hidden[0], config.action_std)
         self.actor = parts.add("actor", actor, config.lr)
         parts.act_with(self.actor)
 
@@ -298,11 +319,11 @@ class MFRLTraining:
         found = np.stack([plan.features for plan in plans])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            self.model = Feasibility(found[: config.inducing], config.model_lr, uses_low=config.fidelities == "both")
+            self.model = Feasibility(found[: config.model.inducing], config.model.lr, uses_low=config.fidelities == "both")
         self._label_low(plans, found)
         for index in range(config.first_flights):
             self._fly(int(tasks[index]), actions[index], plans[index], observer)
-        self.model.fit(config.first_model_steps, 256, self._random)
+        self.model.fit(config.model.first_steps, 256, self._random)
 
     def _label_low(self, plans: Sequence[Any], features: npt.NDArray[np.float64]) -> None:
         assert self.model is not None
@@ -332,7 +353,7 @@ class MFRLTraining:
         flies_best = self.step % 2 == 1
         chosen = int(self.estimate(plans, found).argmax() if flies_best else self.model.most_uncertain("high", found, 1)[0])
         self._fly(int(tasks[chosen]), actions[chosen], plans[chosen], observer)
-        self.model.fit(self.config.model_steps, 256, self._random)
+        self.model.fit(self.config.model.steps, 256, self._random)
 
     def estimate(self, plans: Sequence[Any], features: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return the rewards (B,) of plans: P(feasible) times the share of time saved, else the reward of a failure."""
@@ -372,8 +393,8 @@ class MFRLTraining:
         self.stopwatch.load_state_dict(training["seconds"])
         if self.step > self.config.first_flights:
             saved = state["feasibility"]
-            points = np.zeros((self.config.inducing, np.asarray(saved["mean"]).shape[0]))
-            self.model = Feasibility(points, self.config.model_lr, uses_low=self.config.fidelities == "both")
+            points = np.zeros((self.config.model.inducing, np.asarray(saved["mean"]).shape[0]))
+            self.model = Feasibility(points, self.config.model.lr, uses_low=self.config.fidelities == "both")
             self.model.load_state_dict(saved)
         else:
             self.step = 0

@@ -83,8 +83,8 @@ class OERConfig(TD3BCSettings, OwnLoop):
 
     def imitator(self, spec: EnvironmentSpec, seed: int) -> BC:
         """Return mu."""
-        shared = {name: getattr(self, name) for name in ("lr", "batch_size", "hidden", "device")}
-        return BCConfig(**shared, normalization_rows=self.normalization_rows).build(spec, seed)
+        shared = {name: getattr(self, name) for name in ("lr", "batch_size", "device")}
+        return BCConfig(**shared, network=self.network).build(spec, seed)
 
     @override
     def loop(self) -> Callable[..., Training]:

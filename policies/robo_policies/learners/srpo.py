@@ -27,8 +27,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 from typing_extensions import override
 
-from robo_policies.learners.episodic import ClippedLearner, EpisodeActor, Figures, Rule
-from robo_policies.learners.episodic_settings import ClippedSettings, CloningSettings
+from robo_policies.learners.episodic import ClippedLearner, Cloning, EpisodeActor, Figures, Rule
+from robo_policies.learners.episodic_settings import ClippedSettings
 from robo_policies.learners.step_credit import group_advantages
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.contract import EPISODES, Feature, Needs
@@ -45,7 +45,7 @@ REMEMBERED = 256
 
 
 @dataclass(frozen=True)
-class SRPOConfig(ClippedSettings, CloningSettings):
+class SRPOConfig(ClippedSettings):
     """Settings of SRPO; `group` episodes begin in one state."""
 
     needs = Needs(
@@ -57,6 +57,8 @@ class SRPOConfig(ClippedSettings, CloningSettings):
     """Of the episodes, those that begin in the same state; divides `episodes`."""
     episodes: int = 32
     """Episodes between two updates."""
+    cloning: Cloning = Cloning()
+    """Cloning of demonstrations before the first episode."""
     score: Literal["progress", "outcome"] = "progress"
     """progress: failures are compared with successes; outcome: 0 for each failure, the control."""
     scale: Literal["running", "batch"] = "running"
@@ -66,13 +68,12 @@ class SRPOConfig(ClippedSettings, CloningSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_cloning_allowed()
         require_allowed(self, {"group": (self.group >= 2, "2 or more: an episode is compared with its group")})
 
     @override
     def build(self, spec: EnvironmentSpec, seed: int) -> ClippedLearner:
         actor = self.actor(spec, seed)
-        return ClippedLearner(actor, self, Resemblance(actor, self), cloning=self.cloning())
+        return ClippedLearner(actor, self, Resemblance(actor, self), cloning=self.cloning)
 
 
 class Resemblance(Rule):

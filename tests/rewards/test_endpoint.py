@@ -63,7 +63,7 @@ def test_words_and_pictures_arrive_as_they_are(endpoint, chat_server):
     body = chat_server.asked[-1]
     assert body["temperature"] == 0 and body["max_tokens"] == 1024
     assert body["response_format"]["json_schema"]["schema"]["additionalProperties"] is False
-    assert chat_server.headers[-1]["Authorization"] == f"Bearer {KEY}"
+    assert chat_server.headers[-1]["authorization"] == f"Bearer {KEY}"
 
 
 def test_a_server_may_be_told_otherwise(endpoint, chat_server):

@@ -16,9 +16,10 @@ from dataclasses import replace
 import pytest
 
 from robo_rl.errors import InvalidSetting, JudgeUnavailable
-from robo_rl.rewards.judges.cached_judge import CachedJudge
-from robo_rl.rewards.judges.endpoint import Endpoint
-from robo_rl.rewards.judges.judge import Question, Terms
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.endpoint import Endpoint
+from robo_rl.rewards.chat.models import Terms
+from robo_rl.rewards.chat.question import Question
 
 KEY = "sk-test-5ecret"
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -94,7 +95,7 @@ def endpoint(chat_server):
 
 
 def one(endpoint, words="Is it done?"):
-    return CachedJudge(endpoint).ask([Question((words,))])[0]
+    return ModelClient(endpoint).ask([Question((words,))])[0]
 
 
 # ---------------------------------------------------------------------------------------------- time
@@ -199,7 +200,7 @@ def test_endpoint_takes_no_impossible_counts(endpoint, chat_server, count):
     body = reply().replace(b'"prompt_tokens": 5', b'"prompt_tokens": ' + count.encode())
     chat_server.script.extend([chat_server.send(body)] * 2)
     priced = replace(endpoint, terms=Terms(prompt_price=0.15, completion_price=1e6))
-    judge = CachedJudge(priced)
+    judge = ModelClient(priced)
     assert [answer.status for answer in judge.ask([Question(("a",)), Question(("b",))])] == ["ok", "ok"]
     assert judge.spent()["judge/tokens"] == 4 and judge.spent()["judge/cost"] == 4 and "4 tokens" in judge.report()
 
@@ -286,9 +287,9 @@ def test_endpoint_reads_no_reply_beyond_its_size(endpoint):
 def test_eight_dripping_servers_are_left_at_the_timeout(endpoint):
     with listener(dripping(OK, b"X: a\r\n")) as (port, received):
         many = replace(endpoint, base_url=f"http://127.0.0.1:{port}/v1", timeout_s=0.5, concurrency=8)
-        CachedJudge(many).ask([Question(("warm",))])
+        ModelClient(many).ask([Question(("warm",))])
         started = time.monotonic()
-        asked = CachedJudge(replace(many, terms=Terms(unanswered=99))).ask([Question((f"{n}",)) for n in range(8)])
+        asked = ModelClient(replace(many, terms=Terms(unanswered=99))).ask([Question((f"{n}",)) for n in range(8)])
         assert {answer.status for answer in asked} == {"unreachable"} and len(received) == 9
     assert time.monotonic() - started < 2.0
 

@@ -22,7 +22,7 @@ import openai
 from typing_extensions import override
 
 from robo_rl.errors import JudgeUnavailable, QuestionNotAccepted, printable
-from robo_rl.rewards.judges.judge import Status
+from robo_rl.rewards.chat.question import Status
 from robo_rl.system.timed_http import NoResponse, ResponseTooLarge, TimedClient
 
 FIRST_WAIT = 0.5

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from robo_rl.errors import InvalidSetting, JudgeUnavailable, MissingExtra, QuestionNotAccepted, require_allowed
+from robo_rl.rewards.chat.models import Terms
+from robo_rl.rewards.chat.question import FINGERPRINT, Answer, Picture, Question, data_url, form_in_words
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judges.judge import FINGERPRINT, Answer, Picture, Question, Terms, data_url, form_in_words
 
 if TYPE_CHECKING:
-    from robo_rl.rewards.judges.chat_transport import Connections, Pace, Transport
+    from robo_rl.rewards.chat.transport import Connections, Pace, Transport
 
 NEAR_NAME = re.compile(r"(?!(?:0x[0-9a-f]*|[0-9]+)$)[a-z0-9_-]+", re.IGNORECASE)
 """A name without a domain. Resolvers take a number for an address (134744072 for 8.8.8.8), and other signs for dots."""
@@ -123,9 +124,9 @@ class Endpoint:
         except QuestionNotAccepted as problem:
             if question.sample is None:
                 raise
-            answer = Answer("not accepted", raw=str(problem))  # a talk that grew too long: the next one need not
+            answer = Answer("not accepted", text=str(problem))  # a talk that grew too long: the next one need not
         except transports.NoReply as problem:
-            answer = Answer(problem.status, raw="" if problem.status == "garbage" else str(problem))
+            answer = Answer(problem.status, text="" if problem.status == "garbage" else str(problem))
         return replace(answer, attempts=transport.attempts, seconds=time.monotonic() - started)
 
     def request(self, question: Question) -> Mapping[str, Any]:
@@ -175,7 +176,7 @@ class Endpoint:
     def _transports(self) -> Any:
         """The module that needs OpenAI's client; imported by the first question, because that takes half a second."""
         try:
-            return import_module("robo_rl.rewards.judges.chat_transport")
+            return import_module("robo_rl.rewards.chat.transport")
         except ModuleNotFoundError as error:
             raise MissingExtra("A question to a server", error.name or "openai", "llm") from None
 

@@ -15,8 +15,11 @@ import dataclasses
 import json
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -59,11 +62,13 @@ def traced(action: Callable[[], object], within: tuple[str, ...]) -> tuple[int, 
             files.add(frame.f_code.co_filename)
             calls += 1
 
+    threading.setprofile(note)  # of threads that begin now
     sys.setprofile(note)
     try:
         action()
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
     return len(files), calls
 
 
@@ -121,6 +126,54 @@ def peer_step() -> tuple[int, int]:
     )
     algorithm.learn(60)
     return traced(lambda: algorithm.learn(1, reset_num_timesteps=False), (str(Path(stable_baselines3.__file__).parent),))
+
+
+class Completion(BaseHTTPRequestHandler):
+    """Answers every question of chat completions alike."""
+
+    REPLY = json.dumps({"model": "m", "choices": [{"message": {"content": '{"completion_progress": 0.5}'}}]}).encode()
+
+    def do_POST(self) -> None:
+        """Send the reply."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.REPLY)))
+        self.end_headers()
+        self.wfile.write(self.REPLY)
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
+
+
+def judged_label() -> tuple[int, int]:
+    """Return files and calls from the first question about a recorded episode, over HTTP, to its labels in a label set."""
+    from robo_datasets.dataset import Dataset
+    from robo_datasets.labels import LabelSet
+    from robo_rl.environments.make import make_environment
+    from robo_rl.rewards.judges.rewards import JudgeProgress
+    from robo_rl.rollout.episode import RandomPolicy, rollout
+    from robo_rl.spec.environment import specification
+
+    environment = make_environment("robo/ArmReach-v0", cameras=["front"])
+    spec = specification(environment)
+    episode = rollout(environment, RandomPolicy(spec, 0), seed=0)
+    environment.close()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Completion) as server, TemporaryDirectory() as folder:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        asked = {"model": "m", "base_url": f"http://127.0.0.1:{server.server_port}/v1", "terms": {"cache": f"{folder}/answers"}}
+        reward = JudgeProgress(camera="front", judge_settings=asked)
+        dataset = Dataset.create(Path(folder) / "data", spec)
+        with dataset.writer() as writer:
+            identity = writer.add(episode).identity
+        labels = LabelSet(dataset, "labels")
+
+        def label() -> None:
+            for found in reward.label_all([episode]):
+                labels.add(identity, found)
+
+        counted = traced(label, HOMES)
+        server.shutdown()
+    return counted
 
 
 def read_files(module: str, package: str = "robo_policies") -> set[Path]:
@@ -206,6 +259,7 @@ def rows() -> Iterator[tuple[str, Any]]:
     for engine in ("reference", "accelerated"):
         yield f"SAC step and update, engine {engine}: files, calls", sac_step(engine)
     yield "the same of Stable-Baselines3: files, calls", peer_step()
+    yield "question of a judge to its labels: files, calls", judged_label()
     yield "policy to driver, arm in this process: files, calls", robot_step()
     for name, module in READ.items():
         yield f"files of {name} inside policies", len(read_files(module))

@@ -12,7 +12,7 @@ from robo_app.arguments.options import as_flags, whole_numbers
 from robo_app.recipes.recipe import read_recipe
 from robo_cli.main import dispatch
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.judges.judge import judge
+from robo_rl.rewards.chat.models import chat_model
 
 PICK = "train arm-pick-rlpd"
 WRONG = {
@@ -65,8 +65,8 @@ def test_a_list_may_be_written_as_in_yaml(words: list[str], capsys: pytest.Captu
 
 def test_a_model_whose_name_is_a_number() -> None:
     with pytest.raises(InvalidSetting, match=r"model has the wrong type(.|\n)*looks like a number is written in quotes.*'429'"):
-        judge("endpoint", {"model": 429})
-    assert judge("endpoint", {"model": "429"}).identity[0] == "endpoint 429"
+        chat_model("endpoint", {"model": 429})
+    assert chat_model("endpoint", {"model": "429"}).identity[0] == "endpoint 429"
 
 
 def test_names_that_look_like_numbers_stay_names() -> None:

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from robo_rl.errors import JudgeError, fix_of
-from robo_rl.rewards.judges.judge import Answer
-from robo_rl.rewards.judges.user_cache import user_cache
+from robo_rl.rewards.chat.question import Answer
+from robo_rl.rewards.chat.user_cache import user_cache
 from robo_rl.system.database import Database
 
 REMEDY = "look at the disk; a broken file can be moved away, and its answers are asked for again"
@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS spent (judge TEXT NOT NULL, model TEXT NOT NULL, prom
     completion_tokens INTEGER NOT NULL, PRIMARY KEY (judge, model));"""
 
 
-class AnswerCache:
+class AnswerStore:
     """Answers of judges; several processes may share one. To be used within `with cache.opened() as answers`."""
 
     def __init__(self, folder: str = "") -> None:
@@ -68,7 +68,7 @@ class Answers:
 
     def add(self, key: str, judge: str, answer: Answer) -> None:
         """Store an answer durably and add up its cost."""
-        raw = answer.raw.encode(errors="replace").decode()  # half a surrogate cannot be stored
+        raw = answer.text.encode(errors="replace").decode()  # half a surrogate cannot be stored
         tokens = answer.prompt_tokens, answer.completion_tokens
         row = key, judge, answer.status, raw, answer.model, *tokens
         with self._connection:

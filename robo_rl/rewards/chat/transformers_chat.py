@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,9 +10,10 @@ from typing import Any
 import torch
 
 from robo_rl.errors import require_allowed
+from robo_rl.rewards.chat.models import Terms
+from robo_rl.rewards.chat.question import Answer, Question, choices_of, form_in_words
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.images.local_models import hub_folder, identity_of, loaded, loaded_model, on_device
-from robo_rl.rewards.judges.judge import Answer, Question, Terms, form_in_words
 
 KIND = "vision-language model"
 FORMAT = 1
@@ -64,7 +64,7 @@ class TransformersChat:
         asked, named = inputs["input_ids"].shape[1], self.identity[1]
         if not question.temperature and (choices := choices_of(question)):
             likeliest = max(choices, key=lambda words: self._likelihood(inputs, words))
-            return Answer("ok", raw=likeliest, model=named, prompt_tokens=asked, completion_tokens=len(choices))
+            return Answer("ok", text=likeliest, model=named, prompt_tokens=asked, completion_tokens=len(choices))
         model, processor = self._parts
         sampling = {"do_sample": True, "temperature": question.temperature} if question.temperature else {"do_sample": False}
         with torch.random.fork_rng():
@@ -115,15 +115,3 @@ class TransformersChat:
         kind = getattr(torch, self.dtype)
         model = loaded_model("AutoModelForImageTextToText", self._folder, KIND, FIX, dtype=kind)
         return on_device(model, self.device), processor
-
-
-def choices_of(question: Question) -> Sequence[str]:
-    """Return all possible answers if there is one field with a few values; else none."""
-    properties = question.schema.get("properties", {})
-    if len(properties) != 1:
-        return ()
-    ((name, facts),) = properties.items()
-    values = facts.get("enum", [])
-    if facts.get("type") == "integer" and {"minimum", "maximum"} <= facts.keys():
-        values = range(facts["minimum"], facts["maximum"] + 1)
-    return [json.dumps({name: value}) for value in values]

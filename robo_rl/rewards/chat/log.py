@@ -12,14 +12,12 @@ import os
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import takewhile, zip_longest
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from robo_rl.errors import BudgetReached, JudgeError, NotInLog
-from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judges.judge import Answer
-from robo_rl.rewards.language.conversation import Heard, Prompt, Request
+from robo_rl.errors import JudgeError
+from robo_rl.rewards.chat.question import Answer, Question, read
 from robo_rl.system.plain_files import require_plain
 from robo_rl.types import Metrics
 
@@ -145,6 +143,42 @@ def _record(line: bytes) -> Record | None:
     return found if isinstance(found, dict) and found.keys() >= FIELDS else None
 
 
+def record_of(
+    question: Question, messages: Sequence[Mapping[str, str]], answer: Answer, identity: tuple[str, str]
+) -> dict[str, Any]:
+    """Return the record of an answer. messages: of the question, as the log shows them. identity: of the model."""
+    found = read(question, answer)
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "llm": identity[0],
+        "settings": identity[1],
+        "purpose": question.purpose,
+        "round": question.round,
+        "request": question.request,
+        "sample": question.sample or 0,
+        "temperature": question.temperature,
+        "messages": [*messages],
+        "schema": dict(question.schema),
+        "status": found.status,
+        "raw": answer.text,
+        "content": dict(found.content) if question.form else {},
+        "model": answer.model,
+        "prompt_tokens": answer.prompt_tokens,
+        "completion_tokens": answer.completion_tokens,
+        "cost": answer.cost,
+        "attempts": answer.attempts,
+        "seconds": round(answer.seconds, 3),
+        "origin": answer.origin,
+    }
+
+
+def answer_in(record: Record) -> Answer:
+    """Return the answer of a record."""
+    tokens = record["prompt_tokens"], record["completion_tokens"]
+    origin, sample, cost = record["origin"], record["sample"], float(record["cost"])
+    return Answer(record["status"], {}, record["raw"], record["model"], *tokens, cost, record["request"], sample, origin=origin)
+
+
 PAID = "server"
 """Origin of replies that cost something in this run."""
 
@@ -201,112 +235,3 @@ def _tokens(record: Record) -> int:
 
 def _cost(record: Record) -> float:
     return float(record["cost"])
-
-
-SHOWN = 120
-"""Characters shown of a line that differs."""
-
-
-class LogSource:
-    """Answers from a log; a request that is not in it is an error with the difference to the nearest one."""
-
-    def __init__(self, path: Path) -> None:
-        """Read a log; raise JudgeError if it cannot be read, is empty, or has two models' replies to one request."""
-        self._path = path
-        self._records, self._torn = read_log(path)
-        if not self._records:
-            raise JudgeError(f"The log {path} is empty.", fix="name the log of a run that has asked something")
-        self.identity = _identity(self._records)
-        self._found: dict[tuple[str, int], Record] = {}
-        for record in self._records:
-            self._take(record)
-
-    def answer(self, requests: Sequence[Request], heard: Heard) -> None:
-        """Pass on the logged answers; raise NotInLog, and BudgetReached if the run of the log came to its end."""
-        for request in requests:
-            record = self._found.get((request.prompt.hash, request.sample))
-            if record is None:
-                raise self._missing(request)
-            if record["status"] == ENDED:
-                raise BudgetReached("The run that is replayed ended here.", got=record["raw"].splitlines()[0])
-            heard(request, answer_in(record), "log", float(record["cost"]))
-
-    def report(self) -> str:
-        """Return the model of the log, its file and number of replies."""
-        torn = f"; its last line was torn ({self._torn} bytes) and is left out" if self._torn else ""
-        return f"{self.identity[0]}, replayed from {self._path}: {len(self._records)} replies{torn}"
-
-    def _take(self, record: Record) -> None:
-        """Keep the last record of a reply; raise JudgeError if two models have given it."""
-        key = record["request"], record["sample"]
-        before = self._found.get(key, record)
-        if before["settings"] != record["settings"] and before["status"] == "ok":
-            raise JudgeError(
-                f"The log {self._path} has two replies to one request.",
-                got=f"{before['llm']} ({before['settings']}) and {record['llm']} ({record['settings']}): {record['purpose']!r}",
-                allowed="one: the log of a run does not show a change of its model",
-                fix="name another log",
-            )
-        self._found[key] = record
-
-    def _missing(self, request: Request) -> NotInLog:
-        prompt = request.prompt
-        same = [record for record in self._records if record["request"] == prompt.hash]
-        alike = [record for record in self._records if record["purpose"] == prompt.purpose]
-        if same:
-            samples = sorted({record["sample"] for record in same})
-            problem = f"this prompt is there with the samples {', '.join(map(str, samples))}"
-        elif alike:
-            nearest = max(alike, key=lambda record: _likeness(prompt, record))
-            problem = f"nearest is prompt {nearest['round']} of this purpose: {_difference(prompt, nearest)}"
-        else:
-            problem = "nothing of this purpose; it has " + ", ".join(sorted({record["purpose"] for record in self._records}))
-        return NotInLog(
-            f"The log {self._path} has no reply to prompt {request.round} for {prompt.purpose!r}, sample {request.sample}.",
-            got=problem,
-            fix="replay with the same settings, seed, environment and version as the run of the log; "
-            "or ask a model: --llm, with this log as the run's own",
-        )
-
-
-def _identity(records: Sequence[Record]) -> tuple[str, str]:
-    """Return the model of a log; all of them for a run that was resumed with other settings."""
-    found = sorted({(record["llm"], record["settings"]) for record in records})
-    if len(found) == 1:
-        return found[0]
-    return " and ".join(sorted({name for name, _ in found})), hash_of(*(settings.encode() for _, settings in found))
-
-
-def answer_in(record: Record) -> Answer:
-    """Return the answer of a record."""
-    return Answer(record["status"], {}, record["raw"], record["model"], record["prompt_tokens"], record["completion_tokens"])
-
-
-def _likeness(prompt: Prompt, record: Record) -> tuple[bool, int]:
-    """Return True for equal numbers of messages, and the number of characters before the first difference."""
-    said, logged = ([message.text for message in prompt.messages], [message["text"] for message in record["messages"]])
-    same = takewhile(lambda pair: pair[0] == pair[1], zip("\n".join(said), "\n".join(logged), strict=False))
-    return len(said) == len(logged), sum(1 for _ in same)
-
-
-def _difference(prompt: Prompt, record: Record) -> str:
-    """Return the first difference between a prompt and a logged one."""
-    if prompt.temperature != record["temperature"]:
-        return f"temperature {prompt.temperature}, in the log {record['temperature']}"
-    if dict(prompt.question(None).schema) != record["schema"]:
-        return "another form of the answer"
-    pairs = zip_longest(prompt.messages, record["messages"])
-    for number, (said, logged) in enumerate(pairs):
-        if said is None or logged is None:
-            return f"{len(prompt.messages)} messages, in the log {len(record['messages'])}"
-        if said.role != logged["role"]:
-            return f"message {number} is the {said.role}'s, in the log the {logged['role']}'s"
-        if said.text != logged["text"]:
-            return f"message {number} ({said.role}), {_line(said.text, logged['text'])}"
-    return "nothing that the log shows"
-
-
-def _line(said: str, logged: str) -> str:
-    lines = enumerate(zip_longest(said.splitlines(), logged.splitlines(), fillvalue=""), 1)
-    number, (one, other) = next(((number, pair) for number, pair in lines if pair[0] != pair[1]), (0, ("", "")))
-    return f"line {number}: {one[:SHOWN]!r}, in the log {other[:SHOWN]!r}"

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from robo_rl.errors import require_allowed
+from robo_rl.rewards.chat.models import Terms
+from robo_rl.rewards.chat.question import Answer, Question
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judges.judge import Answer, Question, Terms
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,11 @@ class Chance:
         for number, question in enumerate(questions):
             chance = np.random.default_rng([self.seed, int(question.hash, 16)])
             if chance.random() < self.missing:
-                yield number, Answer("refused", raw="I cannot tell.", model="chance")
+                yield number, Answer("refused", text="I cannot tell.", model="chance")
                 continue
             schema = question.schema
             words = json.dumps(_guess(schema, schema, chance)) if schema else f"A guess, {question.hash}."
-            yield number, Answer("ok", raw=words, model="chance", completion_tokens=len(words))
+            yield number, Answer("ok", text=words, model="chance", completion_tokens=len(words))
 
 
 def _guess(schema: Mapping[str, Any], whole: Mapping[str, Any], chance: np.random.Generator) -> Any:

@@ -17,9 +17,13 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import httpx2
+import openai
+from typing_extensions import override
+
 from robo_rl.errors import JudgeUnavailable, QuestionNotAccepted, printable
-from robo_rl.rewards.judges.judge import Status
-from robo_rl.system.timed_http import NoResponse, Response, ResponseTooLarge, TimedClient
+from robo_rl.rewards.chat.question import Status
+from robo_rl.system.timed_http import NoResponse, ResponseTooLarge, TimedClient
 
 FIRST_WAIT = 0.5
 """[s] before the second attempt; each later one waits twice as long."""
@@ -27,6 +31,10 @@ LARGEST = 1 << 20
 """Bytes of a reply; an answer has a few hundred."""
 LONGEST_MESSAGE = 300
 """Characters shown of a server's message."""
+HEADERS = {"accept", "authorization", "content-length", "content-type", "host"}
+"""Headers of a request that are sent; others tell of this machine, or follow from its environment variables."""
+OURS = {"user-agent": "robo-rl", "accept-encoding": "identity"}
+"""Headers in place of the client's."""
 BLOCKED = {"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation"}
 """Error codes of servers that decline a question."""
 
@@ -76,22 +84,49 @@ class Pace:
         return self  # copies of a judge ask the same server
 
 
-class Connections:
-    """Connections that stay open from one question to the next, for any number of threads."""
+class BoundedTransport(httpx2.BaseTransport):
+    """Sends a request of httpx over connections with one timeout for the whole exchange.
 
-    def __init__(self, kept: int) -> None:
-        """kept: idle connections, as many as questions are under way at once."""
-        self._kept, self._clients, self._lock = kept, dict[str, TimedClient](), threading.Lock()
+    Only the headers of HEADERS are sent, no content is decompressed, and no redirection is followed.
+    """
 
-    def through(self, proxy: str) -> TimedClient:
-        """Return the client for a proxy, "" for none; raises ValueError for one of another kind than HTTP."""
+    def __init__(self, kept: int, *, through_proxy: bool) -> None:
+        """kept: idle connections. through_proxy: use the proxies of the environment variables if there are any."""
+        self._kept, self._through_proxy, self._clients, self._lock = (
+            kept,
+            through_proxy,
+            dict[str, TimedClient](),
+            threading.Lock(),
+        )
+
+    @override
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Return the whole response; raise NoResponse, ResponseTooLarge, or ValueError for a request that cannot be sent."""
+        url, timeout = str(request.url), request.extensions["timeout"]["read"]
+        sent = {name: value for name, value in request.headers.items() if name in HEADERS} | OURS
+        client = self._client(_proxy_for(url) if self._through_proxy else "")
+        found = client.request(request.method, url, headers=sent, content=request.read(), timeout=timeout, largest=LARGEST)
+        kept = {name: value for name, value in found.headers.items() if name == "retry-after"}
+        return httpx2.Response(found.status, headers=kept, content=found.content)
+
+    def _client(self, proxy: str) -> TimedClient:
         with self._lock:
             if proxy not in self._clients:
                 self._clients[proxy] = TimedClient(proxy, self._kept)
             return self._clients[proxy]
 
+
+class Connections:
+    """OpenAI's client over connections that stay open from one question to the next, for any number of threads."""
+
+    def __init__(self, base_url: str, kept: int, *, through_proxy: bool) -> None:
+        """kept: idle connections, as many as questions are under way at once."""
+        transport = BoundedTransport(kept, through_proxy=through_proxy)
+        client = httpx2.Client(transport=transport, follow_redirects=False, trust_env=False)
+        self.client = openai.OpenAI(base_url=base_url, api_key="none", max_retries=0, http_client=client)
+
     def __deepcopy__(self, memo: object) -> Connections:
-        return self
+        return self  # copies of a judge ask the same server
 
 
 class Transport:
@@ -99,28 +134,23 @@ class Transport:
 
     def __init__(
         self,
-        url: str,
         key: str,
         timeouts: Timeouts,
         pace: Pace,
         connections: Connections,
         stop: threading.Event,
-        *,
-        through_proxy: bool = True,
     ) -> None:
-        """through_proxy: use the proxies of the environment variables if there are any."""
-        self._url, self._key, self._timeouts, self._pace, self._stop = url, key, timeouts, pace, stop
-        self._connections, self._through_proxy, self.attempts = connections, through_proxy, 0
+        self._key, self._timeouts, self._pace, self._stop = key, timeouts, pace, stop
+        self._client, self.attempts = connections.client, 0
 
     def post(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the server's JSON object; raise NoReply, or JudgeUnavailable if no other question would fare better."""
         until = time.monotonic() + self._timeouts.deadline_s
-        content = json.dumps(body).encode()
         for attempt in range(self._timeouts.retries + 1):
             self._sleep(self._pace.turn(), until)
             self.attempts += 1
             try:
-                return self._attempt(content, until)
+                return self._attempt(body, until)
             except _Passing as fault:
                 problem, status = printable(self.redacted(str(fault)), 2 * LONGEST_MESSAGE), fault.status
                 # a server's "at once", or a date that has passed, does not take away our own wait
@@ -140,13 +170,16 @@ class Transport:
         if time.monotonic() + seconds > until or self._stop.wait(seconds):
             raise NoReply(status, problem)
 
-    def _attempt(self, content: bytes, until: float) -> Mapping[str, Any]:
-        headers = {"Content-Type": "application/json", "User-Agent": "robo-rl", "Accept-Encoding": "identity"}
-        headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
+    def _attempt(self, body: Mapping[str, Any], until: float) -> Mapping[str, Any]:
+        fields = {name: value for name, value in body.items() if name not in ("model", "messages")}
+        headers = {"Authorization": f"Bearer {self._key}" if self._key else openai.Omit()}
         timeout = max(0.001, min(self._timeouts.timeout_s, until - time.monotonic()))
         try:
-            client = self._connections.through(_proxy_for(self._url) if self._through_proxy else "")
-            response = client.request("POST", self._url, headers=headers, content=content, timeout=timeout, largest=LARGEST)
+            response = self._client.chat.completions.with_raw_response.create(
+                model=body["model"], messages=body["messages"], extra_body=fields, extra_headers=headers, timeout=timeout
+            ).http_response
+        except openai.APIStatusError as error:
+            response = error.response
         except ResponseTooLarge:
             raise NoReply("garbage", f"the reply has more than {LARGEST} bytes") from None
         except NoResponse as error:
@@ -159,9 +192,9 @@ class Transport:
             raise _Passing("unreachable", f"{type(error).__name__} in a request") from None
         return self._judged(response)
 
-    def _judged(self, response: Response) -> Mapping[str, Any]:
+    def _judged(self, response: httpx2.Response) -> Mapping[str, Any]:
         """Return the JSON object of a success; raise the error of another status, or of a 200 that holds one."""
-        found, code, said = _object(response.content), response.status, f"HTTP {response.status}"
+        found, code, said = _object(response.content), response.status_code, f"HTTP {response.status_code}"
         if code == 200:
             if found is None:
                 raise _Passing("unreachable", "the reply is not a JSON object")
@@ -178,7 +211,7 @@ class Transport:
             raise _Passing("unreachable", words, retry_after(response.headers.get("retry-after"), time.time()))
         meaning, fix = MEANINGS.get(code, ("does not accept the question.", "look at its message and at the judge's settings"))
         error = QuestionNotAccepted if code in (400, 413, 422) else JudgeUnavailable
-        raise error(f"{self.redacted(self._url)} {meaning}", got=words, fix=fix)
+        raise error(f"{self.redacted(str(self._client.base_url))} {meaning}", got=words, fix=fix)
 
 
 MEANINGS = {

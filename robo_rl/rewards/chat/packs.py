@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -12,9 +12,8 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from robo_rl.errors import InvalidSetting, OutOfReplies, UnknownName
+from robo_rl.rewards.chat.question import REPAIR, Answer, Question, Status
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judges.judge import Answer, Status
-from robo_rl.rewards.language.conversation import REPAIR, Heard, Request
 from robo_rl.system.plain_files import parse_yaml, text_of
 
 Words = Annotated[str, pydantic.StringConstraints(min_length=1)]
@@ -62,7 +61,7 @@ class Pack(_Strict):
 
 
 @dataclass(frozen=True)
-class PackSource:
+class PackModel:
     """Answers out of a pack."""
 
     name: str
@@ -86,36 +85,36 @@ class PackSource:
                 fix="a pack for this one, a model (llm: endpoint), or, where the replies fit, a copy with another `task`",
             )
 
-    def answer(self, requests: Sequence[Request], heard: Heard) -> None:
-        """Pass on the replies; raise OutOfReplies if a prompt has none, UnknownName for an unknown purpose."""
-        for request in requests:
-            samples = self._samples(request)
-            reply = samples[request.sample] if request.sample < len(samples) else None
+    def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
+        """Yield the replies; raise OutOfReplies if a prompt has none, UnknownName for an unknown purpose."""
+        for number, question in enumerate(questions):
+            samples, sample = self._samples(question), question.sample or 0
+            reply = samples[sample] if sample < len(samples) else None
             reply = PackReply(text=reply) if isinstance(reply, str) else reply
-            model = f"made {self.pack.made}"
             missing = f"the pack {self.name} has {len(samples)} replies to this prompt"
-            answer = Answer(reply.status, {}, reply.text, model) if reply else Answer("out of replies", {}, missing, model)
-            heard(request, answer, "pack", 0.0)
+            status: Status = "out of replies" if reply is None else reply.status
+            text = missing if reply is None else reply.text
+            yield number, Answer(status, {}, text, f"made {self.pack.made}", origin="pack")
 
     def report(self) -> str:
         """Return a line on the source for readers of results."""
         return f"{self.identity[0]}: replies made {self.pack.made}, not by a model ({self.pack.author})"
 
-    def _samples(self, request: Request) -> Sequence[str | PackReply]:
-        purpose = request.prompt.purpose
+    def _samples(self, question: Question) -> Sequence[str | PackReply]:
+        purpose = question.purpose
         if purpose not in self.pack.replies:
             if purpose.endswith(REPAIR):
                 return ()
             raise UnknownName(f"purpose of the pack {self.name}:", purpose, self.pack.replies)
         entries: Sequence[Sequence[str | PackReply] | Match] = self.pack.replies[purpose]
-        last = request.prompt.messages[-1].text
+        last = question.words
         for number, entry in enumerate(entries):
             if isinstance(entry, Match):
                 if entry.when in last:
                     return entry.samples
-            elif number == request.round:
+            elif number == question.round:
                 return entry
-        asked = f"prompt {request.round} (from 0): {last[:80]!r}"
+        asked = f"prompt {question.round} (from 0): {last[:80]!r}"
         raise OutOfReplies(
             f"The pack {self.name} is at its end.",
             got=f"{asked} for {purpose!r}",
@@ -126,11 +125,11 @@ class PackSource:
 
 def pack_files() -> dict[str, Path]:
     """Return name -> file of the packs that come with the package."""
-    folder = Path(str(files("robo_rl.rewards.language") / "packs"))
+    folder = Path(str(files("robo_rl.rewards.chat") / "packs"))
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
-def read_pack(name: str) -> PackSource:
+def read_pack(name: str) -> PackModel:
     """Return a pack by its name, or from a YAML or JSON file; raise UnknownName, or InvalidSetting with the problem."""
     is_path = name.endswith((".yaml", ".yml", ".json"))
     if not is_path and name not in pack_files():
@@ -138,7 +137,7 @@ def read_pack(name: str) -> PackSource:
     path = Path(name) if is_path else pack_files()[name]
     found = _contents(path)
     try:
-        return PackSource(path.stem, Pack.model_validate(found))
+        return PackModel(path.stem, Pack.model_validate(found))
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the whole"

@@ -12,14 +12,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from itertools import islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from robo_rl.errors import InvalidSetting, JudgeUnavailable, QuestionNotAccepted, require_allowed
+from robo_rl.errors import InvalidSetting, JudgeUnavailable, MissingExtra, QuestionNotAccepted, require_allowed
+from robo_rl.rewards.chat.models import Terms
+from robo_rl.rewards.chat.question import FINGERPRINT, Answer, Picture, Question, data_url, form_in_words
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judges.chat_transport import Connections, NoReply, Pace, Timeouts, Transport
-from robo_rl.rewards.judges.judge import FINGERPRINT, Answer, Picture, Question, Terms, data_url, form_in_words
+
+if TYPE_CHECKING:
+    from robo_rl.rewards.chat.transport import Connections, Pace, Transport
 
 NEAR_NAME = re.compile(r"(?!(?:0x[0-9a-f]*|[0-9]+)$)[a-z0-9_-]+", re.IGNORECASE)
 """A name without a domain. Resolvers take a number for an address (134744072 for 8.8.8.8), and other signs for dots."""
@@ -111,18 +115,18 @@ class Endpoint:
                 stop.set()
 
     def _answer(self, question: Question, stop: threading.Event) -> Answer:
-        timeouts = Timeouts(self.timeout_s, self.deadline_s, self.retries, self.longest_wait_s)
-        url, is_far = f"{self.base_url.rstrip('/')}/chat/completions", not _is_open_and_near(self.base_url)
-        transport = Transport(url, self.require_key(), timeouts, self._pace, self._connections, stop, through_proxy=is_far)
+        transports = self._transports
+        timeouts = transports.Timeouts(self.timeout_s, self.deadline_s, self.retries, self.longest_wait_s)
+        transport = transports.Transport(self.require_key(), timeouts, self._pace, self._connections, stop)
         started = time.monotonic()
         try:
             answer = _answer_in(transport.post(self.request(question)), transport)
         except QuestionNotAccepted as problem:
             if question.sample is None:
                 raise
-            answer = Answer("not accepted", raw=str(problem))  # a talk that grew too long: the next one need not
-        except NoReply as problem:
-            answer = Answer(problem.status, raw="" if problem.status == "garbage" else str(problem))
+            answer = Answer("not accepted", text=str(problem))  # a talk that grew too long: the next one need not
+        except transports.NoReply as problem:
+            answer = Answer(problem.status, text="" if problem.status == "garbage" else str(problem))
         return replace(answer, attempts=transport.attempts, seconds=time.monotonic() - started)
 
     def request(self, question: Question) -> Mapping[str, Any]:
@@ -168,13 +172,25 @@ class Endpoint:
             )
         return key
 
+    @property
+    def _transports(self) -> Any:
+        """The module that needs OpenAI's client; imported by the first question, because that takes half a second."""
+        try:
+            return import_module("robo_rl.rewards.chat.transport")
+        except ModuleNotFoundError as error:
+            raise MissingExtra("A question to a server", error.name or "openai", "llm") from None
+
     @cached_property
     def _pace(self) -> Pace:
-        return Pace(self.requests_per_minute)
+        made: Pace = self._transports.Pace(self.requests_per_minute)
+        return made
 
     @cached_property
     def _connections(self) -> Connections:
-        return Connections(self.concurrency)
+        made: Connections = self._transports.Connections(
+            self.base_url, self.concurrency, through_proxy=not _is_open_and_near(self.base_url)
+        )
+        return made
 
 
 def _turn(future: Future[Answer]) -> int:

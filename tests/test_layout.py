@@ -18,7 +18,7 @@ SHIPPED = [ROOT / name for name in PYPROJECT["tool"]["hatch"]["build"]["targets"
 PACKAGES = [*SHIPPED, ROOT / "scripts" / "robo_bench"]
 MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 PAGES = sorted({ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")})
-SCRIPTS = {"setup", "quickstart", "test"}
+SCRIPTS = {"setup", "quickstart", "test", "try_paper"}
 SAY_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc", "tools", "stuff", "base", "core"}
 
 

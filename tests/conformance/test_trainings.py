@@ -110,8 +110,14 @@ def small(name):
 def trial_of(name, count=1, corrected=False):
     """Return the trial of a learner in `count` environments. corrected: a person takes over now and then."""
     wrap = (lambda inner: PriorEnv(inner, Swerving().scripted_policy)) if name == "sac-prior" else (lambda inner: inner)
-    is_corrected = corrected or (name == "hil-serl" and count > 1)
-    return run_learner(small(name), environment=ENVIRONMENTS.get(name), wrap=wrap, count=count, corrected=is_corrected)
+    return run_learner(
+        small(name),
+        environment=ENVIRONMENTS.get(name),
+        wrap=wrap,
+        count=count,
+        corrected=corrected,
+        accompanied=name == "hil-serl" and count > 1,
+    )
 
 
 def takes_corrections(name):

@@ -73,7 +73,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_lists_have_what_a_paper_declares_and_import_nothing_of_it(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_have_what_a_paper_declares_and_import_none(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, line in {
         "learners": "\nlab-half                 Half: a learner for this test.\n",
         "reward list": "\nlab-zero                 Nothing at each step.\n",

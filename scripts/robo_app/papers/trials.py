@@ -39,11 +39,13 @@ def run_learner(
     wrap: Around = lambda inner: inner,
     count: int = 1,
     corrected: bool = False,
+    accompanied: bool = False,
 ) -> Trial:
     """Return a training of a learner's settings that ran to its end, for the checks of `robo_rl.conformance.trainings`.
 
     environment: makes one that the learner can act in; by default one with actions that it can choose. wrap: put around it.
-    count: environments side by side. corrected: a person takes over now and then.
+    count: environments side by side. corrected: a person takes over now and then, and the checks
+    look for it. accompanied: a person does, and they do not.
     """
     able = Capabilities.of(config)
     made = environment or (lambda: Swerving(is_discrete=Feature.CONTINUOUS not in able.spaces))
@@ -61,7 +63,7 @@ def run_learner(
         data = [rollout(source, still, seed=seed) for seed in range(DEMONSTRATIONS)] if needs_data else []
         around = lambda: wrap(factory())  # noqa: E731
         online = OnlinePhase(steps, replay_capacity=CAPACITY) if updates else OnlinePhase()
-        person = (lambda inner: (inner, PersonInTheLoop(Corrector(), None))) if is_corrected else None
+        person = (lambda inner: (inner, PersonInTheLoop(Corrector(), None))) if is_corrected or accompanied else None
         spec = around().get_wrapper_attr("environment_spec")
         factory.made.clear()
         plan = TrainingPlan(config, loop, spec, around, updates or steps, 0, demonstrations=data, online=online, person=person)

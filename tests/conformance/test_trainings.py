@@ -44,7 +44,6 @@ ELSEWHERE = {
     "mfrl": "its environment is a planner of flights (tests/policies/test_mfrl.py)",
     "stepmix": "its environments are tables (tests/policies/test_conservative.py)",
     "epsmix": "as stepmix",
-    "oer": "it learns from recorded episodes alone (tests/policies/test_oer.py)",
     "ppo-saute": "it needs a budget in the observation (tests/policies/test_constrained_learners.py)",
     **{name: row.elsewhere for name, (_, row) in OF_PAPERS.items() if row.elsewhere},
 }

@@ -61,7 +61,7 @@ def run_learner(
         source = made()
         still = source.scripted_policy(0)
         data = [rollout(source, still, seed=seed) for seed in range(DEMONSTRATIONS)] if needs_data else []
-        around: Any = lambda: wrap(factory())
+        around: Any = lambda: wrap(factory())  # noqa: E731
         online = OnlinePhase(steps, replay_capacity=CAPACITY) if updates else OnlinePhase()
         person = (lambda inner: (inner, PersonInTheLoop(Corrector(), None))) if is_corrected or accompanied else None
         spec = around().get_wrapper_attr("environment_spec")

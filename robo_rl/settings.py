@@ -10,8 +10,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
-import pydantic
-
 from robo_rl.errors import InvalidSetting, UnknownName
 
 
@@ -99,6 +97,8 @@ def _value(hint: Any, value: Any, source: str, key: str) -> Any:
         if value is None:
             raise _without_value(where, "a mapping")
         return settings_as(hint, value, source=source, group=key)
+    import pydantic  # takes longer than a command that only lists
+
     try:
         found = pydantic.TypeAdapter(hint).validate_python(_whole(value) if hint is int else value)
     except pydantic.ValidationError as error:

@@ -16,10 +16,17 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SHIPPED = [ROOT / name for name in PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
-PACKAGES = [*SHIPPED, ROOT / "scripts" / "robo_bench"]
-MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
-PAGES = sorted({ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")})
-SCRIPTS = {"setup", "quickstart", "test"}
+PAPERS = ROOT / "policies" / "robo_papers"
+PACKAGES = [*SHIPPED, ROOT / "scripts" / "robo_bench", PAPERS]
+MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py") if "tests" not in path.parts)
+PAGES = sorted(
+    {
+        *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
+        *(ROOT / "docs").rglob("*.md"),
+        *PAPERS.rglob("*.md"),
+    }
+)
+SCRIPTS = {"setup", "quickstart", "test", "try_paper"}
 SAY_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc", "tools", "stuff", "base", "core"}
 
 
@@ -45,7 +52,7 @@ def dotted(path: Path) -> str:
 @pytest.mark.parametrize("folder", ["sims", "policies", "real_robot", "datasets", "scripts"])
 def test_a_code_folder_holds_its_package_and_no_module(folder):
     entries = {path.name for path in (ROOT / folder).iterdir() if path.name != "__pycache__"}
-    others = {"carla_standin", "robo_app", "robo_bench", "lerobot_robot_robo_rl"}  # decisions 0001 and 0013
+    others = {"carla_standin", "robo_app", "robo_bench", "robo_papers", "lerobot_robot_robo_rl"}  # decisions 0001 and 0013
     packages = {name for name in entries if (ROOT / folder / name).is_dir()} - others
     assert len(packages) == 1 and packages.pop().startswith("robo_")
     assert {name for name in entries if (ROOT / folder / name).is_file()} == (SCRIPTS if folder == "scripts" else set())

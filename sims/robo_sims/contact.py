@@ -352,3 +352,4 @@ def _simulate(task: str, limit: float | str = 0.1, detail: str = "plain") -> Sim
 
 
 FAMILY = TaskFamily("contact", lambda: tuple(TASKS), _simulate)
+"""A mass and an arm in contact at 200 Hz, with stiffness in the action and a constraint cost."""

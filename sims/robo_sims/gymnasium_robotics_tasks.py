@@ -218,3 +218,4 @@ def _simulate(task: str, goals: Sequence[str] = tuple(OBS_ELEMENT_GOALS), detail
 
 
 FAMILY = TaskFamily("gymnasium_robotics", lambda: (*_FETCH, _KITCHEN), _simulate)
+"""Fetch and kitchen of Gymnasium-Robotics."""

@@ -147,3 +147,4 @@ def _observable_task(task: str) -> Any:
 
 
 FAMILY = TaskFamily("metaworld", lambda: ALL_V3_ENVIRONMENTS, MetaWorldSimulation)
+"""Fifty tasks of a tabletop arm."""

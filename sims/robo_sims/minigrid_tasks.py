@@ -63,3 +63,4 @@ def _batch(
 
 
 FAMILY = TaskFamily("minigrid", _tasks, _simulate, _batch, drawing=("render_mode",))
+"""Grids with a mission in words."""

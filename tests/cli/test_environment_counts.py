@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from robo_app.recipes.recipe import recipe_files
+from robo_app.recipes.files import recipe_files
 from robo_cli import main
 from robo_rl.entry_points import load
 from robo_rl.rewards.images.picture_reward import PictureReward

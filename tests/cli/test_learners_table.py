@@ -99,6 +99,8 @@ def test_pictures_alone_are_refused_by_learners_of_vectors() -> None:
 
 def test_table_and_one_learner_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.dispatch(["learners"]) == 0
+    assert "\nsac                      Soft actor-critic: Haarnoja et al. 2018" in capsys.readouterr().out
+    assert main.dispatch(["learners", "--features"]) == 0
     lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line}
     assert lines["learner"][1:4] == ["person", "reward", "relabelled"] and lines["sac"][1] == "yes" and lines["ppo"][1] == "no"
     assert main.dispatch(["learners", "sb3-ppo"]) == 0

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from robo_app.listings import listing
-from robo_app.recipes.recipe import parse_recipe, read_recipe, recipe_files, to_yaml
+from robo_app.recipes.files import recipe_files
+from robo_app.recipes.recipe import parse_recipe, read_recipe, to_yaml
 from robo_cli import main
 from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting, MissingExtra, SpecMismatch, UnknownName
@@ -184,7 +184,6 @@ def test_a_family_without_its_package_says_what_to_install(
         raise MissingExtra("Meta-World", "metaworld", "metaworld")
 
     monkeypatch.setattr(type(load("environments", "metaworld")), "names", missing)
-    monkeypatch.setattr(listing, "_version", lambda package: "")
     assert main.dispatch(["envs", "metaworld"]) == 0
     assert "not available: Meta-World needs the package" in capsys.readouterr().out
     with pytest.raises(MissingExtra, match=r'pip install "robo-rl\[metaworld\]"'):

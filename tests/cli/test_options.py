@@ -11,6 +11,7 @@ import yaml
 from robo_app.arguments.options import as_flags, whole_numbers
 from robo_app.recipes.recipe import read_recipe
 from robo_cli.main import dispatch
+from robo_rl.entry_points import known
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.chat.models import chat_model
 
@@ -104,10 +105,18 @@ def test_environments_are_found_by_a_part_of_their_name(capsys: pytest.CaptureFi
     assert "robot/Fake-v0" in listed(capsys, "robot"), "a test double is listed where its family is named"
 
 
-def test_the_list_of_environments_has_a_heading_for_each_family(capsys: pytest.CaptureFixture[str]) -> None:
+def test_families_are_listed_with_a_sentence_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert dispatch(["envs"]) == 0
     page = capsys.readouterr().out
-    assert "\n# robo: our own seven-axis arm\nrobo/ArmReach-v0\n" in page and "robot/Fake-v0" not in page
+    rows = {line[:20].strip(): line[20:].strip() for line in page.partition("\n\n")[0].splitlines()}
+    assert rows.keys() == known("environments").keys() and rows["robo"] == "Our own seven-axis arm."
+    assert all(text.endswith(".") for text in rows.values())
+
+
+def test_environments_stand_under_their_family(capsys: pytest.CaptureFixture[str]) -> None:
+    assert dispatch(["envs", "arm"]) == 0
+    page = capsys.readouterr().out
+    assert "\n# robo\nrobo/ArmReach-v0\n" in page and "robot/Fake-v0" not in page
     assert page.count("\n# ") == len(
         {line.partition("/")[0] for line in page.splitlines() if "/" in line and line[0] != "#"} - {""}
     )

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import tyro
 import yaml
 
+from robo_app.recipes.files import recipe_files
 from robo_rl.entry_points import known as installed
 from robo_rl.entry_points import load
 from robo_rl.environments.curriculum import CurriculumRule
@@ -305,12 +305,6 @@ class Recipe(Generic[Learner]):
     def total_steps(self) -> int:
         """Steps of both phases."""
         return self.steps + self.online.steps
-
-
-def recipe_files() -> dict[str, Path]:
-    """Returns name -> file of the recipes that come with the package."""
-    folder = Path(str(files("robo_app") / "recipes" / "shipped"))
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
 def read_recipe(name: str) -> Recipe[Any]:

@@ -216,3 +216,4 @@ def _simulate(task: str, detail: str = "plain") -> Simulation:
 
 
 FAMILY = TaskFamily("quadrotor", _tasks, _simulate)
+"""A quadrotor that flies a plan through way-points; actions allot times."""

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from factories import axes, make_episode, make_spec
-from robo_policies.learners.oer import ContinualTraining, Memory, OERConfig, chosen, tasks_of
-from robo_policies.learners.selection import Recorded, model_of, select
+from robo_papers.oer.learner import ContinualTraining, Memory, OERConfig, chosen, tasks_of
+from robo_papers.oer.selection import Recorded, model_of, select
 from robo_rl.errors import InvalidSetting
 from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec

@@ -1,7 +1,7 @@
 """OER: continual offline reinforcement learning, one recorded task after the other.
 
 Gai, Wang and He 2023, "OER: Offline Experience Replay for Continual Offline Reinforcement Learning", arXiv:2305.13804. Of each
-task that is over a few steps are kept, those that its policy would take (MBES, robo_policies.learners.selection). Two policies:
+task that is over a few steps are kept, those that its policy would take (MBES, robo_papers.oer.selection). Two policies:
 pi learns the present task n from all of its steps, mu imitates pi and the memories B_j of the tasks before (dual cloning):
 
     L(mu) = E over D_n |mu(s) - pi(s)|^2 + (1 / n) sum_j E over B_j |mu(s) - a|^2
@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from robo_papers.oer.selection import Recorded, Rule, select
 from robo_policies.learners.bc import BC, BCConfig
 from robo_policies.learners.own_loop import OwnLoop
-from robo_policies.learners.selection import Recorded, Rule, select
 from robo_policies.learners.td3 import TD3, Regulariser
 from robo_policies.learners.td3_bc import Cloning, TD3BCSettings
 from robo_policies.networks.encoders import TensorBatch

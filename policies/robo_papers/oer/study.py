@@ -1,6 +1,6 @@
 """Three tasks of a reaching arm, one after the other, from recorded data: score of each after all of them, and forgetting.
 
-python -m robo_bench.continual --out continual --seeds 3
+python -m robo_papers.oer.study --out continual --seeds 3
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from typing_extensions import override
 
 from robo_bench.trainings import Silent
-from robo_policies.learners.oer import ContinualTraining, OERConfig
+from robo_papers.oer.learner import ContinualTraining, OERConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.statistics import student_interval

@@ -9,16 +9,16 @@ import torch
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.encoders import TensorBatch
 from robo_policies.networks.regression_actors import DeterministicActor
-from robo_policies.networks.settings import NetworkSettings
+from robo_policies.networks.settings import LearnerSettings, Network
 from robo_rl.protocols.contract import STEPS, Needs
-from robo_rl.protocols.sampling import Sampling
+from robo_rl.protocols.sampling import Replay, Sampling
 from robo_rl.requirements import require_continuous
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class RWRConfig(NetworkSettings):
+class RWRConfig(LearnerSettings):
     """Settings of reward-weighted regression."""
 
     needs = Needs(STEPS)
@@ -29,17 +29,15 @@ class RWRConfig(NetworkSettings):
     """[reward] lower imitates only the best."""
     batch_size: int = 256
     """Steps of a gradient step."""
-    n_step: int = 20
-    """Steps over which a reward counts for an action."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Units of the hidden layers."""
-    normalization_rows: int = 0
-    """Observations whose mean and deviation standardise the input."""
+    network: Network = Network()
+    """Networks."""
+    replay: Replay = Replay(n_step=20, learning_starts=1_000)
+    """Replay memory; a reward counts for the actions of `n_step` steps."""
 
     @property
     def sampling(self) -> Sampling:
         """Requirements on the training loop."""
-        return Sampling(batch_size=self.batch_size, n_step=self.n_step, learning_starts=1_000)
+        return Sampling.of(self)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> RWR:
         """Return a fresh learner."""

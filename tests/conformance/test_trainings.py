@@ -196,7 +196,7 @@ def reports(monkeypatch, **changes):
     def broken(observer, step, episode):
         report_episode(observer, step, dataclasses.replace(episode, **{name: of(episode) for name, of in changes.items()}))
 
-    monkeypatch.setattr("robo_rl.training.step_sources.report_episode", broken)
+    monkeypatch.setattr("robo_rl.training.episode_reports.report_episode", broken)
 
 
 def forgets_the_person(monkeypatch):

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from robo_rl.errors import SimulationFailed
 from robo_rl.protocols.components import Stateful, TrainingObserver
-from robo_rl.rollout.running_episodes import EndedEpisode
+from robo_rl.rollout.vector import EndedEpisode
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import DIVERGED, Episode, StateDict
 

@@ -26,8 +26,7 @@ from robo_rl.protocols.contract import (
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.rollout.episode import rollout
 from robo_rl.rollout.intervention import PersonInTheLoop
-from robo_rl.rollout.running_episodes import RunningEpisodes
-from robo_rl.rollout.vector import VectorRollout
+from robo_rl.rollout.vector import RunningEpisodes, VectorRollout
 from robo_rl.training.compatibility import Capabilities, learners
 from robo_rl.training.episode_reports import EpisodeReports, report_episode
 from robo_rl.training.off_policy import StepLoop

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from robo_rl.errors import SimulationFailed
 from robo_rl.protocols.components import Stateful, TrainingObserver
-from robo_rl.rollout.running_episodes import EndedEpisode
+from robo_rl.rollout.vector import EndedEpisode
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import DIVERGED, Episode, StateDict
 
@@ -27,39 +27,36 @@ def report_episode(observer: TrainingObserver, step: int, episode: Episode) -> N
     )
 
 
-def require_few_diverged(diverged: int, episodes: int, step: int) -> None:
-    """Raise SimulationFailed if too many of the episodes up to environment step `step` diverged."""
-    if diverged > max(MOST_DIVERGED, episodes // 10):
-        raise SimulationFailed(
-            f"The simulation diverged in {diverged} of {episodes} episodes, the last at step {step}.",
-            allowed=f"at most {MOST_DIVERGED}, or one in ten",
-            fix="look at the model's time step and actuator limits, and at the actions of the policy",
-        )
-
-
 class EpisodeReports(Stateful):
     """Reports of a loop's own episodes, with a limit on those that diverge."""
 
-    def __init__(self) -> None:
-        self.episodes = 0
+    def __init__(self, episodes: int = 0) -> None:
+        """episodes: those before the first one."""
+        self.episodes = episodes
         """Reported episodes."""
         self.diverged = 0
         """Of these, those that diverged."""
 
     def report(self, observer: TrainingObserver, step: int, episode: Episode) -> None:
         """Report an episode that ended at environment step `step`; raises SimulationFailed if too many diverged."""
-        self.episodes += 1
-        self.diverged += episode.stop_reason == DIVERGED
         report_episode(observer, step, episode)
-        require_few_diverged(self.diverged, self.episodes, step)
+        self._count(episode.stop_reason, step)
 
     def report_ended(self, observer: TrainingObserver, step: int, ended: EndedEpisode, environments: int) -> None:
         """Report an episode that ended in one of several environments; raises SimulationFailed if too many diverged."""
-        self.episodes += 1
-        self.diverged += ended.stop_reason == DIVERGED
         figures = {item.name: getattr(ended, item.name) for item in fields(ended) if item.name != "place"}
         observer.on_episode(step, **figures, place=(ended.place, environments))
-        require_few_diverged(self.diverged, self.episodes, step)
+        self._count(ended.stop_reason, step)
+
+    def _count(self, stop_reason: str, step: int) -> None:
+        self.episodes += 1
+        self.diverged += stop_reason == DIVERGED
+        if self.diverged > max(MOST_DIVERGED, self.episodes // 10):
+            raise SimulationFailed(
+                f"The simulation diverged in {self.diverged} of {self.episodes} episodes, the last at step {step}.",
+                allowed=f"at most {MOST_DIVERGED}, or one in ten",
+                fix="look at the model's time step and actuator limits, and at the actions of the policy",
+            )
 
     @override
     def state_dict(self) -> StateDict:

@@ -18,8 +18,8 @@ from robo_rl.rollout.episode import RandomPolicy, RecordedRollout, Rollout
 from robo_rl.spec.environment import Observation
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.delayed_rewards import EpisodeUnderWay
-from robo_rl.training.episode_reports import report_episode, require_few_diverged
-from robo_rl.types import DIVERGED, Array, Metrics, StateDict, Transition, VectorTransition
+from robo_rl.training.episode_reports import EpisodeReports
+from robo_rl.types import Array, Metrics, StateDict, Transition, VectorTransition
 
 
 def batched(policy: Policy) -> BatchedPolicy:
@@ -132,7 +132,7 @@ class EnvironmentSteps:
     ) -> None:
         """episodes: those before the first one."""
         self.environment, self.supervisor = environment, supervisor
-        self.episodes, self.diverged = episodes, 0
+        self.reports = EpisodeReports(episodes)
         self._explorer, self._seed, self._recorder = explorer, seed, recorder
         self._rollout: Rollout | RecordedRollout | None = None
         self._learnt = 0  # steps of the running episode that were learnt from before a crash
@@ -144,6 +144,11 @@ class EnvironmentSteps:
     def taken(self) -> int:
         """Steps so far."""
         return self._explorer.taken
+
+    @property
+    def episodes(self) -> int:
+        """Episodes so far."""
+        return self.reports.episodes
 
     @property
     def episode(self) -> Rollout | RecordedRollout | None:
@@ -198,23 +203,19 @@ class EnvironmentSteps:
             facts = {"training_episode": self.episodes, "training_step": self.taken}
             self._recorder.keep(replace(episode, metadata={**episode.metadata, **facts}))
         self._rollout = None
-        self.episodes += 1
-        self.diverged += episode.stop_reason == DIVERGED
-        report_episode(observer, self.taken, episode)
+        self.reports.report(observer, self.taken, episode)
         if self.supervisor is not None:
             observer.on_metrics(self.taken, self.supervisor.metrics)
         if metrics := getattr(self.environment.unwrapped, "metrics", None):  # such as those of a robot's control loop
             observer.on_metrics(self.taken, metrics)
         if (tasks := curriculum_of(self.environment)) is not None:
             observer.on_metrics(self.taken, tasks.curriculum_metrics)
-        require_few_diverged(self.diverged, self.episodes, self.taken)
         return True
 
     def state_dict(self) -> StateDict:
         """Return the running episode, generators and counters."""
         return {
-            "episodes": self.episodes,
-            "diverged": self.diverged,
+            **self.reports.state_dict(),
             "random": self._explorer.random.state_dict(),
             "rollout": None if self._rollout is None else self._rollout.state_dict(),
             "supervisor": {} if self.supervisor is None else self.supervisor.state_dict(),
@@ -223,7 +224,8 @@ class EnvironmentSteps:
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
         """Restore the counters and replay the running episode; a robot is not sent through its motions again."""
-        self._explorer.taken, self.episodes, self.diverged = state["step"], state["episodes"], state["diverged"]
+        self._explorer.taken = state["step"]
+        self.reports.load_state_dict(state)
         self._explorer.random.load_state_dict(state["random"])
         if self.supervisor is not None:
             self.supervisor.load_state_dict(state["supervisor"])
@@ -238,7 +240,7 @@ class EnvironmentSteps:
             if rollout.exact:
                 self._rollout = rollout
                 return "exact"
-            self.episodes += 1
+            self.reports.episodes += 1
         sink.break_off()
         return "warm"
 
@@ -254,6 +256,6 @@ class EnvironmentSteps:
         if self._recorder is None:
             return None
         while (episode := self._recorder.recorded(self.episodes)) is not None and self._learnt >= len(episode):
-            self.episodes, self._learnt = self.episodes + 1, 0
+            self.reports.episodes, self._learnt = self.episodes + 1, 0
         learnt, self._learnt = self._learnt, 0
         return None if episode is None else RecordedRollout(episode, learnt, self.supervisor)

@@ -24,8 +24,7 @@ from robo_rl.protocols.contract import (
 )
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.rollout.intervention import PersonInTheLoop
-from robo_rl.rollout.running_episodes import RunningEpisodes
-from robo_rl.rollout.vector import VectorRollout
+from robo_rl.rollout.vector import RunningEpisodes, VectorRollout
 from robo_rl.settings import updated
 from robo_rl.training.compatibility import Capabilities, learners
 from robo_rl.training.episode_reports import EpisodeReports, report_episode
@@ -191,7 +190,7 @@ def reports(monkeypatch, **changes):
     def broken(observer, step, episode):
         report_episode(observer, step, dataclasses.replace(episode, **{name: of(episode) for name, of in changes.items()}))
 
-    monkeypatch.setattr("robo_rl.training.step_sources.report_episode", broken)
+    monkeypatch.setattr("robo_rl.training.episode_reports.report_episode", broken)
 
 
 def forgets_the_person(monkeypatch):

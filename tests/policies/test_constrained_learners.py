@@ -17,7 +17,7 @@ from robo_policies.learners.multipliers import PIDMultiplier, relative_violation
 from robo_policies.learners.ppo_lagrangian import Lagrangian, PPOLagrangianConfig
 from robo_policies.learners.ppo_saute import PPOSauteConfig
 from robo_rl.errors import InvalidEpisode, InvalidSetting, UnknownName
-from robo_rl.rollout.running_episodes import costs_in
+from robo_rl.rollout.vector import costs_in
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.settings import updated
 from robo_rl.spec.cost import CostSpec

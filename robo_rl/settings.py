@@ -6,11 +6,12 @@ The error of an unknown key names the nearest known one, that of a wrong type th
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import re
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
-from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.errors import LIKENESS, InvalidSetting, UnknownName
 
 
 def settings_as(kind: Any, settings: Any, *, source: str, types: Mapping[str, Any] | None = None, group: str = "") -> Any:
@@ -20,10 +21,10 @@ def settings_as(kind: Any, settings: Any, *, source: str, types: Mapping[str, An
     of the settings within the source.
     """
     hints = get_type_hints(kind, include_extras=False) | dict(types or {})
+    names = [item.name for item in dataclasses.fields(kind)]
     if not isinstance(settings, Mapping):
         fix = f"write {group}: {{KEY: VALUE}}" if group else None
-        raise InvalidSetting(f"{_where(source, group)} must be a mapping.", got=repr(settings), allowed=sorted(hints), fix=fix)
-    names = [item.name for item in dataclasses.fields(kind)]
+        raise InvalidSetting(f"{_where(source, group)} must be a mapping.", got=repr(settings), allowed=sorted(names), fix=fix)
     for key in settings:
         if key not in names:
             raise unknown_key(kind, str(key), source, group)
@@ -41,19 +42,18 @@ def unknown_key(kind: Any, key: str, source: str, group: str = "") -> UnknownNam
     """Return the error for a key that settings have not; its remedy names the group that has it, or one that is like it."""
     within = [item.name for item in dataclasses.fields(kind)]
     start = f"{group}." if group else ""
-    found = nested_key(kind, key)
+    found = nested_key(kind, key) if not difflib.get_close_matches(key, within, n=1, cutoff=LIKENESS) else ""
     of = f"key of {group} in {source}:" if group else f"key in {source}:"
     return UnknownName(of, key, within, fix=f"write {start}{found}" if found else None)
 
 
 def nested_key(kind: Any, key: str) -> str:
-    """Return GROUP.NAME for a key that a group of settings has, also as GROUP_NAME or NAME_GROUP; "" if none has it."""
-    for item in dataclasses.fields(kind):
-        if dataclasses.is_dataclass(item.default):
-            for name in (inner.name for inner in dataclasses.fields(item.default)):
-                if key in (name, f"{item.name}_{name}", f"{name}_{item.name}"):
-                    return f"{item.name}.{name}"
-    return ""
+    """Return GROUP.NAME for a key that a group of settings has, or nearly so, also as GROUP_NAME; "" if none is like it."""
+    groups = [item for item in dataclasses.fields(kind) if dataclasses.is_dataclass(item.default)]
+    pairs = [(item.name, inner.name) for item in groups for inner in dataclasses.fields(item.default)]
+    spelled = {written: f"{group}.{name}" for group, name in pairs for written in (f"{name}_{group}", f"{group}_{name}", name)}
+    close = difflib.get_close_matches(key, spelled, n=1, cutoff=0.75)
+    return spelled[close[0]] if close else ""
 
 
 def updated(settings: Any, *changes: Mapping[str, Any], **more: Any) -> Any:

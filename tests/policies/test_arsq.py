@@ -16,6 +16,7 @@ from robo_policies.learners.arsq import ARSQConfig, ARSQNetwork, Choices, Cube, 
 from robo_rl.errors import InvalidSetting
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.recorded import RecordedReplay
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Batch
 
@@ -139,4 +140,4 @@ def test_good_own_episodes_count_as_the_experts():
 )
 def test_wrong_settings_are_one_error(changes, said):
     with pytest.raises(InvalidSetting, match=said):
-        replace(SMALL, **changes)
+        updated(SMALL, changes)

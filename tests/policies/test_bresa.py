@@ -59,7 +59,7 @@ def make():
 
 
 def learner_of(**settings):
-    return Bresa(specification(make()), replace(SMALL, **settings), 0)
+    return Bresa(specification(make()), updated(SMALL, settings), 0)
 
 
 def set_logits(network, value):

@@ -11,9 +11,9 @@ import torch
 from scipy.optimize import minimize
 
 from factories import choices, make_spec
-from robo_policies.learners.constrained import ConstrainedSettings, CostRollout
+from robo_policies.learners.constrained import CostRollout
 from robo_policies.learners.cpo import CPOConfig, TrustRegion, TrustRegionSettings, actor_of, solve, step_within
-from robo_policies.learners.multipliers import PIDMultiplier, relative_violation
+from robo_policies.learners.multipliers import MultiplierSettings, PIDMultiplier, relative_violation
 from robo_policies.learners.ppo_lagrangian import Lagrangian, PPOLagrangianConfig
 from robo_policies.learners.ppo_saute import PPOSauteConfig
 from robo_rl.errors import InvalidEpisode, InvalidSetting, UnknownName
@@ -159,7 +159,7 @@ def test_multiplier_grows_only_beyond_the_limit():
 
 def overshoot(**gains):
     """Return how far below the limit 1 a cost falls that follows the multiplier slowly."""
-    multiplier = PIDMultiplier(updated(PPOLagrangianConfig(), gains, multiplier={"kind": "pid", "smoothing": 0.0, "delay": 1}))
+    multiplier = PIDMultiplier(MultiplierSettings(kind="pid", smoothing=0.0, delay=1, **gains))
     cost, seen = 3.0, []
     for _ in range(400):
         multiplier.update(cost - 1.0)
@@ -424,7 +424,7 @@ def test_saved_and_loaded_gives_the_same_next_update(name, length, tmp_path):
     ],
 )
 def test_limits_that_are_none_are_refused(changes, costs, kind, said):
-    config = replace(CONFIGS["adam"], **changes)
+    config = updated(CONFIGS["adam"], changes)
     with pytest.raises(kind, match=said):
         config.build(replace(SPEC, costs=costs), 0)
 
@@ -446,7 +446,7 @@ def test_limits_of_the_learner_replace_those_of_the_environment():
 )
 def test_settings_out_of_range_are_named(settings, said):
     with pytest.raises(InvalidSetting, match=said):
-        ConstrainedSettings.__post_init__(replace(CONFIGS["adam"], **settings))
+        updated(CONFIGS["adam"], settings)
 
 
 def test_cpo_settings_out_of_range_are_named():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +13,7 @@ from factories import axes, choices, make_spec
 from robo_policies.learners.dqn import DQN, DQNConfig
 from robo_policies.networks.settings import Network
 from robo_rl.errors import InvalidSetting
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Batch
 
@@ -86,7 +86,7 @@ def test_continuous_actions_and_wrong_settings_are_refused():
         DQN(make_spec("arm", ArraySpec("place", (4,)), action=axes("a")), DQNConfig(), 0)
     for wrong in ({"exploration": 1.5}, {"exploration_updates": 0}, {"lr": 0.0}, {"discount": 2.0}):
         with pytest.raises(InvalidSetting):
-            replace(DQNConfig(), **wrong)
+            updated(DQNConfig(), wrong)
 
 
 def test_a_run_with_a_machine_is_made_and_goes_on(tmp_path):

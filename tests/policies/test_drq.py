@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -132,7 +131,7 @@ def test_pictures_alone_are_enough():
 )
 def test_settings_out_of_range_are_refused(change, words):
     with pytest.raises(InvalidSetting, match=words):
-        replace(SMALL, **change)
+        updated(SMALL, change)
 
 
 def test_environment_without_pictures_is_refused():

@@ -53,8 +53,7 @@ def test_signal_is_that_of_costs_or_of_distances():
     batch = batch_of()
     costs, distances = batch.extras["costs"][:, 0], batch.next_observations["clearance"][:, 0]
     plain, strong, far = (
-        replace(SMALL, **more).build(SPEC, 0).signal(batch)
-        for more in ({}, {"unsafe_signal": 25.0}, {"clearance": "clearance"})
+        updated(SMALL, more).build(SPEC, 0).signal(batch) for more in ({}, {"unsafe_signal": 25.0}, {"clearance": "clearance"})
     )
     np.testing.assert_array_equal(plain, np.where(costs > 0, 1.0, -1.0))
     np.testing.assert_array_equal(strong, np.where(costs > 0, 25.0, -1.0))
@@ -97,7 +96,7 @@ def test_the_least_dangerous_candidate_is_taken():
 )
 def test_wrong_settings_are_one_error(settings):
     with pytest.raises(InvalidSetting):
-        replace(SMALL, **settings).build(SPEC, 0)
+        updated(SMALL, settings).build(SPEC, 0)
 
 
 @pytest.mark.slow

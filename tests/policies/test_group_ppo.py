@@ -411,8 +411,8 @@ def test_distance_to_the_clone_by_hand_and_its_pull():
 
 @pytest.mark.slow
 def test_self_imitation_finds_the_way_sooner():
-    shares = [np.mean(successes(0, advantages="group", **more)) for more in ({}, {"self_imitation": 0.1})]
-    newest = np.mean(successes(0, advantages="group", self_imitation=0.1, newest=True))
+    shares = [np.mean(successes(0, advantages={"kind": "group"}, **more)) for more in ({}, {"self_imitation": 0.1})]
+    newest = np.mean(successes(0, advantages={"kind": "group"}, self_imitation=0.1, newest=True))
     assert shares[1] > shares[0] + 0.2 > newest + 0.2
 
 
@@ -433,14 +433,14 @@ def test_bad_settings_are_refused():
         {"reference_weight": -1.0},
     ):
         with pytest.raises(InvalidSetting):
-            replace(SMALL, **changes)
+            updated(SMALL, changes)
     updated(SMALL, advantages={"kind": "critic"}, group=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["group", "anchor", "graph"])
 def test_groups_find_the_way_between_walls(kind):
-    found = successes(1, advantages=kind)
+    found = successes(1, advantages={"kind": kind})
     assert np.mean(found[:100]) < 0.1 and np.mean(found[-100:]) > 0.9
 
 

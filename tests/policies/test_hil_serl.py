@@ -13,6 +13,7 @@ from robo_policies.learners.hil_serl import HILSERL, HILSERLConfig
 from robo_policies.learners.rlpd import RLPD, RLPDNetwork
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import InvalidSetting
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ActionSpec, ArraySpec
 from robo_rl.types import Batch
 
@@ -26,7 +27,7 @@ SMALL = HILSERLConfig(network=RLPDNetwork(hidden=(8,)), batch_size=4, gripper="o
 
 
 def learner(**changes) -> HILSERL:
-    built = replace(SMALL, **changes).build(ARM, 0)
+    built = updated(SMALL, changes).build(ARM, 0)
     assert isinstance(built, HILSERL)
     return built
 

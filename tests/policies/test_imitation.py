@@ -168,7 +168,7 @@ def kinds(data):
 
 
 def linear_gail(**changes):
-    learner = replace(SMALL, **changes).build(SPEC, 0)
+    learner = updated(SMALL, changes).build(SPEC, 0)
     learner.discriminator = learner.parts.add("discriminator", Linear(), 1e-3)
     return learner
 

@@ -73,7 +73,7 @@ def test_layer_norm_bounds_q_for_actions_far_outside_the_data():
     """|Q| <= |w| sqrt(H) + |b| whatever the action: a normalised layer of H units has length sqrt(H) at most."""
     observations, direction = torch.zeros(1, 3), torch.tensor([[0.6, -0.8]])
     near, far = 1e2, 1e5
-    factory = NetworkFactory(SACConfig(network=Network(hidden=(32, 32))), torch.device("cpu"), seeded())
+    factory = NetworkFactory(Network(hidden=(32, 32)), torch.device("cpu"), seeded())
     bounded, unbounded = (Critics(factory, 5, layer_norm=layer_norm) for layer_norm in (True, False))
     state = bounded.state_dict()
     weight, bias = (state[f"layers.linears.2.{name}"] for name in ("weight", "bias"))

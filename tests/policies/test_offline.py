@@ -238,7 +238,7 @@ def true_values(ends: bool) -> np.ndarray:
 @pytest.mark.parametrize("name", LEARNERS)
 def test_three_states_reach_their_known_values(name, ends):
     """Rewards do not depend on actions, so that every method has to find the same values; and a mask ends the task."""
-    learner = replace(LEARNERS[name], **QUICK).build(STATES, 0)
+    learner = updated(LEARNERS[name], QUICK).build(STATES, 0)
     state = np.arange(48) % 3
     batch = batch_of(np.array([0.5, -1.0, 2.0])[state], np.where(ends & (state == 2), 0.0, 1.0))
     for _ in range(320):

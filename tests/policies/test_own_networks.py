@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -201,12 +200,12 @@ WRONG = [
     [updated(SACConfig(), network={"hidden": (8,)}), updated(PPOConfig(), network={"hidden": (8,)})],
     ids=["sac", "ppo"],
 )
-@pytest.mark.parametrize("setting", ["actor_network", "critic_network"])
+@pytest.mark.parametrize("setting", ["actor", "critic"])
 @pytest.mark.parametrize(("wrong", "words"), WRONG, ids=[wrong.__name__ for wrong, _ in WRONG])
 def test_wrong_layers_are_refused_when_built(wrong, words, setting, config, monkeypatch):
     monkeypatch.setattr(sys.modules["my_package.nets"], "Wrong", wrong, raising=False)
-    with pytest.raises(InvalidSetting, match=rf"{setting} my_package.nets:Wrong {words}"):
-        replace(config, **{setting: "my_package.nets:Wrong"}).build(ARM, 0)
+    with pytest.raises(InvalidSetting, match=rf"network.{setting} my_package.nets:Wrong {words}"):
+        updated(config, network={setting: "my_package.nets:Wrong"}).build(ARM, 0)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +214,7 @@ def test_wrong_layers_are_refused_when_built(wrong, words, setting, config, monk
     ids=["sac", "ppo"],
 )
 def test_layers_as_an_encoder_are_refused(config):
-    with pytest.raises(InvalidSetting, match=r"network my_package.nets:MyLayers does not work(.|\n)*MyEncoder\(spec\)"):
+    with pytest.raises(InvalidSetting, match=r"network.encoder my_package.nets:MyLayers does not work(.|\n)*MyEncoder\(spec\)"):
         updated(config, network={"encoder": LAYERS}).build(ARM, 0)
 
 
@@ -233,7 +232,7 @@ def test_error_of_the_network_itself_passes(monkeypatch):
 def test_module_that_fails_on_import_is_refused(tmp_path, monkeypatch):
     (tmp_path / "torn_package.py").write_text("class MyEncoder(:")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(InvalidSetting, match=r"network cannot be imported(.|\n)*SyntaxError"):
+    with pytest.raises(InvalidSetting, match=r"network.encoder cannot be imported(.|\n)*SyntaxError"):
         updated(SACConfig(), network={"encoder": "torn_package:MyEncoder"}).build(ARM, 0)
 
 

@@ -136,7 +136,7 @@ def problem(kind: str, **settings) -> tuple[PPO, torch.Tensor, tuple[torch.Tenso
     action = choices("l", "s", "r") if kind == "choices" else axes("a", "b", "c")
     arrays = ArraySpec("x", (4,)), ArraySpec("hidden", (2,), role="privileged")
     policy = {} if kind == "choices" else {"network": {"distribution": kind}}
-    learner = replace(SMALL, entropy_coefficient=0.03, **policy, **settings).build(make_spec("t", *arrays, action=action), 0)
+    learner = updated(SMALL, policy, settings, entropy_coefficient=0.03).build(make_spec("t", *arrays, action=action), 0)
     random, rows, networks = np.random.default_rng(0), 16, learner.networks
     with torch.no_grad():
         for parameter in networks.parameters():
@@ -157,9 +157,11 @@ def problem(kind: str, **settings) -> tuple[PPO, torch.Tensor, tuple[torch.Tenso
 @pytest.mark.parametrize("engine", ["reference", "accelerated"])
 def test_gradient_equals_that_of_torch_distributions(kind, hidden, privileged, engine):
     """The whole of eq. 9, entropy included, in double precision with PyTorch's own distributions."""
-    learner, vectors, rows = problem(kind, hidden=hidden, privileged_critic=privileged, engine=engine)
+    learner, vectors, rows = problem(kind, privileged_critic=privileged, network={"hidden": hidden, "engine": engine})
     gradient, ratio, _ = learner.gradient(vectors, {}, rows)
-    exact = PolicyValue(learner.policy.environment_spec, learner.config, np.random.default_rng(1)).double()
+    exact = PolicyValue(
+        learner.policy.environment_spec, learner.config.network, np.random.default_rng(1), privileged_critic=privileged
+    ).double()
     exact.load_state_dict(learner.networks.state_dict())
     outputs, values = double_heads(exact, vectors.double())
     actions, old, returns, advantages = (each.double() if each.is_floating_point() else each for each in rows)
@@ -196,7 +198,7 @@ def double_heads(networks: PolicyValue, vectors: torch.Tensor) -> tuple[torch.Te
 @pytest.mark.parametrize("privileged", [False, True])
 def test_engines_agree_over_ten_updates(kind, privileged, spec, discrete_spec, collect):
     policy = {} if kind == "choices" else {"network": {"distribution": kind}}
-    config = replace(SMALL, privileged_critic=privileged, entropy_coefficient=0.01, steps_per_env=32, batch_size=32, **policy)
+    config = updated(SMALL, policy, privileged_critic=privileged, entropy_coefficient=0.01, steps_per_env=32, batch_size=32)
     learners = [
         updated(config, network={"engine": engine}).build(discrete_spec if kind == "choices" else spec, 0)
         for engine in ("reference", "accelerated")

@@ -177,7 +177,7 @@ class OwnTrunk(nn.Module):
         return self.layer(features).relu()
 
 
-NAMES = [("network", "Own"), ("actor_network", "OwnTrunk"), ("critic_network", "OwnTrunk")]
+NAMES = [("encoder", "Own"), ("actor", "OwnTrunk"), ("critic", "OwnTrunk")]
 
 
 @pytest.mark.parametrize("chosen", [NAMES[:1], NAMES[1:2], NAMES[2:], NAMES])
@@ -185,7 +185,7 @@ NAMES = [("network", "Own"), ("actor_network", "OwnTrunk"), ("critic_network", "
 @pytest.mark.parametrize("hidden", [(8, 6), ()])
 def test_networks_of_ones_own_are_trained(chosen, privileged, hidden, spec, leaves):
     settings = {name: f"{__name__}:{kind}" for name, kind in chosen}
-    config = updated(SMALL, settings, privileged_critic=privileged, network={"hidden": hidden})
+    config = updated(SMALL, privileged_critic=privileged, network={"hidden": hidden, **settings})
     learners = [config.build(spec, 0) for _ in range(2)]
     before = {name: value.clone() for name, value in learners[0].networks.named_parameters()}
     for learner in learners:
@@ -194,7 +194,7 @@ def test_networks_of_ones_own_are_trained(chosen, privileged, hidden, spec, leav
     after = dict(learners[0].networks.named_parameters())
     moved = {name for name, value in before.items() if not torch.equal(value, after[name])}
     assert {name for name in before if "unused" not in name} == moved
-    assert (learners[0].kernel is None) == any("_network" in name for name in settings)
+    assert (learners[0].kernel is None) == any(name != "encoder" for name in settings)
     assert leaves(learners[0].state_dict()) == leaves(learners[1].state_dict()), "the seed determines everything"
     copy = config.build(spec, 3)
     copy.load_state_dict(learners[0].state_dict())

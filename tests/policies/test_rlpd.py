@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -43,7 +42,7 @@ def q_by_hand(critics, observations, actions):
 
 def prepared(spec, **changes) -> RLPD:
     """Returns a learner whose target critics differ from the online ones and whose norms are not the identity."""
-    learner = replace(SMALL, **changes).build(spec, 0)
+    learner = updated(SMALL, changes).build(spec, 0)
     generator = torch.Generator().manual_seed(1)
     for critics, part in ((learner.critic, "norms"), (learner.target_critic, "")):
         state = {name: value.clone() for name, value in critics.state_dict().items()}
@@ -63,7 +62,7 @@ def twin(learner) -> torch.Generator:
 @pytest.mark.parametrize("backup_entropy", [True, False])
 @torch.no_grad()
 def test_target_takes_the_minimum_over_a_random_subset(backup_entropy, engine, spec, make_batch):
-    learner = prepared(spec, backup_entropy=backup_entropy, engine=engine)
+    learner = prepared(spec, backup_entropy=backup_entropy, network={"engine": engine})
     data = learner.parts.batch(make_batch(spec, 2))
     subsets = set()
     for _ in range(20):
@@ -121,10 +120,11 @@ def test_a_batch_that_cannot_be_cut_is_refused(spec, make_batch):
         SMALL.build(spec, 0).update(make_batch(spec, 7))
 
 
-@pytest.mark.parametrize(("setting", "value"), [("convolutions", (4, 0)), ("crop_padding", -1), ("lr", 0.0)])
+@pytest.mark.parametrize(("setting", "value"), [("network.convolutions", (4, 0)), ("network.crop_padding", -1), ("lr", 0.0)])
 def test_settings_out_of_range_are_refused(setting, value):
     with pytest.raises(InvalidSetting, match=rf"Setting '{setting}' is out of range"):
-        updated(RLPDConfig(), {setting: value})
+        group, _, name = setting.rpartition(".")
+        updated(RLPDConfig(), {group: {name: value}} if group else {name: value})
 
 
 def test_more_target_critics_than_critics_are_refused():

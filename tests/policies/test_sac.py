@@ -327,11 +327,11 @@ def copy_weights(ours, theirs):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_saved_and_loaded_gives_the_same_next_update(precision, spec, make_batch, leaves, tmp_path):
-    learner = updated(SMALL, network={"normalization_rows": 50}, precision=precision).build(spec, 0)
+    learner = updated(SMALL, network={"normalization_rows": 50, "precision": precision}).build(spec, 0)
     for seed in range(5):
         learner.update(make_batch(spec, 8, seed))
     save_checkpoint(tmp_path, Checkpoint(5, {"learner": learner.state_dict()}))
-    copy = updated(SMALL, network={"normalization_rows": 50}, precision=precision).build(spec, 99)
+    copy = updated(SMALL, network={"normalization_rows": 50, "precision": precision}).build(spec, 99)
     copy.load_state_dict(load_checkpoint(tmp_path).parts["learner"])
     for seed in range(5, 9):
         learner.update(make_batch(spec, 8, seed))

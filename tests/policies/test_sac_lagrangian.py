@@ -136,7 +136,7 @@ def test_without_multiplier_the_actor_loss_is_that_of_sac():
 )
 def test_wrong_settings_are_one_error(settings, kind, said):
     with pytest.raises(kind, match=said):
-        replace(SMALL, **settings).build(SPEC, 0)
+        updated(SMALL, settings).build(SPEC, 0)
 
 
 def test_an_environment_without_costs_is_refused():

@@ -15,6 +15,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.sampling import Replay
 from robo_rl.rollout.episode import rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.settings import updated
 from robo_rl.spec.environment import specification
 
 SMALL = StepMixSACConfig(
@@ -94,7 +95,7 @@ def test_the_learner_acts_from_its_step_on():
 @pytest.mark.slow
 def test_returns_stay_near_the_baseline_while_it_learns():
     observer = Observer()
-    training = replace(SMALL, **WIDE).training(make, steps=5_000, seed=0)
+    training = updated(SMALL, WIDE).training(make, steps=5_000, seed=0)
     training.run(observer)
     windows = np.convolve(observer.returns, np.ones(50) / 50, "valid")
     assert windows.min() > 0.7 * np.mean(training.bounds.baseline)
@@ -134,4 +135,4 @@ def test_policy_conforms_and_is_restored(tmp_path):
 )
 def test_unusable_setting_is_one_error(name, settings, said):
     with pytest.raises(InvalidSetting, match=said):
-        replace(SMALL, **settings).training(lambda: make_environment(name), steps=10, seed=0)
+        updated(SMALL, settings).training(lambda: make_environment(name), steps=10, seed=0)

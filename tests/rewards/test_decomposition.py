@@ -314,7 +314,7 @@ def sac(model=RD, *, steps=60, weight=1.0, environment=Line, **settings) -> Onli
 
 
 def test_batch_rewards_belong_to_their_steps_past_ring_wrap():
-    training, seen = sac(steps=240, weight=2.0, learning_starts=110), []
+    training, seen = sac(steps=240, weight=2.0, replay={"learning_starts": 110}), []
     running = training.step_learner.relabelling
     update = training.learner.update
     training.learner.update = lambda batch: seen.append((batch, running.decoder.rewards(_inputs(batch)))) or update(batch)
@@ -405,7 +405,7 @@ def test_an_episode_that_has_no_return_is_left_out():
     class Diverging(Line):
         diverges = True
 
-    training, observer = sac(environment=Diverging, steps=60, learning_starts=1000), Observer()
+    training, observer = sac(environment=Diverging, steps=60, replay={"learning_starts": 1000}), Observer()
     training.run(observer)
     lengths = {each.length for each in training.step_learner.relabelling.memory.draw(50, np.random.default_rng(0))}
     assert lengths == {7}, "those that diverged after 4 steps taught nothing"
@@ -433,7 +433,7 @@ def test_only_a_loop_that_relabels_takes_such_a_reward():
     with pytest.raises(
         InvalidSetting, match=r"given to single steps(.|\n)*n_step 3(.|\n)*use sac with learner.replay.n_step 1"
     ):
-        sac(n_step=3)
+        sac(replay={"n_step": 3})
     with pytest.raises(InvalidSetting, match=r"for one environment(.|\n)*4 environments(.|\n)*sac"):
         reward.running(4)
     with pytest.raises(InvalidSetting, match="once and for all"):

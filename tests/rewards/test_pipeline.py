@@ -166,7 +166,7 @@ def test_a_training_logs_every_value_and_resumes_exactly(files, tmp_path):
         state = training.state_dict()["learner"]["networks"]["actor"]
         return b"".join(np.asarray(state[name]).tobytes() for name in sorted(state)), observer
 
-    whole, observer = finished(sac(online, learning_starts=5))
+    whole, observer = finished(sac(online, replay={"learning_starts": 5}))
     logged = {name: value for name, value in observer.metrics.items() if name.startswith("reward/")}
     assert {
         "reward/program", "reward/program/1_bound", "reward/program/2_delta", "reward/environment", "reward/1_potential",
@@ -175,8 +175,8 @@ def test_a_training_logs_every_value_and_resumes_exactly(files, tmp_path):
     } == set(logged)  # fmt: skip
     assert logged["reward/of_environment"] == pytest.approx(np.mean(observer.returns)), "beside, as it is reported"
     for step in (17, 23, 30):
-        sac(online, learning_starts=5).run(Observer(save=(step, tmp_path / str(step))))
-        resumed = sac(online, learning_starts=5)
+        sac(online, replay={"learning_starts": 5}).run(Observer(save=(step, tmp_path / str(step))))
+        resumed = sac(online, replay={"learning_starts": 5})
         resumed.load_state_dict(load_checkpoint(tmp_path / str(step)).parts)
         again, observer = finished(resumed)
         assert resumed.resumed == "exact" and again == whole and observer.metrics["reward/program"] == logged["reward/program"]

@@ -142,5 +142,5 @@ class EpisodicTraining:
         self.step = int(training["step"])
         self.reports.load_state_dict(training["reports"])
         self.stopwatch.load_state_dict(training["seconds"])
-        load_curriculum_state(self.environment, training.get("curriculum", {}))
+        load_curriculum_state(self.environment, training["curriculum"])
         self.resumed = "warm"

@@ -228,7 +228,7 @@ class OnPolicyTraining(Stateful):
         self._playing.load_state_dict(state["environments"])
         self.step = int(training["step"])
         self.stopwatch.load_state_dict(training["seconds"])
-        load_curriculum_state(self.environments, training.get("curriculum", {}))
+        load_curriculum_state(self.environments, training["curriculum"])
         repeats = self._rollout is None or self._rollout.repeats_itself
         self.resumed = "exact" if repeats and self._playing.is_under_way else "warm"
         if self._rollout is not None:

@@ -96,7 +96,7 @@ class RunningEpisodes(Stateful):
     @override
     def load_state_dict(self, state: StateDict) -> None:
         for name, value in vars(self).items():
-            if name in state:  # states of before costs have none
+            if name != "_cost_names":
                 setattr(self, name, int(state[name]) if isinstance(value, int) else np.array(state[name]))
 
 

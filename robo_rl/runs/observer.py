@@ -93,9 +93,9 @@ class RunRecord:
         self._returns.extend(state["returns"])
         self._lengths.extend(state["lengths"])
         self._successes.extend(state["successes"])
-        self._terms = {name: deque(values) for name, values in state.get("terms", {}).items()}
-        self._costs = {name: deque(values) for name, values in state.get("costs", {}).items()}
-        self._heard_of, self._environments = set(state.get("heard_of", ())), int(state.get("environments", 1))
+        self._terms = {name: deque(values) for name, values in state["terms"].items()}
+        self._costs = {name: deque(values) for name, values in state["costs"].items()}
+        self._heard_of, self._environments = set(state["heard_of"]), int(state["environments"])
 
     def state_dict(self) -> StateDict:
         """Returns seconds so far, the newest metrics and the recent episodes."""

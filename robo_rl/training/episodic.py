@@ -129,4 +129,4 @@ class EpisodicTraining(Progress):
         training = state["training"]
         self.learner.load_state_dict(state["learner"])
         self.load_counters(training)
-        load_curriculum_state(self.environment, training.get("curriculum", {}))
+        load_curriculum_state(self.environment, training["curriculum"])

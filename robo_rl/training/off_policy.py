@@ -129,7 +129,7 @@ class OnlineTraining(StepLoop[Source_co, ReplayLearner]):
     def load_state_dict(self, state: StateDict) -> None:
         training = state["training"]
         self.step_learner.load_state_dict(state)
-        self.step_learner.has_learnt = bool(training.get("has_learnt", True))
+        self.step_learner.has_learnt = bool(training["has_learnt"])
         self.stopwatch.load_state_dict(training["seconds"])
         self.resumed = self.source.load_state_dict(training, self.step_learner)
         if not self.step_learner.load_waiting_state(training["waiting"], self.source.episode):

@@ -227,7 +227,7 @@ class OnPolicyTraining(Progress, Stateful):
         self.learner.load_state_dict(state["learner"])
         self._playing.load_state_dict(state["environments"])
         self.load_counters(training)
-        load_curriculum_state(self.environments, training.get("curriculum", {}))
+        load_curriculum_state(self.environments, training["curriculum"])
         repeats = self._rollout is None or self._rollout.repeats_itself
         self.resumed = "exact" if repeats and self._playing.is_under_way else "warm"
         if self._rollout is not None:

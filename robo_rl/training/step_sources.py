@@ -229,7 +229,7 @@ class EnvironmentSteps:
         self._explorer.random.load_state_dict(state["random"])
         if self.supervisor is not None:
             self.supervisor.load_state_dict(state["supervisor"])
-        load_curriculum_state(self.environment, state.get("curriculum", {}))
+        load_curriculum_state(self.environment, state["curriculum"])
         self._rollout, saved = None, state["rollout"]
         if saved is None:
             return "exact" if self.replays else "warm"

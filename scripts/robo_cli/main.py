@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import shlex
 import sys
 import traceback
 import warnings
@@ -66,8 +65,6 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 ROOMS = {name: group for group, commands in GROUPS.items() for name in commands}
 """Command -> package of its module."""
-RENAMED = {"study": "experiment", "race": "experiment"}
-"""Commands of before -> their names now."""
 START = """start with:
   robo-rl doctor
   robo-rl train arm-pick-rlpd
@@ -128,9 +125,6 @@ def dispatch(arguments: list[str]) -> int:
         print(f"robo-rl {version('robo-rl')}")
         return 0
     name, rest = arguments[0], arguments[1:]
-    if name in RENAMED:
-        what, fix = f"robo-rl {name} is now called robo-rl {RENAMED[name]}.", f"robo-rl {RENAMED[name]} {shlex.join(rest)}"
-        raise RoboRLError(what, got=f"robo-rl {name}", fix=fix.strip())
     if name not in COMMANDS:
         raise UnknownName("command", name, COMMANDS)
     module: Any = importlib.import_module(f"robo_cli.{ROOMS[name]}.{name.replace('-', '_')}")

@@ -519,14 +519,11 @@ OBSERVED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("state", "got"), [({"parameters": 0}, "parameters"), ({"networks": {"trunk.weight0": 0}}, "trunk.weight0")]
-)
-def test_state_of_an_earlier_version_is_refused(state, got, spec, leaves):
+def test_state_of_other_networks_is_refused(spec, leaves):
     learner = SMALL.build(spec, 0)
     before = leaves(learner.state_dict())
-    with pytest.raises(RunError, match=rf"with other networks: train again(.|\n)*got: +{got}"):
-        learner.load_state_dict(state)
+    with pytest.raises(RunError, match=r"with other networks: train again(.|\n)*got: +trunk.weight0"):
+        learner.load_state_dict({"networks": {"trunk.weight0": 0}})
     assert leaves(learner.state_dict()) == before
 
 

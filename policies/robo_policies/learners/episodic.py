@@ -98,8 +98,7 @@ class EpisodeActor(Stateful):
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self.parts.load_state_dict(state)
-        if "random" in state:  # learners that draw nothing had none
-            self.random.bit_generator.state = state["random"]
+        self.random.bit_generator.state = state["random"]
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ class AdamMultiplier:
     def load_state_dict(self, state: StateDict) -> None:
         """Restore the state returned by `state_dict`."""
         for name, tensor in {"value": self._adam.flat, **self._adam.state}.items():
-            tensor.fill_(state.get(name, 0.0))
+            tensor.fill_(state[name])
 
 
 class PIDMultiplier:

@@ -369,7 +369,7 @@ class PPO(RolloutLearner):
     def _load_learnt_state(self, state: StateDict) -> None:
         self.networks.load(state["networks"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.constraint.load_state_dict(state.get("constraint", {}))  # plain PPO of earlier versions has none
+        self.constraint.load_state_dict(state["constraint"])
         self._shuffling.bit_generator.state, self.updates = state["shuffling"], int(state["updates"])
 
     def state_dict(self) -> StateDict:
@@ -380,10 +380,9 @@ class PPO(RolloutLearner):
     def load_state_dict(self, state: StateDict) -> None:
         """Restore the state returned by `state_dict`, on any device; the next update is the same as without the interruption.
 
-        Raises RunError for a state of other networks, those of earlier versions among them.
+        Raises RunError for a state of other networks.
         """
-        networks = state.get("networks", state)
-        require_same_networks(", ".join(sorted(networks)), ", ".join(sorted(self.networks.state_dict())))
+        require_same_networks(", ".join(sorted(state["networks"])), ", ".join(sorted(self.networks.state_dict())))
         self._load_learnt_state(state)
         self.buffer.load_state_dict(state["buffer"])
         self.policy.load_state_dict(state["policy"])

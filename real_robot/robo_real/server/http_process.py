@@ -176,7 +176,7 @@ class HttpProcess:
             answer = refusal(error.status, error.words)
         except ClientGone:
             return
-        lines = answer.headers | SAFE | {"Content-Length": str(len(answer.body))}
+        lines = {**answer.headers, **SAFE, "Content-Length": str(len(answer.body))}
         start = [(name.encode(), value.encode("latin-1", "replace")) for name, value in lines.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": start})
         await send({"type": "http.response.body", "body": answer.body})

@@ -1,4 +1,4 @@
-"""Environments of runs and datasets from before wrappers were a list: their names and arguments with the spelling of today.
+"""Environments of datasets from before wrappers were a list: their names and arguments with the spelling of today.
 
 Then "constrained:NAME" was NAME in the wrapper `constrained`, and `frame_stack`, `stacks` and `objective` were arguments.
 """

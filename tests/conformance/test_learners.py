@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from factories import axes, choices, make_spec, picture_spec
+from robo_papers.arsq.learner import ARSQConfig
 from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.adversarial import RowTemperatures, with_temperature
-from robo_policies.learners.arsq import ARSQConfig
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig

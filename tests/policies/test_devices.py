@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from factories import axes, make_spec, picture_spec
+from robo_papers.arsq.learner import ARSQConfig
 from robo_policies.learners import parts
 from robo_policies.learners.act import ACTConfig
-from robo_policies.learners.arsq import ARSQConfig
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import axes, make_episode, make_spec
-from robo_policies.learners.arsq import ARSQConfig, Choices, Cube, GoodEpisodes
+from robo_papers.arsq.learner import ARSQConfig, Choices, Cube, GoodEpisodes
 from robo_rl.errors import InvalidSetting
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.recorded import RecordedReplay

@@ -104,7 +104,7 @@ def test_groups_of_finds_nested_options() -> None:
 
 def test_no_docs_use_options_of_before() -> None:
     root = Path(__file__).parents[2]
-    pages = [root / "README.md", *(root / "docs").rglob("*.md")]
+    pages = [root / "README.md", *(root / "docs").rglob("*.md"), *(root / "policies" / "robo_papers").rglob("*.md")]
     old = (
         "--arguments ",
         "--llm-settings",

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from factories import axes, make_spec
-from robo_bench.correctors import KINDS, learned, phases
 from robo_cli.main import dispatch
-from robo_policies.learners.gtr import CORRECTED, GTRConfig
+from robo_papers.gtr.learner import CORRECTED, GTRConfig
+from robo_papers.gtr.study import KINDS, learned, phases
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.spec.environment import ArraySpec

@@ -1,6 +1,6 @@
 """A corrector at each step on a walled grid: right, wrong at random or in places, and words that the outcome does not grade.
 
-python -m robo_bench.correctors --seeds 4
+python -m robo_papers.gtr.study --seeds 4
 """
 
 from __future__ import annotations

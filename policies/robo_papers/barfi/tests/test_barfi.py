@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from factories import choices, make_spec
-from robo_policies.learners.barfi import BARFI, BARFIConfig, largest_curvature, neumann
+from robo_papers.barfi.learner import BARFI, BARFIConfig, largest_curvature, neumann
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.spec.environment import ArraySpec
 

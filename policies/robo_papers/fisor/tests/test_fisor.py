@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from robo_bench.viability import (
+from robo_papers.fisor.learner import FISORConfig
+from robo_papers.fisor.viability import (
     CODINGS,
     ROWS,
     SETTINGS,
@@ -23,7 +24,6 @@ from robo_bench.viability import (
     trained,
     violations,
 )
-from robo_policies.learners.fisor import FISORConfig
 from robo_rl.errors import InvalidSetting
 
 SMALL = FISORConfig(hidden=(16, 16), batch_size=8, normalization_rows=0)

@@ -1,6 +1,6 @@
 """Feasible region of FISOR on a double integrator against its exact viability kernel, and rollouts of its policy.
 
-python -m robo_bench.viability --seeds 3
+python -m robo_papers.fisor.viability --seeds 3
 
 The state is a position x [m] and a velocity v [m/s], |x| <= 1 is safe, the acceleration is at most 1 m/s^2. From x with
 velocity v > 0 the nearest stop lies at x + v^2 / 2: the kernel is all from which that is at most 1, and the same to the left.
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from robo_policies.learners.fisor import FISOR, FISORConfig
+from robo_papers.fisor.learner import FISOR, FISORConfig
 from robo_rl.spec.cost import CostSpec
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Batch

@@ -1,6 +1,6 @@
 """Rollouts with a cost from starts that a run of FISOR holds for feasible, V_h <= 0, and from others; policies beside it.
 
-python -m robo_bench.feasible FISOR_RUN [RUN ...] --episodes 50
+python -m robo_papers.fisor.study FISOR_RUN [RUN ...] --episodes 50
 
 Episodes are drawn until that number of them have a feasible start. All policies play the same ones.
 """
@@ -15,7 +15,7 @@ import torch
 
 import robo_rl
 from robo_app.training.assembly import learner_of, recipe_of
-from robo_policies.learners.fisor import FISOR
+from robo_papers.fisor.learner import FISOR
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import Evaluation, evaluate
 from robo_rl.evaluation.statistics import wilson

@@ -41,7 +41,6 @@ OF_PAPERS = {
 }
 """Learner of a paper -> paper, and the row that its folder declares."""
 ELSEWHERE = {
-    "mfrl": "its environment is a planner of flights (tests/policies/test_mfrl.py)",
     "stepmix": "its environments are tables (tests/policies/test_conservative.py)",
     "epsmix": "as stepmix",
     "ppo-saute": "it needs a budget in the observation (tests/policies/test_constrained_learners.py)",

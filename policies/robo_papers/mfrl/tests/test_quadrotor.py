@@ -6,9 +6,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from robo_rl.environments.make import make_environment
-from robo_rl.spec.environment import specification
-from robo_sims.quadrotor.flight import (
+from robo_papers.mfrl.quadrotor.flight import (
     ARM,
     GRAVITY,
     INERTIA,
@@ -19,8 +17,10 @@ from robo_sims.quadrotor.flight import (
     is_within_limits,
     rotor_thrusts,
 )
-from robo_sims.quadrotor.plan import minimum_snap
-from robo_sims.quadrotor.task import SEGMENTS, draw_task, waypoints_of
+from robo_papers.mfrl.quadrotor.plan import minimum_snap
+from robo_papers.mfrl.quadrotor.task import SEGMENTS, draw_task, waypoints_of
+from robo_rl.environments.make import make_environment
+from robo_rl.spec.environment import specification
 
 WAYPOINTS = np.array([[0.0, 0.0, 1.5], [1.0, 0.3, 1.6], [1.2, 1.4, 1.2], [0.1, 1.8, 1.5]])
 TIMES = np.array([1.0, 1.4, 0.9])

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
+from robo_papers.mfrl.quadrotor.flight import GRAVITY, STRAYS, WEIGHT, Flown, Quadrotor, is_within_limits, rotor_thrusts
+from robo_papers.mfrl.quadrotor.plan import Trajectory, minimum_snap
 from robo_rl.evaluation.measures import Measure
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Observation
-from robo_sims.quadrotor.flight import GRAVITY, STRAYS, WEIGHT, Flown, Quadrotor, is_within_limits, rotor_thrusts
-from robo_sims.quadrotor.plan import Trajectory, minimum_snap
 from robo_sims.simulation import Arrays, Simulation, SimulationStep, VectorLayout, overview
 from robo_sims.task_family import TaskFamily
 

@@ -12,7 +12,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from robo_sims.quadrotor.plan import Trajectory
+from robo_papers.mfrl.quadrotor.plan import Trajectory
 
 Array = npt.NDArray[np.float64]
 GRAVITY = 9.81

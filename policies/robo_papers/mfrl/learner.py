@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.distributions import Normal
 from typing_extensions import override
 
+from robo_papers.mfrl.feasibility import Feasibility
 from robo_policies.learners.clipped_step import clipped_surrogate, probability_ratio
-from robo_policies.learners.feasibility import Feasibility
 from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.parts import ActorPolicy, Learned, LearnerParts
 from robo_policies.networks.actor_critic import Network

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from robo_policies.learners.feasibility import Feasibility
-from robo_policies.learners.mfrl import MFRL, MFRLConfig, SegmentActor
+from robo_papers.mfrl.feasibility import Feasibility
+from robo_papers.mfrl.learner import MFRL, MFRLConfig, SegmentActor
 from robo_rl.conformance.learners import check_policy
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, MissingExtra

@@ -1,8 +1,8 @@
 """Plans of a quadrotor, learnt from both fidelities, from either alone, or from none: share of flights that succeed, and time.
 
-python -m robo_bench.fidelities --out fidelities
-python -m robo_bench.fidelities --out fidelities --classifiers
-python -m robo_bench.fidelities --out fidelities --room
+python -m robo_papers.mfrl.study --out fidelities
+python -m robo_papers.mfrl.study --out fidelities --classifiers
+python -m robo_papers.mfrl.study --out fidelities --room
 
 The second command trains no policy: it asks how many flights a model of feasibility needs, with and without the cheap check.
 The third searches the fastest plan that flies, for four tasks, by hundreds of flights each: the room that there is to learn.
@@ -23,8 +23,8 @@ import numpy.typing as npt
 import torch
 
 from robo_bench.trainings import Silent
-from robo_policies.learners.feasibility import Feasibility
-from robo_policies.learners.mfrl import MFRLConfig
+from robo_papers.mfrl.feasibility import Feasibility
+from robo_papers.mfrl.learner import MFRLConfig
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.evaluation.statistics import stratified_bootstrap

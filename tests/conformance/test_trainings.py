@@ -64,7 +64,6 @@ SMALL = {
 }
 OWN = {
     "drq": {"convolutions": (4,), "crop_padding": 1},
-    "bresa": {"risk_threshold": 1.0, "reflex_starts": 10_000},
     **{name: {"n_steps": 8} for name in ("sb3-ppo", "sb3-a2c", "sb3-recurrent-ppo")},
 }
 

@@ -1,6 +1,6 @@
 """Peak contact force of trained Bresa policies without their reflex, with it at the task policy's rate, and at every step.
 
-python -m robo_bench.reflexes RUN [RUN ...] --episodes 50
+python -m robo_papers.bresa.study RUN [RUN ...] --episodes 50
 
 All rows share the networks of a run. `shuffled` is the control: a reflex at every step that draws its risks from those of the
 row above in random order, so that it acts as often and at the wrong times.
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 import robo_rl
-from robo_policies.learners.bresa import Bresa, ReflexPolicy
+from robo_papers.bresa.learner import Bresa, ReflexPolicy
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.evaluation.statistics import stratified_bootstrap

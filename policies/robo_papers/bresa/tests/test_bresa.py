@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from robo_policies.learners.bresa import Bresa, BresaConfig, ReflexPolicy
+from robo_papers.bresa.learner import Bresa, BresaConfig, ReflexPolicy
 from robo_rl.conformance.learners import check_policy
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName

@@ -6,10 +6,10 @@ import mujoco
 import numpy as np
 import pytest
 
+from robo_papers.bresa.contact import GENTLE, LEASH, PERIOD
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import specification
-from robo_sims.contact import GENTLE, LEASH, PERIOD
 
 TASKS = ("contact/Mass-v0", "contact/ArmWipe-v0")
 

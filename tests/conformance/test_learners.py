@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from factories import axes, choices, make_spec, picture_spec
+from robo_papers.arsq.learner import ARSQConfig
+from robo_papers.fisor.learner import FISORConfig
 from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.adversarial import RowTemperatures, with_temperature
-from robo_policies.learners.arsq import ARSQConfig
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
@@ -20,7 +21,6 @@ from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.dqn import DQNConfig
 from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.f_dvl import FDVLConfig
-from robo_policies.learners.fisor import FISORConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.gail import GAILConfig
 from robo_policies.learners.hg_dagger import HGDAggerConfig

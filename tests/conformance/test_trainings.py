@@ -40,7 +40,6 @@ OF_PAPERS = {
 }
 """Learner of a paper -> paper, and the row that its folder declares."""
 ELSEWHERE = {
-    "mfrl": "its environment is a planner of flights (tests/policies/test_mfrl.py)",
     "stepmix": "its environments are tables (tests/policies/test_conservative.py)",
     "epsmix": "as stepmix",
     "ppo-saute": "it needs a budget in the observation (tests/policies/test_constrained_learners.py)",
@@ -64,8 +63,6 @@ SMALL = {
 }
 OWN = {
     "drq": {"network": {"convolutions": (4,), "crop_padding": 1}},
-    "bresa": {"risk_threshold": 1.0, "reflex_starts": 10_000},
-    "barfi": {"auxiliary": "hint", "alpha": 1e-3},
     **{name: {"n_steps": 8} for name in ("sb3-ppo", "sb3-a2c", "sb3-recurrent-ppo")},
 }
 

@@ -13,7 +13,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from factories import axes, make_spec
-from robo_policies.learners.bresa import BresaConfig
+from robo_papers.bresa.learner import BresaConfig
 from robo_policies.networks.settings import Network
 from robo_policies.sb3.algorithms import PPOConfig as SB3PPOConfig
 from robo_rl.environments.vector import SequentialEnvironments

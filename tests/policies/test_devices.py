@@ -11,9 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from factories import axes, make_spec, picture_spec
+from robo_papers.arsq.learner import ARSQConfig
+from robo_papers.fisor.learner import FISORConfig
 from robo_policies.learners import parts
 from robo_policies.learners.act import ACTConfig
-from robo_policies.learners.arsq import ARSQConfig
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
@@ -21,7 +22,6 @@ from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.f_dvl import FDVLConfig
-from robo_policies.learners.fisor import FISORConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.gail import GAILConfig
 from robo_policies.learners.hil_serl import HILSERLConfig

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from factories import axes, make_spec
+from robo_papers.bresa.learner import BresaConfig, BresaTraining
 from robo_policies.learners.act import ACTConfig
-from robo_policies.learners.bresa import BresaConfig, BresaTraining
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.prior import PriorEnv

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from factories import choices, make_spec
-from robo_papers.barfi.learner import BARFI, BARFIConfig, largest_curvature, neumann
+from robo_papers.barfi.learner import BARFI, BARFIConfig, BARFINetwork, largest_curvature, neumann
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 
 
@@ -72,8 +73,8 @@ class Misleading(Grid):
 
 
 def barfi(environment, **settings):
-    plain = {"hidden": (), "lr": 0.02, "episodes": 8, "normalization_rows": 0, "first_weight": 0.0}
-    config = BARFIConfig(auxiliary="heuristic", **plain | settings)
+    plain = {"network": {"hidden": (), "normalization_rows": 0}, "lr": 0.02, "episodes": 8, "first_weight": 0.0}
+    config = updated(BARFIConfig(), plain, settings, auxiliary="heuristic")
     training = config.training(environment, steps=5000, seed=0)
     training.run(Silent())
     return training.learner.weight
@@ -97,7 +98,7 @@ def test_bad_settings_have_one_clear_error():
     with pytest.raises(InvalidSetting, match="auxiliary"):
         BARFIConfig().build(Grid.environment_spec, 0)
     with pytest.raises(InvalidSetting, match="engine"):
-        BARFIConfig(auxiliary="heuristic", engine="accelerated")
+        BARFIConfig(auxiliary="heuristic", network=BARFINetwork(engine="accelerated"))
     with pytest.raises(UnknownName, match="nothing"):
         BARFIConfig(auxiliary="nothing", episodes=1).training(Grid, steps=100, seed=0).run(Silent())
     assert isinstance(BARFIConfig(auxiliary="a").build(Grid.environment_spec, 0), BARFI)
